@@ -21,7 +21,7 @@ _HASH_DIGITS = 64
 _MOST_COMMITS = 20_000
 _MOST_MATCHES = 10
 _AGO = re.compile(
-    r"(?P<number>\d+|an?)\s*(?P<unit>s|m|h|d|w)(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?P<ago>\s+ago)?",
+    r"(?P<number>\d+|an?(?=\s))\s*(?P<unit>s|m|h|d|w)(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?P<ago>\s+ago)?",
     re.IGNORECASE,
 )
 _CLOCK_SKEW = timedelta(minutes=1)

@@ -248,7 +248,7 @@ class CommitIndex(Protocol):
         """Return commits whose hashes start with ``prefix``."""
 
     def at(self, target: str, time: datetime) -> str | None:
-        """Return the newest commit made at or before ``time``, or ``None``."""
+        """Return the last commit in the history that was made at or before ``time``, or ``None``."""
 
     def has(self, target: str, commit: str) -> bool:
         """Return whether ``commit`` is in the index."""

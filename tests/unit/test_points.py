@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
 
 from lakegate.errors import InputError, LakegateError, NotFoundError
+from lakegate.journal.history import ANY_HEAD, indexed_times
 from lakegate.journal.journal import Journal
+from lakegate.journal.schema import as_text
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import PastCommit
@@ -59,6 +62,11 @@ def test_times_ago(text: str, before: timedelta) -> None:
 def test_other_text_is_not_a_time(text: str) -> None:
     with pytest.raises(InputError, match="neither a time, nor a tag, nor a commit"):
         parse_at(text, now=NOON)
+
+
+@pytest.mark.parametrize("name", ["and", "ad", "aw", "ans", "anhour"])
+def test_letters_without_a_space_may_name_a_tag(name: str) -> None:
+    assert parse_at(name, now=NOON) == name
 
 
 def test_digits_that_end_in_d_are_a_commit() -> None:
@@ -209,3 +217,26 @@ def test_main_s_commits_are_found_by_the_index_and_without_reading_its_history(
         elsewhere = isinstance(point[1], str) and unaudited.startswith(point[1])
         by_index = point[1] is None or (point[0] == "main" and point[1] != before_all)
         assert not by_index or len(walked) <= elsewhere, point
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_index_finds_the_last_commit_by_a_time_even_if_the_catalog_s_clock_goes_back(seed: int) -> None:
+    random = Random(seed)
+    journal, now, past = Journal(MemoryDatabase()), NOON, list[PastCommit]()
+    known: str | None = None
+    for batch in range(6):
+        read = []
+        for number in range(random.randrange(1, 4)):
+            now += timedelta(milliseconds=random.randrange(-150, 250))
+            read.append(PastCommit(hash=f"{batch}{number}".rjust(64, "a"), time=now))
+        past += read
+        journal.record("main", [], past[-1].hash, rebuild=batch == 0, known=known, commits=read)
+        known = past[-1].hash
+        if batch == 3:  # another process, which was slower
+            journal.record("main", [], read[-1].hash, rebuild=False, known=ANY_HEAD, commits=past[-len(read) - 1 :])
+        for time in (one.time for one in past):
+            last = [one for one in past if one.time <= time][-1]
+            assert journal.commits.at("main", time) == last.hash
+        expected = map(as_text, indexed_times(one.time for one in reversed(past)))  # as `lakegate verify` has it
+        recorded = journal.commits.known("main")
+        assert [recorded[one.hash][0] for one in reversed(past)] == list(expected)

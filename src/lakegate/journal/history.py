@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +24,7 @@ _RUN_BATCH = 500
 _AFTER_DIGITS = "g"
 """Greater than all digits of hashes."""
 _RECENT = timedelta(days=1)
+_TICK = timedelta(microseconds=1)
 ANY_HEAD = "any"
 """Instead of a recorded head: whichever it is."""
 _FileKey = tuple[str, str, str]
@@ -266,7 +268,7 @@ def record(
         queue(tx, "current", tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
     made = {one.commit: one.run_id for one in new}
     tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
-    _add(tx, target, commits)
+    _add(tx, target, commits, extends=not has_head)
     if not has_head:  # otherwise another process has recorded this commit, and perhaps later ones
         tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
     if rebuild:
@@ -406,7 +408,7 @@ class JournalCommits:
             return list(tx.scalars(query.order_by(hashes).limit(limit)))
 
     def at(self, target: str, time: datetime) -> str | None:
-        """Return the newest commit that was made by ``time``, or ``None``."""
+        """Return the last commit in the history that was made by ``time``, or ``None``."""
         made = EVENTS.c.committed_at
         query = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, made <= as_text(time))
         with self._database.reading() as tx:
@@ -437,15 +439,47 @@ class JournalCommits:
         """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""
         with self._database.writing() as tx:
             if is_at(tx, target, head):
-                _add(tx, target, commits)
+                _add(tx, target, commits, extends=False)
                 tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
-def _add(tx: JournalTransaction, target: str, commits: Sequence[PastCommit]) -> None:
-    """Add commits; those that are known already get their time."""
+def indexed_times(times: Iterable[datetime]) -> Iterator[datetime]:
+    """Yield the times by which commits are found, given their own, both newest first.
+
+    The catalog's clock may go back, or its servers' clocks differ. Each commit counts as made before the next, so that
+    a time finds the same commit as in the catalog: the last one in the history that was made by then.
+    """
+    made = datetime.max.replace(tzinfo=UTC)
+    for time in times:
+        made = min(time, made - _TICK)
+        yield made
+
+
+def _add(tx: JournalTransaction, target: str, commits: Sequence[PastCommit], *, extends: bool) -> None:
+    """Add commits, oldest first; those that are known but not their time get it.
+
+    Args:
+        extends: Whether all other known commits are older.
+    """
     # If several runs share a commit, one of them will do: they have the same tables.
-    rows = [(target, one.hash, one.events[-1].run_id if one.events else "", as_text(one.time)) for one in commits]
-    tx.insert(EVENTS, rows, key="target, commit_hash", replace=("committed_at",))
+    runs = {one.hash: one.events[-1].run_id if one.events else "" for one in reversed(commits)}
+    times = [one.time for one in reversed(commits)]
+    if extends and times:
+        time = EVENTS.c.committed_at
+        oldest = as_text(min(indexed_times(times)))
+        late = select(EVENTS.c.commit_hash, time).where(EVENTS.c.target == target, time >= oldest)
+        known = tx.execute(late.order_by(time.desc())).tuples().all()
+        for commit, made in known:
+            with suppress(OverflowError, TypeError, ValueError):  # a damaged row, which `lakegate verify` reports
+                if commit not in runs:
+                    times.append(datetime.fromisoformat(made).astimezone(UTC))
+                    runs[commit] = ""
+    rows = [
+        (target, commit, run_id, as_text(made))
+        for (commit, run_id), made in zip(runs.items(), indexed_times(times), strict=True)
+    ]
+    time_known = "excluded.committed_at" if extends else "coalesce(events.committed_at, excluded.committed_at)"
+    tx.insert(EVENTS, rows, key="target, commit_hash", change=f"committed_at = {time_known}")
 
 
 def _is(target: str, commit: str) -> tuple[ColumnElement[bool], ...]:

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pydantic import ValidationError
 
-from lakegate.journal.history import NetHistory, net_history, with_outcome
+from lakegate.journal.history import NetHistory, indexed_times, net_history, with_outcome
 from lakegate.journal.integrity import BadRow
 from lakegate.journal.pages import PageCursor, RunFilter
 from lakegate.journal.schema import as_text
@@ -41,7 +42,7 @@ class MainCommits:
         events: The commits' events, newest first.
         unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it has read none.
         findings: Problems with the commits themselves.
-        times: Time of each commit, as the journal stores it.
+        times: Time of each commit, newest first.
     """
 
     context: Context
@@ -53,7 +54,7 @@ class MainCommits:
     events: list[HistoryEvent] = field(default_factory=list)
     unread: int | None = None
     findings: list[VerifyFinding] = field(default_factory=list)
-    times: dict[str, str] = field(default_factory=dict)
+    times: dict[str, datetime] = field(default_factory=dict)
 
     @property
     def renames(self) -> Sequence[tuple[str, str]]:
@@ -70,7 +71,7 @@ class MainCommits:
         is_new = True
         for commit in self.context.catalog.history(self.head, operations=True):
             self.commits += 1
-            self.times[commit.hash] = as_text(commit.time)
+            self.times[commit.hash] = commit.time
             if commit.hash == synced:
                 self.unread = len(self.events)
             is_new = is_new and (self.since is None or commit.hash != self.since.hash)
@@ -184,9 +185,11 @@ def _misindexed(
         runs[event.commit].add(event.run_id)
     read = [*history.times]
     whole = read[read.index(head) :] if head in history.times else []
+    recorded = read[next((at for at, commit in enumerate(read) if commit in known), len(read)) :]
+    times = dict(zip(recorded, map(as_text, indexed_times(history.times[one] for one in recorded)), strict=True))
     wrong = {commit: "it isn't one of main's" for commit in known if commit not in history.times}
     for commit, (time, run_id) in known.items():
-        if commit in history.times and time not in (None, history.times[commit]):
+        if commit in history.times and time not in (None, times[commit]):
             wrong[commit] = f"its time is {time}"
         elif commit in history.times and run_id not in (runs[commit] or {""}):
             wrong[commit] = f"its run is '{run_id}'"
