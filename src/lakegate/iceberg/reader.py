@@ -45,8 +45,8 @@ _CHANGES_KEPT = 4_096
 _LAYOUTS_KEPT = 10_000
 _Partition: TypeAlias = tuple[int, str]
 """A partition: its spec id and its values."""
-_FileIdentity: TypeAlias = tuple[str, _Partition, tuple[int, int, int], tuple[object, ...]]
-"""A file as a manifest has it: its path, partition, content, sequence number and rows, and what it deletes."""
+_FileIdentity: TypeAlias = tuple[str, _Partition, tuple[int, int, int], tuple[object, ...], tuple[object, ...]]
+"""A file as a manifest has it: path, partition, content, sequence number and rows, what it deletes, and its metrics."""
 
 
 class IcebergTableReader:
@@ -474,13 +474,14 @@ def _may_hold_files(manifest: ManifestFile) -> bool:
     return (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
 
 
-def _listing(manifest: ManifestFile) -> tuple[str, int, int, int]:
-    """Return what a manifest list says about a manifest that decides which rows its files have, or delete."""
+def _listing(manifest: ManifestFile) -> tuple[object, ...]:
+    """Return what a manifest list says about a manifest that decides which rows readers see, or delete."""
     return (
         manifest.manifest_path,
         manifest.partition_spec_id,
         int(manifest.content or 0),
         manifest.sequence_number or 0,
+        *((one.contains_null, one.contains_nan, one.lower_bound, one.upper_bound) for one in manifest.partitions or ()),
     )
 
 
@@ -492,7 +493,7 @@ def _columns_of(schema: IcebergSchema) -> Schema:
 
 
 def _identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
-    """Return what decides which rows a file has, or deletes."""
+    """Return what decides which rows readers see in a file, or delete by it."""
     file = entry.data_file
     number = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
     return (
@@ -500,7 +501,15 @@ def _identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
         (manifest.partition_spec_id, repr(file.partition)),
         (int(file.content or 0), number or 0, file.record_count),
         (target_data_file(file), *vector_span(file), *(file.equality_ids or ())),
+        _metrics(file),
     )
+
+
+def _metrics(file: ManifestDataFile) -> tuple[object, ...]:
+    """Return by what readers skip a file, a part of it, or a delete file that can't apply."""
+    counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
+    found = (tuple(sorted((one or {}).items())) for one in (*counts, file.lower_bounds, file.upper_bounds))
+    return *found, tuple(file.split_offsets or ())
 
 
 def _is_plain_append(snapshot: Snapshot, rows: int) -> bool:

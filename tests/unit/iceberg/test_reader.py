@@ -15,8 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.resolver import construct_reader, construct_writer
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import ManifestContent
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    ManifestContent,
+    PartitionFieldSummary,
+)
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -25,7 +33,7 @@ from pyiceberg.transforms import (
 
 from lakegate.errors import InputError, NotFoundError
 from lakegate.iceberg.files import local_path
-from lakegate.iceberg.manifests import FileEntry, ListedManifest, new_listed_manifest
+from lakegate.iceberg.manifests import FileEntry, ListedManifest, encode, new_listed_manifest
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from support.iceberg_tables import append as add
@@ -159,7 +167,18 @@ def test_added_files_are_found_after_a_later_commit_merged_their_manifest(
 _NOT_MERGED: dict[str, Callable[[FileEntry], FileEntry | None]] = {
     "dropped": lambda entry: None if entry.file.record_count == 2 else entry,
     "another number": lambda entry: replace(entry, sequence_number=1),
+    "other metrics": lambda entry: _with_field(entry, "value_counts", {1: 9}),
+    "other bounds": lambda entry: _with_field(entry, "lower_bounds", {1: bytes(8)}),
+    "other parts": lambda entry: _with_field(entry, "split_offsets", [4_000]),
 }
+
+
+def _with_field(entry: FileEntry, name: str, value: object) -> FileEntry:
+    """Return an entry, in PyIceberg's layout of version 3, with another value in one of its file's fields."""
+    layout = DATA_FILE_TYPE[3]
+    file = construct_reader(layout, {-1: DataFile}).read(new_decoder(entry.raw))
+    file[[field.name for field in layout.fields].index(name)] = value
+    return replace(entry, raw=encode(construct_writer(layout).write, file))
 
 
 @pytest.mark.parametrize("change", [None, *_NOT_MERGED])
@@ -185,6 +204,12 @@ def _with_later_deletes(lines: Sequence[ListedManifest]) -> Sequence[ListedManif
     return [one.with_sequence_number(9) if one.file.content == ManifestContent.DELETES else one for one in lines]
 
 
+def _with_other_partitions(lines: Sequence[ListedManifest]) -> Sequence[ListedManifest]:
+    place = [field.name for field in MANIFEST_LIST_FILE_SCHEMAS[3].fields].index("partitions")
+    lines[-1].file[place] = [PartitionFieldSummary.from_args(contains_null=True, contains_nan=False)]  # of the parent
+    return _as_listed(lines)
+
+
 def _with_a_hidden_manifest(lines: Sequence[ListedManifest]) -> Sequence[ListedManifest]:
     like = lines[-1].file  # of the parent
     path = local_path(like.manifest_path)
@@ -197,7 +222,7 @@ def _with_a_hidden_manifest(lines: Sequence[ListedManifest]) -> Sequence[ListedM
     return [*lines, hidden]
 
 
-@pytest.mark.parametrize("change", [_as_listed, _with_later_deletes, _with_a_hidden_manifest])
+@pytest.mark.parametrize("change", [_as_listed, _with_later_deletes, _with_other_partitions, _with_a_hidden_manifest])
 def test_an_append_lists_its_parents_manifests_as_the_parent_does(
     tmp_path: Path, change: Callable[[Sequence[ListedManifest]], Sequence[ListedManifest]]
 ) -> None:
