@@ -291,6 +291,24 @@ def test_tables_of_one_name_on_two_branches_have_folders_of_their_own(on: OnBran
     assert all(location.startswith(f"{on.warehouse}/{on.namespace}/t_") for location in locations)
 
 
+@pytest.mark.parametrize(
+    ("own", "there", "message"),
+    [
+        ("named_struct('a', 1.5D, 'n', 1L)", "struct<a: int, n: int>", "Column 'v.a' holds 1.5, which int would round"),
+        ("named_struct('a', 1.5D, 'n', NULL)", "struct<a: int, n: int>", "'v.a' holds 1.5, which int would round"),
+        ("map(1, 1.5D)", "map<bigint, int>", "Column 'v.value' holds 1.5, which int would round"),
+        ("1e39D", "float", "Column 'v' holds 1.0E39, which float would round"),
+    ],
+)
+def test_no_value_is_changed_beside_one_that_spark_converts(on: OnBranch, own: str, there: str, message: str) -> None:
+    on.tx.sql(f"CREATE TABLE {on.name()} (v {there})")
+    with pytest.raises(InputError, match=message):
+        on.tx.append(on.name(), on.tx.sql(f"SELECT {own} AS v"), None)
+    exact = own.replace("1.5D", "2D").replace("1e39D", "1e38D")
+    on.tx.append(on.name(), on.tx.sql(f"SELECT {exact} AS v"), None)
+    assert len(on.rows()) == 1
+
+
 def test_other_references_and_what_is_not_there_are_out_of_reach(filled: OnBranch) -> None:
     before = filled.catalog.get_ref(filled.branch)
     for statement in (

@@ -6,7 +6,7 @@ Spark's types are mapped to Iceberg's like in Iceberg's own ``SparkSchemaUtil``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from typing import Any
@@ -62,7 +62,12 @@ _ARROW_TO_SPARK = {
     "timestamp[us, tz=UTC]": "timestamp",
     "string": "string",
 }
+_WRITTEN = {**_PRIMITIVES, "void": UNKNOWN, "variant": "variant"}
+"""Types of rows to write. A struct's field without a value, or with a variant, mustn't hide what its others lose."""
 _WHOLE, _FRACTIONS = frozenset({"int", "long"}), frozenset({"float", "double"})
+_TIMES = frozenset({"date", "timestamp", "timestamptz"})
+_MAY_OVERFLOW = ("double", "float")
+_INFINITE = "CAST('Infinity' AS DOUBLE)"
 _DECIMAL = re.compile(r"decimal\(\d+, (\d+)\)")
 _EXACT_DOUBLES = 2**53
 """A double holds all integers up to this one."""
@@ -111,7 +116,7 @@ def with_fields(frame: Any, table: Any, *, fills: bool) -> Any:
         name, kind = quote(field.name), wanted.get(field.name.lower())
         with suppress(SchemaError):  # Iceberg doesn't have the type
             if kind is not None and field.dataType != kind:
-                own, there = (_iceberg_type(one, field.name) for one in (field.dataType, kind))
+                own, there = (_iceberg_type(one, field.name, _WRITTEN) for one in (field.dataType, kind))
                 if own != there and _is_rebuilt(own, there, fills=fills):
                     name = f"{_as_type(name, own, there, field.name)} AS {name}"
         columns.append(name)
@@ -120,17 +125,38 @@ def with_fields(frame: Any, table: Any, *, fills: bool) -> Any:
 
 def _is_rebuilt(own: str, there: str, *, fills: bool) -> bool:
     """Return whether :func:`with_fields` casts a column of type ``own`` to the table's type ``there`` itself."""
-    differences = list(type_differences(own, there))
-    pairs = [(one.one, one.other) for one in differences if one.one is not None]
+    differences = list(_differing_parts(own, there))
+    pairs = [(one, other) for one, other in differences if one is not None]
     lacks = len(pairs) < len(differences)
     if not all(other is not None and _goes_into(one, other) for one, other in pairs):
         return False
     return fills if lacks else (fills and bool(type_parts(own))) or any(_may_lose(*pair) for pair in pairs)
 
 
+def _differing_parts(own: str, there: str) -> Iterator[tuple[str | None, str | None]]:
+    """Yield the types of the parts that differ; ``None`` for a field that one side lacks."""
+    for found in type_differences(own, there):
+        if found.one is None or found.other is None or not all(map(_is_map, (found.one, found.other))):
+            yield found.one, found.other
+            continue
+        for (_, one), (_, other) in zip(type_parts(found.one), type_parts(found.other), strict=True):
+            yield from _differing_parts(one, other)
+
+
+def _is_map(kind: str) -> bool:
+    return kind.startswith("map<")
+
+
 def _goes_into(source: str, wanted: str) -> bool:
-    is_number = source in _FRACTIONS or _DECIMAL.fullmatch(source) is not None
-    return is_lossless(source, wanted) or _may_lose(source, wanted) or (is_number and wanted in _FRACTIONS)
+    """Return whether Spark writes values of a type without parts as another (``Cast.canANSIStoreAssign``)."""
+    if type_parts(source) or type_parts(wanted):
+        return source == UNKNOWN
+    is_same_kind = any(is_kind(source) and is_kind(wanted) for is_kind in (_is_number, _TIMES.__contains__))
+    return is_lossless(source, wanted) or wanted == "string" or is_same_kind
+
+
+def _is_number(kind: str) -> bool:
+    return kind in _WHOLE | _FRACTIONS or _DECIMAL.fullmatch(kind) is not None
 
 
 def _may_lose(source: str, wanted: str | None) -> bool:
@@ -142,7 +168,7 @@ def _may_lose(source: str, wanted: str | None) -> bool:
     if wanted in _WHOLE:
         return source in _FRACTIONS or decimals[0] is not None
     if wanted in _FRACTIONS:
-        return source in _WHOLE and not is_lossless(source, wanted)
+        return (source, wanted) == _MAY_OVERFLOW or (source in _WHOLE and not is_lossless(source, wanted))
     return (decimals[1] is not None and source in _FRACTIONS) or (
         wanted == "date" and source in {"timestamp", "timestamptz"}
     )
@@ -312,6 +338,9 @@ def _as_type(value: str, source: str, wanted: str, column: str) -> str:
         return f"transform({value}, e{depth} -> {inner})"
     if wanted.startswith("map<"):
         inner = _as_type(f"v{depth}", own[1][1], parts[1][1], f"{column}.value")
+        if own[0] != parts[0]:
+            key = _as_type(f"k{depth}", own[0][1], parts[0][1], f"{column}.key")
+            value = f"transform_keys({value}, (k{depth}, v{depth}) -> {key})"
         return f"transform_values({value}, (k{depth}, v{depth}) -> {inner})"
     fields = []
     for name, kind in parts:
@@ -335,10 +364,21 @@ def _as_plain(value: str, source: str, wanted: str, column: str) -> str:
     cast = f"CAST({value} AS {target})"
     if not _may_lose(source, wanted):
         return cast
-    begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", which {wanted} {LOSES}.")
-    failing = f"raise_error(concat({begin}, CAST({value} AS STRING), {end}))"
     is_same = f"{value} IS NULL OR CAST({cast} AS {spark_type(source)}) = {value}"
-    return f"CASE WHEN {is_same} THEN {cast} ELSE CAST({failing} AS {target}) END"
+    if (source, wanted) == _MAY_OVERFLOW:  # rounding to the nearest float is fine
+        is_same = f"{value} IS NULL OR NOT {_overflows(cast, value)}"
+    return f"CASE WHEN {is_same} THEN {cast} ELSE {_losing(value, column, wanted)} END"
+
+
+def _losing(value: str, column: str, wanted: str) -> str:
+    """Return SQL that fails because a value isn't one of the type ``wanted``."""
+    begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", which {wanted} {LOSES}.")
+    return f"CAST(raise_error(concat({begin}, CAST({value} AS STRING), {end})) AS {spark_type(wanted)})"
+
+
+def _overflows(cast: str, value: str) -> str:
+    """Return SQL for whether a cast makes a finite number infinite."""
+    return f"(abs({cast}) = {_INFINITE} AND abs({value}) < {_INFINITE})"
 
 
 def _exact(value: str, column: str) -> str:
@@ -387,16 +427,16 @@ def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
         if target != "string":
             text = _rewritten(present, target, csv)
             present = f"CAST({text} AS {target})"
-            present = _whole_as_float(text, present, column) if target == "float" else present
+            present = _as_float(text, present, column) if target == "float" else present
         expressions.append(f"{present} AS {name}")
     return expressions
 
 
-def _whole_as_float(text: str, cast: str, column: str) -> str:
-    """Return ``cast``, but failing on a whole number that a float would round."""
-    begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", which float {LOSES}.")
-    failing = f"CAST(raise_error(concat({begin}, {text}, {end})) AS float)"
-    return f"CASE WHEN TRY_CAST({cast} AS BIGINT) <> TRY_CAST({text} AS BIGINT) THEN {failing} ELSE {cast} END"
+def _as_float(text: str, cast: str, column: str) -> str:
+    """Return ``cast``, but failing on a whole number that a float would round, and on one that is too large for it."""
+    is_rounded = f"TRY_CAST({cast} AS BIGINT) <> TRY_CAST({text} AS BIGINT)"
+    overflows = _overflows(cast, f"CAST({text} AS DOUBLE)")
+    return f"CASE WHEN {is_rounded} OR {overflows} THEN {_losing(text, column, 'float')} ELSE {cast} END"
 
 
 def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
@@ -463,17 +503,17 @@ def spark_ddl(iceberg_type: str) -> str:
     return _TYPE_PART.sub(named, unknown_as_string(iceberg_type))
 
 
-def _iceberg_type(spark: Any, column: str) -> str:
+def _iceberg_type(spark: Any, column: str, names: Mapping[str, str] = _PRIMITIVES) -> str:
     kind = spark.typeName()
     if kind == "array":
-        return f"list<{_iceberg_type(spark.elementType, column)}>"
+        return f"list<{_iceberg_type(spark.elementType, column, names)}>"
     if kind == "map":
-        return f"map<{_iceberg_type(spark.keyType, column)}, {_iceberg_type(spark.valueType, column)}>"
+        return f"map<{_iceberg_type(spark.keyType, column, names)}, {_iceberg_type(spark.valueType, column, names)}>"
     if kind == "struct":
-        return struct_text((field.name, _iceberg_type(field.dataType, column)) for field in spark.fields)
+        return struct_text((field.name, _iceberg_type(field.dataType, column, names)) for field in spark.fields)
     if kind == "decimal":
         return f"decimal({spark.precision}, {spark.scale})"
-    name = _PRIMITIVES.get(spark.simpleString())
+    name = names.get(spark.simpleString())
     if name is None:
         raise SchemaError(
             f"Column '{column}' has type {spark.simpleString()}, which Iceberg doesn't support.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.types import (
@@ -15,17 +16,23 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
+    TimestampType,
+    VariantType,
 )
 
+from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import LOSES
-from lakegate.spark.reader import rounded_decimals, with_fields
+from lakegate.spark.reader import read_as, rounded_decimals, with_fields
 from lakegate.spark.sessions import session_settings
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -103,7 +110,7 @@ def test_structs_get_the_fields_they_lack_and_lose_none() -> None:
         (LongType(), FloatType(), True),
         (IntegerType(), LongType(), False),
         (DecimalType(4, 2), DecimalType(9, 2), False),
-        (DoubleType(), FloatType(), False),
+        (DoubleType(), FloatType(), True),  # if it becomes infinite
         (StringType(), IntegerType(), False),  # which Spark refuses
     ],
 )
@@ -118,6 +125,53 @@ def test_rows_of_a_user_are_never_rounded(own: DataType, there: DataType, *, nes
     assert (LOSES in column) == fails
     if not fails:
         assert column == ("`s`" if nested else "`a`")
+
+
+@pytest.mark.parametrize(
+    ("beside", "there"),
+    [
+        (LongType(), IntegerType()),
+        (LongType(), DecimalType(9, 2)),
+        (LongType(), StringType()),
+        (TimestampNTZType(), TimestampType()),
+        (NullType(), StringType()),
+        (NullType(), StructType().add("x", IntegerType())),
+        (VariantType(), VariantType()),
+        (MapType(IntegerType(), IntegerType()), MapType(LongType(), IntegerType())),
+    ],
+)
+def test_no_field_is_rounded_because_spark_converts_another(beside: DataType, there: DataType) -> None:
+    def frame(number: DataType, other: DataType) -> Any:
+        schema = StructType().add("s", StructType().add("a", number).add("b", other))
+        return SimpleNamespace(schema=schema, selectExpr=lambda *columns: columns)
+
+    (column,) = with_fields(frame(DoubleType(), beside), frame(LongType(), there), fills=False)
+    assert LOSES in column
+
+
+def test_no_value_of_a_map_is_rounded_because_its_keys_are_converted() -> None:
+    def frame(key: DataType, value: DataType) -> Any:
+        schema = StructType().add("m", MapType(key, value))
+        return SimpleNamespace(schema=schema, selectExpr=lambda *columns: columns)
+
+    (column,) = with_fields(frame(IntegerType(), DoubleType()), frame(LongType(), LongType()), fills=False)
+    assert LOSES in column
+    assert "transform_keys(`m`, (k0, v0) -> CAST(k0 AS bigint))" in column
+
+
+def test_a_number_of_a_csv_file_is_never_made_infinite() -> None:
+    reader = Mock()
+    reader.options.return_value = reader.schema.return_value = reader
+    batch = Batch(
+        format="csv",
+        files=(SourceFile(uri="file:///a.csv", size_bytes=1, version="1", rows=1),),
+        columns=(SourceColumn(name="f", type="double"), SourceColumn(name="d", type="double")),
+    )
+    table = Schema(columns=(Column(name="f", type="float"), Column(name="d", type="double")))
+    read_as(SimpleNamespace(read=reader), batch, table, frame=None, source=table)
+    single, double = reader.csv.return_value.selectExpr.call_args.args
+    assert LOSES in single
+    assert LOSES not in double
 
 
 def test_spark_writes_null_for_nothing_that_does_not_fit() -> None:
