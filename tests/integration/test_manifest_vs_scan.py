@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import DataFileStatistics
+from pyiceberg.types import LongType
 
 from lakegate.checks import validate_checks
 from lakegate.checks.audit import answer_from_manifest
@@ -372,6 +374,34 @@ def test_a_quantile_may_have_limits_beyond_its_column_s_type(
     assert question.judge(values, total).verdict == "pass"
 
 
+def _write_as_another(
+    components: Components,
+    monkeypatch: pytest.MonkeyPatch,
+    table: TableIdentifier,
+    branch: str,
+    claims: dict[str, Any],
+    write: Callable[[Any], object],
+) -> None:
+    """Change a table on a branch by another writer, whose manifests have the measures ``claims``."""
+    head = components.catalog.get_ref(branch)
+    pointer = components.catalog.get_table(table, head)
+    assert pointer is not None
+    measured = DataFileStatistics.to_serialized_dict
+    monkeypatch.setattr(DataFileStatistics, "to_serialized_dict", lambda self: measured(self) | claims)
+    with closing(SqlCatalog("other", uri="sqlite:///:memory:", warehouse="file:///unused")) as catalog:
+        catalog.create_namespace("other")
+        written = catalog.register_table("other.t", pointer.metadata_location)
+        write(written)
+        written.refresh()
+        snapshot = written.current_snapshot()
+        assert snapshot is not None
+        update = {"metadata_location": written.metadata_location, "snapshot_id": snapshot.snapshot_id}
+        request = CommitRequest(
+            branch=branch, base=head.hash, message="miscounted", puts=(pointer.model_copy(update=update),)
+        )
+        components.catalog.commit(request)
+
+
 def test_what_another_writer_says_about_its_files_is_no_evidence(
     lake: Lake, components: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,28 +409,28 @@ def test_what_another_writer_says_about_its_files_is_no_evidence(
     table = TableIdentifier.parse("manifests.miscounted")
     lake.ingest(str(table), pa.table({"id": [1, 2]}))
     branch = lake.create_branch("miscounted")
-    head = components.catalog.get_ref(branch.name)
-    pointer = components.catalog.get_table(table, head)
-    assert pointer is not None
-    measured = DataFileStatistics.to_serialized_dict
-    monkeypatch.setattr(
-        DataFileStatistics, "to_serialized_dict", lambda self: measured(self) | {"null_value_counts": {1: 0}}
+    rows = pa.table({"id": pa.array([3, None], pa.int64())})
+    _write_as_another(
+        components, monkeypatch, table, branch.name, {"null_value_counts": {1: 0}}, lambda one: one.append(rows)
     )
-    with closing(SqlCatalog("other", uri="sqlite:///:memory:", warehouse="file:///unused")) as catalog:
-        catalog.create_namespace("other")
-        written = catalog.register_table("other.t", pointer.metadata_location)
-        written.append(pa.table({"id": pa.array([3, None], pa.int64())}))
-        written.refresh()
-        snapshot = written.current_snapshot()
-        assert snapshot is not None
-        update = {"metadata_location": written.metadata_location, "snapshot_id": snapshot.snapshot_id}
-        request = CommitRequest(
-            branch=branch.name, base=head.hash, message="miscounted", puts=(pointer.model_copy(update=update),)
-        )
-        components.catalog.commit(request)
     report = lake.audit(
         str(table), branch=branch.name, checks=["not_null(id)", "row_count(max=2)", "in_range(id, 1, 3)"]
     )
     assert [(one.verdict, one.evidence, one.failing_rows) for one in report.results[:1]] == [("fail", "scan", 1)]
     assert [one.verdict for one in report.results] == ["fail", "pass", "pass"]
+    lake.delete_branch(branch.name)
+
+
+def test_spark_measures_rows_and_repeats_no_claims_of_another_writer(
+    lake: Lake, components: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iceberg answers min, max and count from manifests, if Spark asks for nothing else of a whole table."""
+    table = TableIdentifier.parse("manifests.misjudged")
+    lake.ingest(str(table), pa.table({"id": [1, 2]}))
+    branch = lake.create_branch("misjudged")
+    claims = {"lower_bounds": {1: to_bytes(LongType(), 1)}, "upper_bounds": {1: to_bytes(LongType(), 3)}}
+    rows = pa.table({"id": [1, 5000]})
+    _write_as_another(components, monkeypatch, table, branch.name, claims, lambda one: one.overwrite(rows))
+    report = lake.audit(str(table), branch=branch.name, checks=["max(id, max=10)"])
+    assert [(one.verdict, one.detail) for one in report.results] == [("fail", "The greatest value of id is '5000'.")]
     lake.delete_branch(branch.name)

@@ -638,6 +638,8 @@ class SparkEngine:
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
         elif rows.is_past:
             reader = reader.option("versionAsOf", str(rows.snapshot_id))
+        # Iceberg would answer count, min and max from manifests, whose numbers are only claims if others wrote them.
+        reader = reader.option("aggregate-push-down-enabled", "false")
         if rows.one_by_one:
             # With vectorization, Spark checks for cancellation only once per 5,000 rows.
             reader = reader.option("vectorization-enabled", "false")

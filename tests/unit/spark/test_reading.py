@@ -78,6 +78,8 @@ def test_rows_added_after_a_snapshot(after: int | None, options: dict[str, str],
     engine = SparkEngine(lambda _: SimpleNamespace(read=reader), lambda _: {}, shares_files=True)
     rows = AddedRows(table=TRIPS, ref="main", after_snapshot_id=after, snapshot_id=2, where="id > 0")
     engine.aggregate(rows, ["max(id)"])
+    if after != rows.snapshot_id:
+        assert reader.options.pop("aggregate-push-down-enabled") == "false"
     assert (reader.options, reader.filters) == (options, filters)
 
 
