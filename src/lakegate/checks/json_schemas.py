@@ -250,7 +250,7 @@ def _is(kind: str, name: str) -> str:
     digits = f"NOT CAST({name}.v AS STRING) RLIKE '[.][0-9]*[1-9]'"
     return (
         f"({name}.t = 'BIGINT' OR ({name}.t LIKE 'DECIMAL(%' AND {digits}) OR "
-        f"({name}.t = 'DOUBLE' AND {_as('number', name)} = floor({_as('number', name)})))"
+        f"({name}.t = 'DOUBLE' AND {_as('number', name)} % 1D = 0D))"  # floor's result is a BIGINT
     )
 
 
