@@ -497,13 +497,13 @@ class SparkEngine:
             except Exception:  # noqa: BLE001 - any error means that the server wasn't reached
                 is_interrupted = False
             if not is_interrupted and is_connect(session):
-                self._abandon(key)
+                self._abandon(key, session)
 
     def reconnect(self) -> None:
         """Drop sessions whose server no longer answers. Later calls open new ones."""
         for key, session in tuple(self._own.items()):
             if not is_alive(session):
-                self._abandon(key)
+                self._abandon(key, session)
 
     def close(self) -> None:
         """End our sessions. The engine can still be used, and opens new ones."""
@@ -530,9 +530,9 @@ class SparkEngine:
                 session.sql(f"SET CATALOG {quote(catalog)}")
         return session
 
-    def _abandon(self, key: str) -> None:
-        session = self._own[key]
-        self._forget(key)
+    def _abandon(self, key: str, session: Any) -> None:
+        if self._own.get(key) is session:  # another thread may have ended or replaced it meanwhile
+            self._forget(key)
         disconnect(session)
         self._abandoned.append(session)
 
