@@ -79,6 +79,13 @@ def printed(lake: Lake, sql: str, capsys: pytest.CaptureFixture[str]) -> list[di
     return rows
 
 
+def test_queries_find_floats_that_bounds_leave_out_in_structs(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", s=pa.array([{"f": float("nan")}]), d=pa.array([-0.0]))
+    checks = ["custom_sql('SELECT * FROM batch WHERE s.f > 1')", "custom_sql('SELECT * FROM batch WHERE d = 0.0D')"]
+    run = lake.ingest(f"{namespace}.floats", path, checks=checks)
+    assert list(failing(run).values()) == [1, 1]
+
+
 def test_text_that_is_no_utf_8(
     lake: Lake, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

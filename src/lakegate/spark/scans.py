@@ -368,7 +368,7 @@ def without_pushdown(frame: Any) -> Any:
         if kind in {"float", "double"}:
             return f"nanvl({column}, {column}) AS {column}"
         if kind.startswith("struct<") and ("float" in kind or "double" in kind):
-            return f"CASE WHEN rand() >= 0 THEN {column} END AS {column}"
+            return f"CASE WHEN monotonically_increasing_id() >= 0 THEN {column} END AS {column}"
         return column
 
     return frame.selectExpr(*(wrapped(name, kind) for name, kind in frame.dtypes))
