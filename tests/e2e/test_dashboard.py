@@ -89,6 +89,15 @@ class Dashboard:
             client.get(f"{self.url}-/{what}").raise_for_status()
 
     @contextmanager
+    def shut_gate(self) -> Iterator[None]:
+        """Hold up all publishes; a test that fails must not hold up those of the tests after it."""
+        self.tell("gate/shut")
+        try:
+            yield
+        finally:
+            self.tell("gate/open")
+
+    @contextmanager
     def window(self, theme: Literal["light", "dark"] = "light", size: tuple[int, int] = DESK) -> Iterator[Window]:
         context = self.browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
         context.set_default_timeout(_SHOWN_MS)
@@ -111,9 +120,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
             assert running.stdout is not None
             url = running.stdout.readline().strip()
             with chromium() as browser:
-                opened = Dashboard(url, browser)
-                yield opened
-                opened.tell("gate/open")  # the server waits for what a failed test has held up
+                yield Dashboard(url, browser)
         finally:
             running.send_signal(signal.SIGINT)
             assert running.wait(timeout=120) == 0, "it ends well when asked to"
@@ -214,8 +221,7 @@ def test_the_keyboard_is_enough(dashboard: Dashboard) -> None:
 
 def test_two_windows_publish_one_branch_once_and_one_may_close(dashboard: Dashboard) -> None:
     dashboard.tell("lake/house")
-    dashboard.tell("gate/shut")
-    with dashboard.window() as one, dashboard.window() as other:
+    with dashboard.window() as one, dashboard.window() as other, dashboard.shut_gate():
         for window in (one, other):
             window.open("branches?branch=wap%2Fnyc.trips_r2")
             window.page.get_by_role("button", name="Accept and publish …").click()
@@ -230,7 +236,6 @@ def test_two_windows_publish_one_branch_once_and_one_may_close(dashboard: Dashbo
         other.page.get_by_role("alert").get_by_text("r2").first.wait_for()
         other.page.get_by_role("dialog").wait_for(state="hidden")
         one.page.close()
-        dashboard.tell("gate/open")
     with dashboard.window() as window:
         window.open("run?run=r2")
         window.page.get_by_text("ann@example.com (publish)").wait_for()
