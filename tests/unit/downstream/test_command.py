@@ -81,14 +81,9 @@ def test_how_it_ends_says_whether_to_try_again(tmp_path: Path, code: str, error:
         command(code, tmp_path).deliver(event(), None)
 
 
-def test_one_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = """
-import os, pathlib, subprocess, sys
-child = subprocess.Popen([sys.executable, "-Sc", "import time; time.sleep(600)"])
-pathlib.Path("new").write_text(str(child.pid))
-os.rename("new", "pid")
-child.wait()
-"""
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which a command names its child; its timeout begins only when that's written."""
     told, wait = tmp_path / "pid", subprocess.Popen.wait
 
     def wait_once_it_hangs(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
@@ -96,13 +91,26 @@ child.wait()
         return wait(process, timeout)
 
     monkeypatch.setattr(subprocess.Popen, "wait", wait_once_it_hangs)
+    return told
+
+
+def test_one_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path, told: Path) -> None:
+    code = """
+import os, pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-Sc", "import time; time.sleep(600)"])
+pathlib.Path("new").write_text(str(child.pid))
+os.rename("new", "pid")
+child.wait()
+"""
     with pytest.raises(DownstreamUnavailableError, match="longer than"):
         command(code, tmp_path, timeout_s=0.1).deliver(event(), None)
     pid = int(told.read_text(encoding="utf-8"))
     wait_until(lambda: has_ended(pid))
 
 
-def test_a_child_that_ignores_a_request_to_stop_is_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_ignores_a_request_to_stop_is_stopped_too(
+    tmp_path: Path, told: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = """
 import os, pathlib, signal, subprocess, sys
 ignoring = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
@@ -112,13 +120,6 @@ pathlib.Path("new").write_text(str(child.pid))
 os.rename("new", "pid")
 child.wait()
 """
-    told, wait = tmp_path / "pid", subprocess.Popen.wait
-
-    def wait_once_it_hangs(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-        wait_until(told.exists)
-        return wait(process, timeout)
-
-    monkeypatch.setattr(subprocess.Popen, "wait", wait_once_it_hangs)
     monkeypatch.setattr("lakegate.downstream.command._GRACE_S", 0.1)
     with pytest.raises(DownstreamUnavailableError, match="longer than"):
         command(code, tmp_path, timeout_s=0.1).deliver(event(), None)
