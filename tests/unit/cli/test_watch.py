@@ -146,7 +146,9 @@ def test_a_signal_stops_it_after_the_current_run(landing: Path, number: signal.S
     assert signal.getsignal(number) is before
 
 
-def test_an_outage_while_maintenance_is_due_does_not_end_it(landing: Path, tmp_path: Path) -> None:
+def test_an_outage_while_maintenance_is_due_does_not_end_it(
+    landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "lakegate.toml").write_text('[maintenance]\nevery = "1h"\n', encoding="utf-8")
     lake = CliLake()
 
@@ -154,7 +156,7 @@ def test_an_outage_while_maintenance_is_due_does_not_end_it(landing: Path, tmp_p
         os.kill(os.getpid(), signal.SIGTERM)
         raise RetryableError("The journal is away.")
 
-    lake.runs = runs  # type: ignore[attr-defined]
+    monkeypatch.setattr(lake, "runs", runs, raising=False)
     done = watch(lake, "--table", "nyc.trips")
     assert (done.exit_code, "waiting    Maintenance: The journal is away." in done.stderr) == (0, True)
 
