@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.errors import ConfigurationError, InputError, LakegateError
 from lakegate.model.batch import DELIMITERS, CsvOptions, is_csv_character
 from lakegate.model.checks import Tolerance
 from lakegate.model.downstream import DownstreamKind, Event, Level
@@ -988,8 +988,20 @@ def fill_link(template: str, **values: str) -> str:
 
 
 def find_home(start: Path | None = None) -> Path:
-    """Return the project's folder: ``start`` or the nearest folder above it that is a project, else ``start``."""
-    here = (start or Path.cwd()).absolute()
+    """Return the project's folder: ``start`` or the nearest folder above it that is a project, else ``start``.
+
+    Args:
+        start: Where to start. Default: the current folder.
+
+    Raises:
+        InputError: The current folder no longer exists.
+    """
+    try:
+        here = (start or Path.cwd()).absolute()
+    except FileNotFoundError:
+        raise InputError(
+            "The current folder no longer exists.", hint="Change to your project's folder, or pass --home."
+        ) from None
     return next((folder for folder in (here, *here.parents) if is_project(folder)), here)
 
 

@@ -106,7 +106,7 @@ class App:
         command = ctx.command_path.removeprefix(ctx.find_root().command_path).strip() if ctx else ""
         try:
             settings = self.settings().model_dump(mode="json")
-        except LakegateError:
+        except (LakegateError, OSError):
             settings = {}
         self.logs = Logs(command or None, quiet=self.quiet, debug=self.debug, hidden=secret_variables(settings))
 
@@ -116,15 +116,15 @@ class App:
         given = self.log_format or next((kind for kind in ("json", "text") if f" --log-format {kind} " in words), None)
         if given is not None:
             return given == "json"
-        here = Path.cwd()
-        folders = (self.home,) if self.home else (here, *here.parents)
-        # Loading the settings takes longer than reporting a typo. Do it only if they can matter.
-        if "LAKEGATE_LOG_FORMAT" not in os.environ and not any((one / "lakegate.toml").is_file() for one in folders):
-            return False
         try:
-            return self.settings().log.format == "json"
-        except LakegateError:
+            here = self.home or Path.cwd()
+            folders = (here,) if self.home else (here, *here.parents)
+            # Loading the settings takes longer than reporting a typo. Do it only if they can matter.
+            if "LAKEGATE_LOG_FORMAT" in os.environ or any((one / "lakegate.toml").is_file() for one in folders):
+                return self.settings().log.format == "json"
+        except (LakegateError, OSError):  # the folder may have been deleted, or be closed to this user
             return os.environ.get("LAKEGATE_LOG_FORMAT") == "json"
+        return False
 
     def remember_outcome(self, run: Run) -> None:
         """Remember how a run ended, so that a later failure doesn't hide it."""

@@ -27,6 +27,7 @@ from lakegate import __version__
 from lakegate.cli import streams
 from lakegate.cli.app import PROGRAM, App, global_options
 from lakegate.errors import ExitCode, LakegateError
+from lakegate.progress import one_line
 
 PANELS = {
     "Getting started": ("demo", "generate", "up", "down", "status"),
@@ -322,4 +323,6 @@ def _wrapped(message: str) -> str:
 def _say(label: str, color: str, text: str) -> None:
     if "NO_COLOR" not in os.environ:
         label = click.style(label, fg=color, bold=True)
-    click.echo(f"{label} {text}", err=True)
+    # Names in it may come from data, and must not control the terminal.
+    lines = "\n".join(map(one_line, text.split("\n")))
+    click.echo(f"{label} {lines}", err=True)

@@ -71,6 +71,27 @@ def test_errors_break_between_words_where_a_terminal_would_break_within_one(monk
     assert hint == f"  {error.hint}\n"
 
 
+def test_names_in_errors_cannot_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = QueryError("Column 'a\x1b]0;b\x07' is new:\n- it's a \u202edouble", hint="Drop 'a\x1b]0;b\x07'.")
+    monkeypatch.setattr("sys.stderr", terminal := _Terminal())
+    main.report(error, App())
+    shown = "error: Column 'a\\x1b]0;b\\x07' is new:\n- it's a \\u202edouble\nhint:  Drop 'a\\x1b]0;b\\x07'.\n"
+    assert terminal.getvalue() == shown
+
+
+@pytest.mark.parametrize("words", ["runs", "runs --nope", "ingest nyc.trips a.csv", "config show"])
+def test_in_a_folder_that_was_deleted_commands_say_so(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    outcome = invoke(words)
+    assert outcome.exit_code == 2
+    assert ("No such option" if "--nope" in words else "error: The current folder no longer exists.") in outcome.stderr
+
+
 def test_hints_and_interruptions_are_printed() -> None:
     error = QueryError("Column x does not exist.", hint="Did you mean y?", column="x")
     outcome = invoke("query SELECT", FakeLake(query=error))

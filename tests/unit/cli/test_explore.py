@@ -451,6 +451,8 @@ def test_query_reads_standard_input() -> None:
     assert invoke(["query", "-", "--ref", "b", "--at", HASH], lake, stdin="SELECT 2").exit_code == 0
     assert lake.calls[0] == ("query", ("SELECT 2",), {"ref": "b", "at": HASH})
     assert invoke(["query", "-"], lake, stdin="  \n").exit_code == 2
+    outcome = invoke(["query", "-"], lake, stdin=b"SELECT '\xe9'")
+    assert (outcome.exit_code, "isn't text in UTF-8" in outcome.stderr) == (2, True)
 
 
 def test_columns_with_the_same_name_are_refused_in_json() -> None:

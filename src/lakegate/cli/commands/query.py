@@ -61,7 +61,7 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
     Table names such as nyc.trips refer to the tables on --ref. The table format shows the first 1,000 rows. The formats
     json, csv and parquet write all of them.
     """
-    text = sys.stdin.read() if sql == "-" else sql
+    text = _from_stdin() if sql == "-" else sql
     _require_sql(text)
     if file is not None and app.output == "table":
         raise click.UsageError("--file needs --output csv, json or parquet.")
@@ -79,6 +79,13 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
         click.echo(_parquet(result), nl=False)
     else:
         print_result(app, result)
+
+
+def _from_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"The query on standard input isn't text in {error.encoding.upper()}.") from None
 
 
 def _require_sql(text: str) -> None:
