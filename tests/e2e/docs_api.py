@@ -15,6 +15,9 @@ from pydantic import BaseModel
 import lakegate
 from lakegate import checks, errors
 from lakegate.integrations.aws.clients import DeploymentError
+from lakegate.integrations.aws_lambda.events import MalformedEventError
+from lakegate.integrations.aws_lambda.function import NotDoneError
+from lakegate.integrations.prefect.flows import CancelledInPrefectError
 from lakegate.model.request import IngestPlan
 from lakegate.wap.deadline import DeadlineReachedError
 from lakegate.wap.transaction import Transaction
@@ -23,6 +26,14 @@ REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGE = REFERENCE / "python.md"
 ERRORS = REFERENCE / "errors.md"
 CLASSES: tuple[type, ...] = (lakegate.Lake, Transaction, lakegate.Table, lakegate.Query, lakegate.RowDifference)
+OTHER_ERRORS = (
+    DeadlineReachedError,
+    DeploymentError,
+    NotDoneError,
+    MalformedEventError,
+    CancelledInPrefectError,
+)
+"""Errors with a code of their own that aren't in ``lakegate.errors``."""
 VALUES: tuple[type[BaseModel], ...] = (
     lakegate.Run,
     IngestPlan,
@@ -110,7 +121,7 @@ def render() -> str:
 def render_errors(page: str) -> str:
     """Return the errors page with its table of codes made anew."""
     rows = []
-    for one in [*vars(errors).values(), DeadlineReachedError, DeploymentError]:
+    for one in [*vars(errors).values(), *OTHER_ERRORS]:
         if inspect.isclass(one) and issubclass(one, errors.LakegateError) and one is not errors.LakegateError:
             name = f"`{one.__name__}`" + ("" if one.__module__ == "lakegate.errors" else f" (in `{one.__module__}`)")
             rows.append(f"| `{one.code}` | {name} | {int(one.exit_code)} | {_cell(parse(one).text)} |")

@@ -247,6 +247,17 @@ def test_the_errors_reference_is_up_to_date() -> None:
     assert text == docs_api.render_errors(text), "run: make reference"
 
 
+def test_the_errors_reference_has_every_code() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    codes = {
+        code
+        for text in sources
+        for code in re.findall(r'^    code(?:: ClassVar\[str\])? = "([a-z-]+)"$', text, re.MULTILINE)
+    }
+    listed = re.findall(r"^\| `([a-z-]+)` \| `\w+Error`", read("docs/reference/errors.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(codes - {"error"})
+
+
 def test_the_settings_reference_is_up_to_date_and_has_every_key() -> None:
     text = docs_settings.PAGE.read_text(encoding="utf-8")
     assert text == docs_settings.render(text), "run: make reference"

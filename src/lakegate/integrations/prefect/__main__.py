@@ -211,7 +211,7 @@ def main() -> NoReturn:
         cli.main(prog_name=_PROGRAM, standalone_mode=False)
     except LakegateError as error:
         _say(error.message, error.hint)
-        code = int(ExitCode.INTERRUPTED if error.code == "cancelled" else error.exit_code)
+        code = int(error.exit_code)
         if error.code == OutcomeUnknownError.code:
             # Otherwise Prefect would spend minutes trying to report task states to a server that's gone.
             sys.stderr.flush()

@@ -24,7 +24,7 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.transactions import transaction
 
-from lakegate.errors import AuditFailedError, InputError, LakegateError, RetryableError
+from lakegate.errors import AuditFailedError, ExitCode, InputError, LakegateError, RetryableError
 from lakegate.integrations.prefect.steps import (
     HOUR_S,
     RETRYABLE_ERRORS,
@@ -54,6 +54,7 @@ class CancelledInPrefectError(LakegateError):
     """The flow run was cancelled in Prefect, but nothing stopped this process."""
 
     code = "cancelled"
+    exit_code = ExitCode.INTERRUPTED
 
 
 _stopped_by: ContextVar[list[LakegateError]] = ContextVar("stopped_by")
