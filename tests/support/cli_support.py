@@ -16,6 +16,7 @@ from lakegate.local.state import ServiceStatus
 from lakegate.model.batch import Batch, KnownFile, SourceColumn, SourceFile
 from lakegate.model.checks import AuditReport, Check, CheckResult
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.maintenance import JournalStatus
 from lakegate.model.refs import Commit, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Publication, Run, RunError, RunStep, StagedTable
@@ -192,6 +193,9 @@ COMMITS = [
 ]
 
 
+EMPTY_JOURNAL = JournalStatus(location="/home/.lakegate/journal.db", version="0001", synced=None, runs={}, files=0)
+
+
 class FakeTable:
     def __init__(self, metadata: TableMetadata = METADATA) -> None:
         self.metadata = metadata
@@ -218,7 +222,7 @@ class FakeLake:
     """Answers every method with a value set beforehand (or raises it), and remembers what it was asked."""
 
     def __init__(self, **answers: Any) -> None:
-        self.answers = {"deliveries": (), **answers}
+        self.answers = {"deliveries": (), "journal_status": EMPTY_JOURNAL, **answers}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.opened_with: dict[str, Any] = {}
 

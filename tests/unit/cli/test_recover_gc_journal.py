@@ -82,6 +82,17 @@ def test_with_nothing_to_recover_no_data_is_printed() -> None:
     assert invoke("recover", FakeLake(recover=CatalogUnavailableError("away"))).exit_code == 3
 
 
+def test_a_run_that_could_not_be_recovered_is_not_nothing() -> None:
+    left = STATUS.model_copy(update={"abandoned": (RUN_ID, OTHER_RUN)})
+    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={}, journal_status=left))
+    assert (outcome.exit_code, outcome.stdout) == (3, "")
+    assert outcome.stderr.startswith(f"Run {RUN_ID} and 1 more couldn't be recovered.\n")
+    assert f"lakegate recover {RUN_ID}\n" in outcome.stderr
+
+    outcome = invoke("recover -o json", FakeLake(recover=(PUBLISHED,), suspended_runs={}, journal_status=left))
+    assert (outcome.exit_code, len(json.loads(outcome.stdout))) == (3, 1)
+
+
 def test_recover_says_which_runs_were_left_alone_and_until_when() -> None:
     until = START + timedelta(hours=1)
     outcome = invoke("recover", FakeLake(recover=(), suspended_runs={RUN_ID: until}))

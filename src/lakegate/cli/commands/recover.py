@@ -12,6 +12,7 @@ from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_runs
 from lakegate.cli.output import Styled, count, echo_json, moment, next_commands, show_rows
 from lakegate.cli.run_output import STYLES, journal_payload
+from lakegate.errors import ExitCode
 
 if TYPE_CHECKING:
     from lakegate.model.run import Run
@@ -33,17 +34,25 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     A run that an orchestrator executes step by step is suspended between its steps, and isn't touched until
     journal.park_s has passed. To finish or undo it now, pass its id, or a prefix of it at least as long as
     20260131T0705.
+
+    Exits with 3 if a run couldn't be recovered. The others are recovered nevertheless.
     """
     with app.lake() as lake:
         recovered = lake.recover(runs)
         suspended = {} if runs else lake.suspended_runs()
+        left = () if runs else lake.journal_status().abandoned
     if app.json:
         echo_json([journal_payload(run) for run in recovered])
     elif recovered:
         _show(app, recovered)
-    else:
+    elif not left:
         click.echo("Nothing to recover.", err=True)
     _note_suspended(app, suspended)
+    if left:
+        others = f" and {count(len(left) - 1)} more" if len(left) > 1 else ""
+        click.echo(f"Run {left[0]}{others} couldn't be recovered.", err=True)
+        click.echo(f"To try again and see why: {app.command('recover', left[0])}", err=True)
+        raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
 
 def _show(app: App, runs: Sequence[Run]) -> None:
