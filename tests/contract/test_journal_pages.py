@@ -49,6 +49,9 @@ def test_runs_are_found_by_all_that_is_asked(journal: Actor) -> None:
     assert found(journal, run_id="r0") == ["r03", "r02", "r01"]
     assert found(journal, file="A.PARQUET") == ["r01"]
     assert found(journal, file="10% off é") == ["r02"]
+    assert found(journal, file="r0") == []
+    assert found(journal, file="r02", or_id=True) == ["r02"]
+    assert found(journal, file="trips", or_id=True) == found(journal, file="trips")
     assert found(journal, file="not_null") == found(journal, file="a%t") == found(journal, file="a_p") == []
 
 

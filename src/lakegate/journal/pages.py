@@ -47,6 +47,7 @@ class RunFilter(Value):
     Attributes:
         orchestrator: Only runs that this orchestrator started, such as ``prefect``.
         file: Only runs with a source file whose URI contains this text, as it is or percent-encoded, in any case.
+        or_id: Also runs whose id starts with the text in ``file``.
         run_id: Only runs whose id starts with this.
     """
 
@@ -57,6 +58,7 @@ class RunFilter(Value):
     until: datetime | None = None
     orchestrator: str | None = None
     file: str | None = None
+    or_id: bool = False
     run_id: str | None = None
 
 
@@ -90,7 +92,8 @@ class JournalPages:
             end: PageCursor | None = None
             if wanted.file:
                 end = _cursor_after(tx, wanted, after, _MOST_SEARCHED)
-                query = query.where(_may_have_file(tx, wanted.file))
+                fits = _may_have_file(tx, wanted.file)
+                query = query.where(or_(fits, _has_prefix(wanted.file)) if wanted.or_id else fits)
                 if end is not None:
                     # Without the second condition, the next page repeats runs that started at the same time.
                     query = query.where(started >= as_text(end[0]), not_(_after_cursor(started, number, end)))
@@ -102,7 +105,8 @@ class JournalPages:
                 end = found[-1].started_at, found[-1].run_id
             if wanted.file:
                 claimed = _with_claim(tx, [run.run_id for run in found if run.request is None], wanted.file)
-                found = [run for run in found if run.run_id in claimed or _has_file(run, wanted.file)]
+                named = {run.run_id for run in found if wanted.or_id and run.run_id.startswith(wanted.file)}
+                found = [run for run in found if run.run_id in claimed | named or _has_file(run, wanted.file)]
         return found, end
 
     def each(self, wanted: RunFilter, *, whole: bool = True, at_once: int = _AT_ONCE) -> Iterator[Run]:
@@ -133,7 +137,7 @@ class JournalPages:
     def with_prefix(self, prefix: str, *, limit: int) -> Sequence[str]:
         """Return ids of runs that start with ``prefix``, newest first."""
         ids = RUNS.c.run_id
-        query = select(ids).where(ids >= prefix, ids < prefix + _LAST).order_by(ids.desc()).limit(limit)
+        query = select(ids).where(_has_prefix(prefix)).order_by(ids.desc()).limit(limit)
         with self._database.reading() as tx:
             return [str(one) for one in tx.scalars(query)]
 
@@ -353,7 +357,7 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
     if wanted.kind is not None:
         found.append(RUNS.c.kind == wanted.kind)
     if wanted.run_id is not None:
-        found += [RUNS.c.run_id >= wanted.run_id, RUNS.c.run_id < wanted.run_id + _LAST]
+        found.append(_has_prefix(wanted.run_id))
     if wanted.orchestrator is not None:
         found.append(RUNS.c.orchestrator == wanted.orchestrator)
     if wanted.since is not None:
@@ -361,6 +365,11 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
     if wanted.until is not None:
         found.append(started < as_text(wanted.until))
     return found
+
+
+def _has_prefix(prefix: str) -> ColumnElement[bool]:
+    """Return the condition for runs whose id starts with ``prefix``."""
+    return and_(RUNS.c.run_id >= prefix, RUNS.c.run_id < prefix + _LAST)
 
 
 def _after_cursor(started: Any, number: Any, after: PageCursor) -> ColumnElement[bool]:

@@ -109,6 +109,15 @@ def test_a_search_that_has_not_come_to_the_oldest_says_so_and_goes_on(
         assert none in html_of(page)
 
 
+def test_the_search_finds_runs_by_ids_of_any_form(made: BigLake) -> None:
+    share(made)
+    run = find(made, "rejected").model_copy(update={"run_id": "nyc.trips-2024-01-31"})
+    made.journal.save(run)
+    for text in ("nyc.trips-2024", "nyc.trips-2024-01-31"):
+        assert "run=nyc.trips-2024-01-31" in shown("runs", q=text)
+    assert "No run matches" in shown("runs", q="trips-2024-01")
+
+
 def test_a_run_shows_steps_checks_examples_and_what_to_type(made: BigLake) -> None:
     share(made)
     run = find(made, "rejected")

@@ -30,6 +30,7 @@ _SINCE = {
 }
 _ORCHESTRATORS = ("cli", "python", "watch", "backfill", "prefect", "dbos", "aws-lambda", "airflow")
 _RUN_ID = re.compile(r"\d{8}T\d*(?:-[0-9a-f]*)?|prefect-.*", re.IGNORECASE)
+"""Text that is surely a run id. Users may name runs themselves, so other text may be either."""
 _COLUMNS = (
     TableColumn("Status", "fit"),
     TableColumn("Run"),
@@ -80,6 +81,7 @@ def _filters() -> RunFilter:
         orchestrator=by,
         since=None if period is None else shared().model.now() - _SINCE[period],
         file=text if text and not is_id else None,
+        or_id=bool(text) and not is_id,
         run_id=text if is_id else None,
     )
 
