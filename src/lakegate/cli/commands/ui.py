@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+import threading
 import webbrowser
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import PurePath
 
 import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.output import echo_json, safe, say
 from lakegate.errors import missing_package
+
+_ON_TERMINALS = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
+"""Browsers that Python opens where there's no display. They'd take over the terminal, and can't show the dashboard."""
 
 
 @command("ui", examples=("lakegate ui", "lakegate ui --port 9000 --no-browser", "lakegate ui --allow-actions"))
@@ -63,10 +68,18 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
                 say(f"Dashboard of {safe(lake.home)}: [bold]{safe(address)}[/]  ({mode}; Ctrl-C stops it)")
             sys.stdout.flush()
             if not no_browser and sys.stderr.isatty():
-                webbrowser.open(address)
+                # In a thread: some browsers return only when they're closed, and the server must answer them meanwhile.
+                threading.Thread(target=open_browser, args=(address,), daemon=True).start()
 
         def waiting(actions: Sequence[str]) -> None:
             app.narrator.note(f"Waiting for {', '.join(actions)} to end. To stop at once, press Ctrl-C again.")
 
         shared = Shared(lake, open_read_model(lake), access)
         server.serve(shared, opened, when_ready=ready, when_waiting=waiting)
+
+
+def open_browser(address: str) -> None:
+    """Open the dashboard in the user's browser, if there's one with windows."""
+    with suppress(webbrowser.Error):
+        if PurePath(webbrowser.get().name).name not in _ON_TERMINALS:
+            webbrowser.open(address)
