@@ -82,6 +82,21 @@ def test_generate_passes_its_options_on_and_suggests_a_command(tmp_path: Path) -
     assert invoke("generate out --null-rate 2", generate=generate).exit_code == 2
 
 
+def test_config_show_names_the_variable_of_a_whole_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEGATE_DOWNSTREAM_DBT", '{"type": "command", "argv": ["dbt"]}')
+    monkeypatch.setenv("LAKEGATE_NOTIFY_LATE", '{"nyc.trips": "1d"}')
+    monkeypatch.setenv("LAKEGATE_UI_MASKED", '["email"]')
+    told = json.loads(invoke("config show -o json").stdout)
+    shown = {key: one["origin"] for key, one in told.items() if key.startswith(("downstream.", "notify.", "ui."))}
+    assert {key: origin for key, origin in shown.items() if origin != "default"} == {
+        "downstream.dbt.type": "LAKEGATE_DOWNSTREAM_DBT",
+        "downstream.dbt.argv": "LAKEGATE_DOWNSTREAM_DBT",
+        'notify.late."nyc.trips"': "LAKEGATE_NOTIFY_LATE",
+        "ui.masked": "LAKEGATE_UI_MASKED",
+    }
+
+
 def test_config_show_shows_origins_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lakegate.toml").write_text(
         '[catalog]\nuri = "http://u:hunter2@h/api/v2"\ntoken = "hunter2"\n'

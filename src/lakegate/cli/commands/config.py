@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,12 @@ def show_config(app: App) -> None:
     values = {key: _without_secret(key, value) for key, value in _flat(tree)}
     path = app.folder() / FILE_NAME
     in_file = {key for key, _ in _flat(tomllib.loads(path.read_text(encoding="utf-8")))} if path.is_file() else set()
-    origins = {key: _origin(key, app, in_file) for key in values}
+    variables = dict(_in_variables(tree))
+    flags = {key for key, value in app.flags().items() if value is not None}
+    origins = {
+        key: "flag" if key in flags else variables.get(key) or (FILE_NAME if key in in_file else "default")
+        for key in values
+    }
     if app.json:
         echo_json({key: {"value": value, "origin": origins[key]} for key, value in values.items()})
     else:
@@ -58,13 +64,14 @@ def _flat(tree: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tup
             yield ".".join(path), value
 
 
-def _origin(key: str, app: App, in_file: set[str]) -> str:
-    if app.flags().get(key) is not None:
-        return "flag"
-    variable = ENV_PREFIX + key.replace(".", "_").upper()
-    if variable in os.environ:
-        return variable
-    return FILE_NAME if key in in_file else "default"
+def _in_variables(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the keys of settings that variables set, with the variable. One that holds a section as JSON sets several."""
+    for section, settings in tree.items():
+        for name, value in settings.items() if isinstance(settings, Mapping) else ():
+            variable = f"{ENV_PREFIX}{section}_{name}".upper()
+            if variable in os.environ and section != "tables":
+                given = json.loads(os.environ[variable]) if isinstance(value, Mapping) else value
+                yield from ((key, variable) for key, _ in _flat({section: {name: given}}))
 
 
 def _without_secret(key: str, value: Any) -> Any:
