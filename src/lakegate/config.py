@@ -54,6 +54,8 @@ _SECRET_IN_URL = re.compile(
 )
 _Parsed = TypeVar("_Parsed")
 _SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
+_PATHS = (("engine", "ca_file"), ("journal", "ca_file"), ("serve", "tls_certificate"), ("serve", "tls_key"))
+"""Settings that are paths, except those that are used relative to the project's folder anyway."""
 _COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
 _JOURNAL_URL = re.compile(r"(?:sqlite|postgresql(?:\+pg8000)?)://")
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
@@ -1049,7 +1051,7 @@ def override_settings(settings: Settings, flags: Mapping[str, str | None]) -> Se
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _with_paths(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -1058,6 +1060,15 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigurationError(
             f"{path} isn't valid TOML: {error}", hint="See https://toml.io.", file=str(path)
         ) from None
+
+
+def _with_paths(tree: dict[str, Any], home: Path) -> dict[str, Any]:
+    """Have relative paths start at the project's folder, from whichever folder a command is run."""
+    for section, key in _PATHS:
+        given = tree.get(section)
+        if isinstance(given, dict) and isinstance(given.get(key), str):
+            given[key] = str(home / given[key])
+    return tree
 
 
 def _key_of(variable: str) -> tuple[str, str] | None:

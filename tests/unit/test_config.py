@@ -97,6 +97,20 @@ def test_a_delimiter_may_be_spelled_out_and_quotes_left_out(tmp_path: Path) -> N
     assert load_settings(tmp_path, env={}).tables["nyc.trips"].csv.delimiter == "tab"
 
 
+def test_paths_in_the_file_start_at_the_projects_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / FILE_NAME).write_text(
+        '[engine]\nca_file = "ca.pem"\n[journal]\nca_file = "/etc/ca.pem"\n'
+        '[serve]\ntls_certificate = "tls/cert.pem"\ntls_key = "tls/key.pem"\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    settings = load_settings(tmp_path, env={}, flags={"serve.tls_key": "key.pem"})
+    assert settings.engine.ca_file == tmp_path / "ca.pem"
+    assert settings.journal.ca_file == Path("/etc/ca.pem")
+    assert (settings.serve.tls_certificate, settings.serve.tls_key) == (tmp_path / "tls/cert.pem", Path("key.pem"))
+
+
 def test_home_is_the_nearest_folder_above(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)

@@ -65,7 +65,7 @@ def _flat(tree: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def _in_variables(tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the keys of settings that variables set, with the variable. One that holds a section as JSON sets several."""
+    """Yield the keys that variables set, each with its variable. One that holds a section as JSON sets several."""
     for section, settings in tree.items():
         for name, value in settings.items() if isinstance(settings, Mapping) else ():
             variable = f"{ENV_PREFIX}{section}_{name}".upper()
