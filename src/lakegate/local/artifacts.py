@@ -88,6 +88,10 @@ def prepare(
             if missing:
                 _fetch(missing, folder, narrator)
     except OSError as error:
+        # A read-only cache will do if it has everything, as in a container whose image was built with the jars.
+        with contextlib.suppress(OSError):
+            if all(_is_verified(path, artifact) for artifact, path in jars.items()):
+                return MappingProxyType(jars)
         raise LocalStackError(
             f"Can't use the cache {folder}: {error.filename or ''} {error.strerror or error}.".replace(":  ", ": "),
             hint="Make it writable, or set XDG_CACHE_HOME to a folder that is.",
@@ -244,8 +248,9 @@ def _is_unchanged(path: Path, artifact: Artifact) -> bool:
 
 def _mark_verified(path: Path, artifact: Artifact) -> None:
     draft = _marker(path).with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(_fingerprint(path, artifact)), encoding="utf-8")
-    draft.replace(_marker(path))
+    with contextlib.suppress(OSError):  # the cache is read-only or full: the hash is computed again next time
+        draft.write_text(json.dumps(_fingerprint(path, artifact)), encoding="utf-8")
+        draft.replace(_marker(path))
 
 
 def _fingerprint(path: Path, artifact: Artifact) -> list[object]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -85,6 +86,23 @@ def test_a_manually_copied_jar_needs_no_network(tmp_path: Path, repository: _Rep
     (tmp_path / "jars" / _SMALL.file_name).write_bytes(_CONTENT)
     _prepare(tmp_path)
     assert repository.fetches == 0
+
+
+def test_a_read_only_cache_with_all_jars_will_do(
+    tmp_path: Path, repository: _Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / _SMALL.file_name).write_bytes(_CONTENT)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(artifacts, "locked", refuse)
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert _prepare(tmp_path).read_bytes() == _CONTENT
+    (tmp_path / "jars" / _SMALL.file_name).write_bytes(b"not it")
+    with pytest.raises(LocalStackError, match="Read-only file system"):
+        _prepare(tmp_path)
 
 
 def test_an_unexpected_jar_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
