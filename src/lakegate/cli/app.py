@@ -166,10 +166,13 @@ class App:
         return self.local_stack(self.folder(), self.settings(), self.narrator)
 
     def catalog_answers(self) -> bool:
-        """Return whether the catalog is remote or already running."""
+        """Return whether the catalog can be used without starting anything: it's remote, or the local stack runs.
+
+        If only one of the local servers runs, using it would start the other one.
+        """
         if self.settings().catalog.uri is not None:
             return True
-        return any(service.name == "nessie" and service.state == "running" for service in self.stack().status())
+        return all(service.state == "running" for service in self.stack().status())
 
     def is_in_project(self) -> bool:
         """Return whether a project exists, or the settings name a remote catalog."""

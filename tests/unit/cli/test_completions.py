@@ -10,6 +10,7 @@ import pytest
 from lakegate.cli import options
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
+from lakegate.local.state import ServiceStatus
 from lakegate.model.refs import Ref
 from support.cli_support import HASH, METADATA, PUBLISHED, RUN_ID, FakeLake, FakeStack
 
@@ -61,6 +62,16 @@ def test_completion_starts_nothing_and_swallows_errors() -> None:
     assert complete(["ingest"], "", lake, down) == []
     assert complete(["runs"], "", lake, down) == []
     assert (down.ups, [name for name, _, _ in lake.calls]) == (0, ["runs"])
+
+
+def test_completion_does_not_start_spark_when_only_nessie_runs() -> None:
+    class WithoutSpark(FakeStack):
+        def status(self) -> tuple[ServiceStatus, ...]:
+            nessie, spark = super().status()
+            return nessie, spark.model_copy(update={"state": "stopped"})
+
+    lake = FakeLake(tables=[METADATA])
+    assert (complete(["ingest"], "", lake, WithoutSpark()), lake.calls) == ([], [])
 
 
 def test_an_unknown_command_before_the_cursor_is_no_error() -> None:
