@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lakegate.dashboard.model import Problem, ReadModel
 from lakegate.dashboard.overview import LakeFacts, read_facts
-from lakegate.errors import RetryableError
+from lakegate.errors import OutcomeUnknownError, RetryableError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
@@ -214,7 +214,9 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
         link: URL of the dashboard.
     """
     report, runs = found.report, found.runs
-    status_text = _status_text(report)
+    errors = [run.error for run in runs if run.status == "failed" and run.error is not None]
+    unknown = sum(error.code == OutcomeUnknownError.code for error in errors)
+    status_text = _status_text(report, unknown=unknown)
     about = report.table or "All tables"
     return page(
         f"{status_text.title}: {about} · lakegate",
@@ -247,7 +249,8 @@ def _notes(report: PeriodReport) -> list[Html]:
     return [tag("p", one, class_="small") for one in said]
 
 
-def _status_text(report: PeriodReport) -> StatusText:
+def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
+    """Return what a period's runs mean for readers. ``unknown`` is the number of failed ones that may be published."""
     undecided = len({run_id for one in report.tables for run_id in one.waiting})
     late = [one.table for one in report.tables if one.is_late]
     failed, total = report.runs.get("failed", 0), sum(report.runs.values())
@@ -268,7 +271,11 @@ def _status_text(report: PeriodReport) -> StatusText:
         means = "Nothing was published, and nothing is waiting."
         return StatusText("idle", "Quiet", "No run in this time.", means, (longer,))
     if failed:
-        means = f"{counted(failed, 'run')} couldn't finish; nothing of {'it' if failed == 1 else 'them'} was published."
+        means = f"{counted(failed, 'run')} couldn't finish; "
+        if unknown:
+            means += f"{'it' if failed == 1 else f'{count(unknown)} of them'} may have been published nevertheless."
+        else:
+            means += f"nothing of {'it' if failed == 1 else 'them'} was published."
         return StatusText("warn", "Some runs failed", happened, means, ())
     return StatusText("good", "All is well", happened, "Nothing waits for a decision.", ())
 

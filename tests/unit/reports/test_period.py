@@ -16,7 +16,7 @@ from lakegate.errors import CatalogUnavailableError, RetryableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.model.checks import Check
-from lakegate.model.run import Run
+from lakegate.model.run import Run, RunError
 from lakegate.reports.period_page import period, period_page
 from lakegate.testing import MemoryCatalog
 from support.cli_support import (
@@ -44,6 +44,9 @@ TWO = make_run(
     publication=PUBLICATION.model_copy(update={"tables": ("nyc.trips", "nyc.zones"), "rows": 200_007}),
     staged=(staged("nyc.trips", rows=200_000), staged("nyc.zones", rows=7)),
 )
+
+
+UNKNOWN = make_run("failed", error=RunError(code="outcome-unknown", message="The catalog didn't answer."))
 
 
 def reading(home: Path, runs: Sequence[Run], late: dict[str, str] | None = None, *, is_away: bool = False) -> ReadModel:
@@ -148,6 +151,8 @@ def test_a_table_is_late_by_its_setting(tmp_path: Path, every: str, late: bool) 
         ([], {}, ("Quiet", "No run in this time", "--since 90d")),
         ([PUBLISHED], {}, ("All is well", "1 of 1 run published 100,000 rows", "Nothing waits for a decision")),
         ([FAILED_RUN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; nothing of it was published")),
+        ([UNKNOWN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; it may have been published nevertheless.")),
+        ([FAILED_RUN, UNKNOWN], {}, ("2 runs couldn&#x27;t finish; 1 of them may have been published nevertheless.",)),
         ([PUBLISHED], {"nyc.trips": "1h"}, ("Late", "1 table later than expected: nyc.trips")),
         (
             [REJECTED],
