@@ -26,7 +26,7 @@ def junit(run: Run, *, examples: Examples | None = None) -> str:
 
     A failed check is a failure, with its failing rows; so is a rejected run whose report no longer exists. A failed
     check of severity ``warn``, or one that a person accepted, is skipped: it shows its message but doesn't fail the
-    build. A run that couldn't finish is an error.
+    build. A run that couldn't finish is an error. One that is in progress and has no results yet is skipped.
 
     Args:
         examples: Renders example rows. Default: as the audit recorded them.
@@ -79,7 +79,10 @@ def _failed_case(case: ET.Element, run: Run, result: CheckResult, examples: Exam
 def _run_suite(root: ET.Element, run: Run) -> None:
     """Add the run itself as a test case, because it has no results of checks or couldn't finish."""
     failed, rejected = run.error is not None, run.error is None and run.status == "rejected"
-    suite = _start_suite(root, run, "run", tests=1, failures=int(rejected), errors=int(failed))
+    is_open = run.error is None and run.finished_at is None
+    suite = _start_suite(
+        root, run, "run", tests=1, failures=int(rejected), errors=int(failed), skipped=int(is_open and not rejected)
+    )
     suite.set("time", f"{run.seconds or 0:.3f}")
     case = ET.SubElement(
         suite, "testcase", name=_line(f"run {run.run_id}"), classname=_line(run.table or "run"), time="0"
@@ -90,6 +93,8 @@ def _run_suite(root: ET.Element, run: Run) -> None:
     elif rejected:
         failure = ET.SubElement(case, "failure", message=describe_run(run).happened, type="rejected")
         failure.text = _line(run.detail or "")
+    elif is_open:
+        ET.SubElement(case, "skipped", message=_line(describe_run(run).happened))
     _end_suite(suite, run)
 
 

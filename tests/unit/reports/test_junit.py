@@ -76,7 +76,13 @@ FORGOTTEN = REJECTED.model_copy(update={"reports": (), "detail": "Its steps, rep
 
 @pytest.mark.parametrize(
     ("run", "outcome"),
-    [(PUBLISHED, "passed"), (SKIPPED, "passed"), (FAILED_RUN, "error"), (FORGOTTEN, "failure")],
+    [
+        (PUBLISHED, "passed"),
+        (SKIPPED, "passed"),
+        (FAILED_RUN, "error"),
+        (FORGOTTEN, "failure"),
+        (make_run("running", finished_at=None), "skipped"),
+    ],
 )
 def test_a_run_ends_as_a_build_would(run: Run, outcome: str) -> None:
     assert set(outcomes(run).values()) == {outcome}
