@@ -360,7 +360,8 @@ class Watch:
     def _ingest_all(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             if self._stopping:
-                return
+                self.summary.left.update(chunk.uris)
+                continue
             try:
                 if not self._loader.is_free(chunk):
                     self.summary.left.update(chunk.uris)

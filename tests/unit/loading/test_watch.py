@@ -312,14 +312,15 @@ def test_stopped_between_two_chunks() -> None:
     lake.put("1.csv", "2.csv")
     feed = PollingFeed(3600)
     loader = make_loader(lake, FakeClock(), settle_s=0.0, max_files=1)
-    watch, _ = watching(lake, feed, loader=loader)
+    watch, _ = watching(lake, feed, loader=loader, once=True)
 
     def stop(_: Sequence[str]) -> str:
         watch.stop()
         return "published"
 
     lake.becomes = stop
-    assert watch.run().published == 1
+    summary = watch.run()
+    assert (summary.published, summary.left, summary.exit_code) == (1, {"file:///landing/2.csv"}, ExitCode.RETRYABLE)
     assert lake.outcomes() == {"1.csv": ("done", 1)}
 
 

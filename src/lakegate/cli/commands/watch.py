@@ -84,8 +84,8 @@ def watch(app: App, /, **given: Any) -> None:
     attempts, until it changes.
 
     Ctrl-C or SIGTERM stops it after the current run, with exit code 0. With --once, exits with 0 if all is well, with 1
-    if a file was given up, and with 3 if a file must be retried: because it failed, because another process has it, or
-    because it comes after such a file and may change the same rows.
+    if a file was given up, and with 3 if a file must be retried: because it failed, because another process has it,
+    because it comes after such a file and may change the same rows, or because you stopped the command before.
     """
     settings = app.settings().watch
     max_tries = given["max_tries"] or settings.max_tries
