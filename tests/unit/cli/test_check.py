@@ -54,6 +54,18 @@ def test_a_proposal_overwrites_no_contract_that_was_written_meanwhile(project: P
     assert (project / "contracts" / "nyc.trips.yaml").read_text(encoding="utf-8") == "mine"
 
 
+def test_half_a_contract_does_not_stay(project: Path) -> None:
+    unwritable: Any = FakeLake(propose_contract="half \udcff")
+    assert invoke("check init nyc.trips", unwritable).exit_code == 70
+    assert not (project / "contracts" / "nyc.trips.yaml").exists()
+
+
+def test_what_an_import_leaves_out_cannot_control_the_terminal(project: Path) -> None:
+    text = DBT.replace("mine", '"mine\\x1b[2J"')
+    (project / "schema.yml").write_text(text, encoding="utf-8")
+    assert "mine\\x1b[2J" in invoke("check import schema.yml --stdout").stderr
+
+
 def test_an_import_refuses_two_tables_of_one_name(project: Path) -> None:
     text = f"{DBT}sources:\n  - name: shop\n    tables:\n      - name: t\n"
     (project / "schema.yml").write_text(text, encoding="utf-8")

@@ -35,6 +35,7 @@ from lakegate.cli.output import (
 )
 from lakegate.errors import AlreadyExistsError, ExitCode
 from lakegate.model.batch import FileFormat
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
@@ -185,8 +186,13 @@ def _require_free(app: App, table: str, path: Path) -> None:
 
 def _write_new(path: Path, text: str) -> None:
     """Write a contract, unless somebody has written one since :func:`_require_free` looked."""
-    with path.open("x", encoding="utf-8") as file:
-        file.write(text)
+    file = path.open("x", encoding="utf-8")
+    try:
+        with file:
+            file.write(text)
+    except BaseException:  # such as a full disk: half a contract would stop every command
+        path.unlink(missing_ok=True)
+        raise
 
 
 @check.command(
@@ -241,7 +247,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
     if not prints:
         for path in paths:
             click.echo(str(path))
-    lost = gathered({one for draft in drafts for one in draft.untranslated})
+    lost = [*map(one_line, gathered({one for draft in drafts for one in draft.untranslated}))]
     click.echo("".join(f"{line}\n" for line in ["", f"Not translated from {file}:", *lost] if lost), nl=False, err=True)
 
 

@@ -13,6 +13,7 @@ from lakegate.cli.app import App, group
 from lakegate.cli.output import Styled, echo_json, moment, show_rows
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.secrets import SecretReference
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from lakegate.config import ChannelSettings
@@ -102,9 +103,8 @@ def late(app: App) -> None:
         for one in found:
             for sent in one.notifications:
                 if sent.outcome == "failed":
-                    click.echo(
-                        f"Channel '{sent.channel}' didn't get the alert for {one.table}: {sent.reason}", err=True
-                    )
+                    reason = one_line(sent.reason or "")
+                    click.echo(f"Channel '{sent.channel}' didn't get the alert for {one.table}: {reason}", err=True)
     raise click.exceptions.Exit(_exit_code([sent for one in found for sent in one.notifications]))
 
 

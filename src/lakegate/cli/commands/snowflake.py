@@ -126,7 +126,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
             next_commands(("Then create the rest", again))
     for one in tried:
         if one.state != "sent":
-            click.echo(f"{', '.join(one.tables)}: {one.reason}", err=True)
+            click.echo(one_line(f"{', '.join(one.tables)}: {one.reason}"), err=True)
     if errors or refused:
         raise click.exceptions.Exit(ExitCode.USAGE)
     raise click.exceptions.Exit(ExitCode.RETRYABLE if left else ExitCode.OK)
