@@ -203,6 +203,8 @@ def published_text(run: Run, publication: Publication) -> str:
         return f"{run.kind} of {counted(len(publication.tables), 'table')}"
     if run.staged and all(one.change == "metadata" for one in run.staged):
         return "columns changed" if any(one.schema_changes for one in run.staged) else "redefined"
+    if run.rows_published is None:
+        return "an unknown number of rows"
     aside = f", {publication.quarantined:,} quarantined" if publication.quarantined else ""
     return changed_rows(publication.rows, publication.rows_removed) + aside
 
@@ -210,7 +212,7 @@ def published_text(run: Run, publication: Publication) -> str:
 def _rows(run: Run) -> str:
     published = run.publication
     if published is None or published.rows_removed == 0:
-        return count(source_rows(run) if published is None else published.rows)
+        return count(source_rows(run) if published is None else run.rows_published)
     return changed_rows(published.rows, published.rows_removed, short=True)
 
 

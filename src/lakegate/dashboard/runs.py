@@ -255,7 +255,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
     published = run.publication
     rows: int | None = None
     if published is not None:
-        rows = published.rows
+        rows = run.rows_published
     elif run.staged:
         rows = sum(one.rows for one in run.staged) - run.quarantined
     elif run.request is not None:

@@ -21,7 +21,7 @@ from lakegate.journal.files import PUBLISHED
 from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, as_text
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import CheckRecord, FileRecord, Run, RunKind, RunLine, RunStatus
+from lakegate.model.run import BRINGS_DATA, CheckRecord, FileRecord, Run, RunKind, RunLine, RunStatus
 
 _LINE = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
 _NAMES = [column.name for column in _LINE]
@@ -31,7 +31,6 @@ _LAST = "\U0010ffff"
 _MOST = 1 << 62
 """Largest page: SQLite's integers end soon after."""
 _AT_ONCE = 250
-_BRINGS_DATA = ("ingest", "transaction", "branch")
 
 
 PageCursor: TypeAlias = tuple[datetime, str]
@@ -196,7 +195,7 @@ class JournalPages:
 
     def last_publishes(self, tables: Sequence[str]) -> Mapping[str, RunLine]:
         """Return the last run that published data to each table and wasn't reverted since, if there is one."""
-        query = _of_table(1, RUNS.c.status == "published", RUNS.c.kind.in_(_BRINGS_DATA))
+        query = _of_table(1, RUNS.c.status == "published", RUNS.c.kind.in_(BRINGS_DATA))
         with self._database.reading() as tx:
             return {table: _line(row) for table in tables for row in tx.execute(query, {"table": table})}
 

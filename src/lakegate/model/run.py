@@ -108,6 +108,10 @@ def total_removed(staged: Iterable[StagedTable]) -> int | None:
     return None if None in known else sum(filter(None, known))
 
 
+BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
+"""Kinds of runs that bring data."""
+
+
 def changed_rows(added: int, removed: int | None, *, short: bool = False) -> str:
     """Return the rows added and removed as text for commit messages and terminals; ``short`` for table columns.
 
@@ -314,6 +318,14 @@ class Run(Value):
     def is_users_branch(self) -> bool:
         """Whether a user made its branch. Only publishing it may drop the branch."""
         return self.adopted or self.kind == "branch"
+
+    @property
+    def rows_published(self) -> int | None:
+        """Rows that it added to its target; ``None`` if it published nothing, or if the journal has only its commit."""
+        if self.publication is None:
+            return None
+        is_counted = bool(self.staged or self.publication.rows or self.kind not in BRINGS_DATA)
+        return self.publication.rows if is_counted else None
 
     @property
     def report(self) -> AuditReport | None:

@@ -14,7 +14,7 @@ from lakegate.errors import OutcomeUnknownError, RetryableError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import Run, RunKind, RunLine
+from lakegate.model.run import BRINGS_DATA, Run, RunLine
 from lakegate.model.words import count, counted
 from lakegate.reports.page import Child, Html, clipped, commands, figures, page, status, table, tag, when, word
 from lakegate.reports.status_text import StatusText, Tone, describe_run, failing, rows_of
@@ -22,8 +22,6 @@ from lakegate.reports.status_text import StatusText, Tone, describe_run, failing
 _MOST_RUNS = 2_000
 """Most runs in a report. Reading that many takes a second or two."""
 _MOST_UNDECIDED = 20
-_WRITES: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
-"""Kinds of runs that bring data."""
 
 
 class FailingCheck(Value):
@@ -151,7 +149,7 @@ def _table(name: str, runs: Sequence[Run], facts: LakeFacts, last: RunLine | Non
     return TableReport(
         table=name,
         runs=dict(Counter(run.status for run in own)),
-        rows=sum(_rows_into(name, run) for run in own if run.status == "published" and run.kind in _WRITES),
+        rows=sum(_rows_into(name, run) for run in own if run.status == "published" and run.kind in BRINGS_DATA),
         last_publish=None if last is None else last.finished_at or last.started_at,
         late_after=every,
         is_late=name in facts.late,
@@ -222,7 +220,7 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
         f"{status_text.title}: {about} · lakegate",
         tag("p", _period_text(report), class_="eyebrow"),
         tag("h1", about),
-        status(status_text, _notes(report)),
+        status(status_text, _notes(report, runs)),
         _figures(report) if runs else commands(status_text.commands),
         tag("p", tag("a", "Open the dashboard", href=link)) if link else None,
         _decisions(found.undecided, len({run_id for one in report.tables for run_id in one.waiting})),
@@ -238,9 +236,13 @@ def _period_text(report: PeriodReport) -> list[str | Html]:
     return [*begins, " to ", when(report.until)] if report.since is not None else begins
 
 
-def _notes(report: PeriodReport) -> list[Html]:
+def _notes(report: PeriodReport, runs: Sequence[Run]) -> list[Html]:
     """Return what the report leaves out."""
-    said = [
+    uncounted = sum(run.status == "published" and run.rows_published is None for run in runs)
+    said = [f"The rows of {counted(uncounted, 'run')} aren't counted: the journal has only their commits."] * bool(
+        uncounted
+    )
+    said += [
         f"{one.message} Quarantined rows aren't counted, and what waits for a decision is as the journal knows it."
         for one in report.problems
     ]

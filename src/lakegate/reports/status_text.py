@@ -71,7 +71,7 @@ def title_of(run: Run) -> str:
 def rows_of(run: Run) -> int | None:
     """Return the number of rows that a run brought; ``None`` if unknown."""
     if run.publication is not None:
-        return run.publication.rows
+        return run.rows_published
     if run.request is not None:
         return run.request.batch.rows
     return sum(staged.rows for staged in run.staged) if run.staged else None
@@ -120,6 +120,8 @@ def _published(run: Run, publication: Publication) -> str:
             "restored to an earlier state" if run.kind == "restore" else "restored to its state before the reverted run"
         )
         return f"{tables}: {what}."
+    if run.rows_published is None:
+        return f"{tables} was changed. The journal has only the commit, which doesn't say how many rows it added."
     added, removed = publication.rows, publication.rows_removed
     if removed == 0:
         return f"{counted(added, 'row')} {'was' if added == 1 else 'were'} added to {tables}.{aside}"

@@ -325,6 +325,15 @@ def test_the_drawing_of_runs_that_did_not_publish() -> None:
     assert picture(make_run("failed", base=BASE))[0] == f"┊ ●  {BRANCH}: nothing written, deleted"
 
 
+def test_a_run_of_a_rebuilt_journal_does_not_claim_to_have_added_no_rows() -> None:
+    known_by_commit = PUBLICATION.model_copy(update={"rows": 0})
+    run = make_run("published", request=None, publication=known_by_commit, detail="Known from commit 2e1c only.")
+    assert "nyc.trips  an unknown number of rows in commit 2e1cfa" in invoke(f"runs {RUN_ID}", FakeLake(run=run)).stdout
+    assert " 0 " not in invoke("runs", FakeLake(runs=[run])).stdout
+    counted = run.model_copy(update={"staged": (staged("nyc.trips", rows=0),)})
+    assert "nyc.trips  0 rows in commit 2e1cfa" in invoke(f"runs {RUN_ID}", FakeLake(run=counted)).stdout
+
+
 def test_the_drawing_of_runs_without_a_branch() -> None:
     revert = make_run("published", kind="revert", branch="", base=BASE, publication=PUBLICATION)
     assert picture(revert) == [

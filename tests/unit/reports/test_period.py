@@ -46,6 +46,12 @@ TWO = make_run(
 )
 
 
+REBUILT = make_run(
+    "published",
+    request=None,
+    publication=PUBLICATION.model_copy(update={"rows": 0}),
+    detail="Known from commit 2e1cfa82b035 only.",
+)
 UNKNOWN = make_run("failed", error=RunError(code="outcome-unknown", message="The catalog didn't answer."))
 
 
@@ -151,6 +157,7 @@ def test_a_table_is_late_by_its_setting(tmp_path: Path, every: str, late: bool) 
         ([], {}, ("Quiet", "No run in this time", "--since 90d")),
         ([PUBLISHED], {}, ("All is well", "1 of 1 run published 100,000 rows", "Nothing waits for a decision")),
         ([FAILED_RUN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; nothing of it was published")),
+        ([REBUILT], {}, ("All is well", "published 0 rows", "The rows of 1 run aren&#x27;t counted")),
         ([UNKNOWN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; it may have been published nevertheless.")),
         ([FAILED_RUN, UNKNOWN], {}, ("2 runs couldn&#x27;t finish; 1 of them may have been published nevertheless.",)),
         ([PUBLISHED], {"nyc.trips": "1h"}, ("Late", "1 table later than expected: nyc.trips")),

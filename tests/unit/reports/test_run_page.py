@@ -107,6 +107,10 @@ def test_nothing_in_data_leaves_its_cell() -> None:
         (make_run("skipped", skipped_files=(known("a"),)), ("ingested by run 20260130T010101-99999999 before",)),
         (make_run("running", finished_at=None, steps=STEPS[:1]), ("Running", "is in progress: write.")),
         (make_run("discarded"), ("Discarded", "was discarded")),
+        (
+            make_run("published", request=None, publication=PUBLICATION.model_copy(update={"rows": 0})),
+            ("nyc.trips was changed. The journal has only the commit",),
+        ),
         (make_run("reverted", publication=PUBLICATION, reverted_by="r2"), ("Reverted", "later reverted by run r2.")),
         (
             make_run("failed", error=RunError(code="outcome-unknown", message="It went away.", hint="Look again.")),

@@ -263,7 +263,7 @@ def show_revert(run_id: str, *, may_act: bool) -> None:
 
 def _run_summary(run: Run) -> Markup:
     tables = markup.joined(*map(markup.table_link, run.tables), by=", ")
-    rows = f" · {run.publication.rows:,} rows added" if run.publication is not None else ""
+    rows = "" if run.rows_published is None else f" · {run.rows_published:,} rows added"
     when = markup.ago(run.finished_at or run.started_at)
     return Markup('<p class="muted">{} · published {}{}</p>').format(tables, when, rows)
 
