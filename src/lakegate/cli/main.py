@@ -128,11 +128,16 @@ class Root(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Report a broken connection as an error: click would take it for a closed pipe."""
+        """Run the command. Report a broken connection or truncated data as an error.
+
+        Click would take the first for a closed pipe, and the second for Ctrl-D at a question.
+        """
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise ConnectionAbortedError(str(error)) from error
+        except EOFError as error:
+            raise RuntimeError(str(error) or "unexpected end of data") from error
 
     def main(  # type: ignore[override]  # always exits: our exit codes aren't click's
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any

@@ -37,6 +37,7 @@ def test_a_missing_option_value_names_the_command_and_its_help(command: str, wor
         (OutcomeUnknownError("no"), 4),
         (KeyboardInterrupt("Branch wap/x was removed."), 130),
         (RuntimeError("bug"), 70),
+        (EOFError("truncated"), 70),
     ],
 )
 def test_errors_become_exit_codes_without_traceback(error: BaseException, code: int) -> None:
