@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import threading
 import tomllib
 import warnings
@@ -56,6 +57,7 @@ _Parsed = TypeVar("_Parsed")
 _SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
 _PATHS = (("engine", "ca_file"), ("journal", "ca_file"), ("serve", "tls_certificate"), ("serve", "tls_key"))
 """Settings that are paths, except those that are used relative to the project's folder anyway."""
+_FOR_EVERYONE = stat.S_ISVTX | stat.S_IWOTH
 _COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
 _JOURNAL_URL = re.compile(r"(?:sqlite|postgresql(?:\+pg8000)?)://")
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
@@ -992,6 +994,9 @@ def fill_link(template: str, **values: str) -> str:
 def find_home(start: Path | None = None) -> Path:
     """Return the project's folder: ``start`` or the nearest folder above it that is a project, else ``start``.
 
+    A project that another user put into a folder for everyone, such as ``/tmp``, doesn't count: its settings could run
+    commands. To use it nevertheless, name it with ``--home``.
+
     Args:
         start: Where to start. Default: the current folder.
 
@@ -1004,7 +1009,16 @@ def find_home(start: Path | None = None) -> Path:
         raise InputError(
             "The current folder no longer exists.", hint="Change to your project's folder, or pass --home."
         ) from None
-    return next((folder for folder in (here, *here.parents) if is_project(folder)), here)
+    folders = (folder for folder in (here, *here.parents) if is_project(folder))
+    return next((folder for folder in folders if not _is_planted(folder)), here)
+
+
+def _is_planted(folder: Path) -> bool:
+    """Return whether another user has put a project into a folder for everyone, as ``/tmp`` is."""
+    if folder.stat().st_mode & _FOR_EVERYONE != _FOR_EVERYONE:
+        return False
+    owners = {path.stat().st_uid for path in (folder / FILE_NAME, folder / HOME_NAME) if path.exists()}
+    return not owners <= {os.geteuid(), 0}
 
 
 def is_project(folder: Path) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,24 @@ def test_a_run_has_a_link_where_a_setting_names_one(tmp_path: Path, text: str, l
 def test_a_delimiter_may_be_spelled_out_and_quotes_left_out(tmp_path: Path) -> None:
     write(tmp_path, "[tables.'nyc.trips'.csv]\ndelimiter = 'tab'\nquote = ''")
     assert load_settings(tmp_path, env={}).tables["nyc.trips"].csv.delimiter == "tab"
+
+
+def test_a_project_that_somebody_else_put_into_a_folder_for_everyone_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "tmp" / "mine"
+    below.mkdir(parents=True)
+    planted = write(tmp_path / "tmp", "") / FILE_NAME
+    assert find_home(below) == tmp_path / "tmp"
+    if os.geteuid() == 0:
+        os.chown(planted, 12_345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: planted.stat().st_uid + 1)
+    assert find_home(below) == tmp_path / "tmp", "a folder that a team shares, or is mounted"
+    planted.parent.chmod(0o1777)
+    assert find_home(below) == below
+    write(below, "")
+    assert find_home(below) == below
 
 
 def test_paths_in_the_file_start_at_the_projects_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
