@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import islice
 
 from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import is_commit_hash, validate_ref_name
@@ -24,6 +24,8 @@ _AGO = re.compile(
     r"(?P<number>\d+|an?(?=\s))\s*(?P<unit>s|m|h|d|w)(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?P<ago>\s+ago)?",
     re.IGNORECASE,
 )
+_MOST_OLDER = 1_000
+"""After this many older commits in a row, a commit isn't looked for any further."""
 _CLOCK_SKEW = timedelta(minutes=1)
 """How far the clocks of this machine and of those that commit may be apart."""
 _DAYS_BACK = {"now": 0, "yesterday": 1}
@@ -166,7 +168,7 @@ def _require_past(when: datetime) -> None:
 
 
 def _is_in_history(catalog: Catalog, ref: str, commit: str, index: CommitIndex | None) -> bool:
-    """Return whether ``commit`` is in the history of ``ref``. Reads only commits made around the same time."""
+    """Return whether ``commit`` is in the history of ``ref``. Reads few commits beyond those made around that time."""
     entry = next(iter(catalog.history(commit)), None)
     if entry is None or catalog.get_ref(ref).hash == commit:
         return True  # the root of all histories, or the head
@@ -176,8 +178,14 @@ def _is_in_history(catalog: Catalog, ref: str, commit: str, index: CommitIndex |
         newest = catalog.resolve(ref, entry.time + _CLOCK_SKEW)
     except NotFoundError:
         return False
-    nearby = takewhile(lambda one: one.time >= entry.time - _CLOCK_SKEW, catalog.history(newest.hash))
-    return any(one.hash == commit for one in nearby)
+    older = 0  # a later commit may have an earlier time: the catalog's clock may go back
+    for one in catalog.history(newest.hash):
+        if one.hash == commit:
+            return True
+        older = older + 1 if one.time < entry.time - _CLOCK_SKEW else 0
+        if older == _MOST_OLDER:
+            return False
+    return False
 
 
 def _ago(text: str) -> timedelta | None:

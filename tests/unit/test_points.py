@@ -169,6 +169,32 @@ def test_a_commit_of_another_branch_is_refused(catalog: MemoryCatalog) -> None:
         resolve(catalog, "wap/x", later[:16])
 
 
+class SkewedCatalog(MemoryCatalog):
+    """A catalog whose clock went back by an hour after half of its commits."""
+
+    def history(self, ref: str, **options: Any) -> Iterator[Commit]:
+        for commit in super().history(ref, **options):
+            is_later = commit.message.isdecimal() and int(commit.message) >= 20
+            yield commit.model_copy(update={"time": commit.time - timedelta(hours=is_later)})
+
+    def resolve(self, ref: str, at: str | datetime | None) -> Ref:
+        if not isinstance(at, datetime):
+            return super().resolve(ref, at)
+        made = (one.hash for one in self.history(ref) if one.time <= at)
+        return Ref(name=ref, hash=next(made), kind="detached")
+
+
+def test_a_commit_before_the_catalog_s_clock_went_back_is_in_the_history() -> None:
+    catalog = SkewedCatalog()
+    for number in range(40):
+        base = catalog.get_ref("main").hash
+        catalog.commit(CommitRequest(branch="main", base=base, message=str(number), namespaces=((f"n{number}",),)))
+    commits = hashes(catalog)
+    catalog.create_branch("wap/x", catalog.get_ref("main"))
+    for one in commits:
+        assert resolve(catalog, "wap/x", one).hash == one
+
+
 def test_a_time_in_the_future_is_refused(catalog: MemoryCatalog) -> None:
     with pytest.raises(InputError, match="is in the future: it's ") as refused:
         resolve(catalog, "main", datetime.now(UTC) + timedelta(hours=1))
