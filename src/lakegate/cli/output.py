@@ -40,7 +40,8 @@ def writing(file: Path, what: str) -> Iterator[Path]:
     Raises:
         InputError: The file can't be written.
     """
-    target = file.resolve()
+    # A pipe such as /dev/stdout has no other path.
+    target = file if file.exists() and not file.is_file() else file.resolve()
     replaceable = target.is_file() and os.access(target, os.W_OK) and os.access(target.parent, os.W_OK)
     # Not named by the process id alone: two containers may have the same one.
     draft = (

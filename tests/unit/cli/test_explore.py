@@ -6,6 +6,7 @@ import csv
 import errno
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -413,6 +414,17 @@ def test_rows_go_through_a_link_and_keep_the_files_mode(tmp_path: Path) -> None:
     assert (link.is_symlink(), target.stat().st_mode & 0o777, target.stat().st_size > 0) == (True, 0o640, True)
     assert invoke("query SELECT -o csv --file /dev/null", FakeLake(query=FakeQuery(ROWS))).exit_code == 0
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_pipe_is_written_as_it_is() -> None:
+    reads, writes = os.pipe()
+    try:
+        with writing(Path(f"/dev/fd/{writes}"), "rows") as pipe:
+            pipe.write_text("some")
+        assert os.read(reads, 10) == b"some"
+    finally:
+        os.close(reads)
+        os.close(writes)
 
 
 def test_query_file_needs_a_format() -> None:
