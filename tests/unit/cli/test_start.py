@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -53,6 +55,10 @@ def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
         ["/b", "c", "spark", str(os.getpid())],
     ]
 
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    monkeypatch.setattr(process, "find_servers", lambda: [MarkedServer("/a", "nessie", ended.pid)])
+    assert "Nothing is running." in invoke("status --all").stderr
     monkeypatch.setattr(process, "find_servers", list)
     assert "Nothing is running." in invoke("status --all").stderr
 

@@ -27,9 +27,13 @@ def status(app: App, /, *, every: bool) -> None:
 def _show_everywhere(app: App) -> None:
     """Print the running servers of all projects. Each takes a gigabyte or more."""
     servers = sorted(process.find_servers(), key=lambda server: (server.home, server.name))
-    uptimes = [max(0.0, time.time() - process.create_time(server.pid)) for server in servers]
+    started = [process.create_time(server.pid) for server in servers]
     sizes = [process.memory_bytes(server.pid) for server in servers]
-    seen = list(zip(servers, uptimes, sizes, strict=True))
+    seen = [
+        (server, max(0.0, time.time() - at), held)
+        for server, at, held in zip(servers, started, sizes, strict=True)
+        if at  # otherwise, it has just ended
+    ]
     if app.json:
         echo_json(
             [
@@ -42,7 +46,7 @@ def _show_everywhere(app: App) -> None:
     columns, right = ("folder", "service", "pid", "up", "memory"), ("pid", "up", "memory")
     show_rows(columns, rows, right=right, whole=right, drop=("up", "memory", "pid"), empty="Nothing is running.")
     if seen:
-        say("", f"To stop one: [cyan]lakegate --home {safe(shlex.quote(servers[0].home))} down[/]")
+        say("", f"To stop one: [cyan]lakegate --home {safe(shlex.quote(seen[0][0].home))} down[/]")
 
 
 def show_services(app: App) -> None:
