@@ -27,7 +27,7 @@ from lakegate import __version__
 from lakegate.cli import streams
 from lakegate.cli.app import PROGRAM, App, global_options
 from lakegate.errors import ExitCode, LakegateError
-from lakegate.progress import one_line
+from lakegate.progress import one_line, without_secrets
 
 PANELS = {
     "Getting started": ("demo", "generate", "up", "down", "status"),
@@ -230,7 +230,8 @@ def report(error: BaseException, app: App) -> int:
     if app.done:
         failure.error["message"] = f"{failure.error['message']} {app.done}"
     if app.debug and app.logs is None:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        # Its causes are other programs' errors, which may name secrets.
+        click.echo(without_secrets("".join(traceback.format_exception(error))), err=True, nl=False)
     if app.output == "json" or (isinstance(error, click.UsageError) and _wants_json(app.words)):
         click.echo(streams.as_json({"error": failure.error}, indent=2))
     if app.logs is None:
@@ -294,7 +295,7 @@ def _explain_python(error: BaseException) -> _Failure:
         return _Failure(ExitCode.RETRYABLE, _facts("out-of-memory", "Out of memory.", _MEMORY_HINT))
     if isinstance(error, RecursionError):
         return _Failure(ExitCode.USAGE, _facts("too-deep", "The input is nested too deeply.", _DEPTH_HINT))
-    message = f"internal error: {type(error).__name__}: {error}"
+    message = without_secrets(f"internal error: {type(error).__name__}: {error}")
     return _Failure(
         INTERNAL,
         _facts("internal", message, "This is a bug in lakegate. For a traceback, run the command again with --debug."),

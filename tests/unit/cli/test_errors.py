@@ -12,7 +12,14 @@ import pytest
 from lakegate.cli import main, options
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
-from lakegate.errors import AuditFailedError, ConflictError, NotFoundError, OutcomeUnknownError, QueryError
+from lakegate.errors import (
+    AuditFailedError,
+    CatalogUnavailableError,
+    ConflictError,
+    NotFoundError,
+    OutcomeUnknownError,
+    QueryError,
+)
 from support.cli_support import FakeLake, invoke
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
@@ -51,6 +58,17 @@ def test_errors_become_exit_codes_without_traceback(error: BaseException, code: 
     plain = invoke("publish b", FakeLake(publish=error))
     assert (plain.exit_code, plain.stdout) == (code, "")
     assert "Traceback" in invoke("publish b --debug", FakeLake(publish=error)).stderr
+
+
+def test_a_traceback_has_no_secrets_of_other_programs() -> None:
+    error = CatalogUnavailableError("The catalog doesn't respond.")
+    error.__cause__ = OSError("GET https://me:hunter2@host/?X-Amz-Signature=0f3a5 failed")
+    shown = invoke("publish b --debug", FakeLake(publish=error)).stderr
+    assert "OSError: GET https://…@host/?X-Amz-Signature=… failed" in shown
+    assert "hunter2" not in shown
+    plain = invoke("publish b -o json", FakeLake(publish=RuntimeError("GET https://me:hunter2@host/ failed")))
+    assert "internal error: RuntimeError: GET https://…@host/ failed" in plain.stderr
+    assert "hunter2" not in plain.output
 
 
 class _Terminal(io.StringIO):
