@@ -1065,7 +1065,7 @@ def override_settings(settings: Settings, flags: Mapping[str, str | None]) -> Se
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return _with_paths(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
+        return _with_paths(tomllib.loads(path.read_text(encoding="utf-8-sig")), path.parent)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:

@@ -60,6 +60,11 @@ def test_an_invalid_setting_names_the_file_the_key_and_known_keys(tmp_path: Path
         assert word in caught.value.message
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("[watch]\nmax_files = 7\n", encoding="utf-8-sig")
+    assert load_settings(tmp_path, env={}).watch.max_files == 7
+
+
 def test_a_section_that_is_a_value_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, "engine = 'x'")
     with pytest.raises(ConfigurationError, match="engine"):

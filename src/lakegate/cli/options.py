@@ -145,7 +145,7 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 
 def _text_of(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> str | None:
     try:
-        return None if value is None else value.read_text(encoding="utf-8")
+        return None if value is None else value.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"Can't read '{value}': {error}.") from None
 

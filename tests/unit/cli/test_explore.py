@@ -460,7 +460,7 @@ def test_query_table_says_what_it_leaves_out() -> None:
 
 def test_query_reads_standard_input() -> None:
     lake = FakeLake(query=FakeQuery(ROWS))
-    assert invoke(["query", "-", "--ref", "b", "--at", HASH], lake, stdin="SELECT 2").exit_code == 0
+    assert invoke(["query", "-", "--ref", "b", "--at", HASH], lake, stdin="\ufeffSELECT 2").exit_code == 0
     assert lake.calls[0] == ("query", ("SELECT 2",), {"ref": "b", "at": HASH})
     assert invoke(["query", "-"], lake, stdin="  \n").exit_code == 2
     outcome = invoke(["query", "-"], lake, stdin=b"SELECT '\xe9'")

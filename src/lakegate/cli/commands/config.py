@@ -31,7 +31,8 @@ def show_config(app: App) -> None:
         tree["openlineage"].pop("type")
     values = {key: _without_secret(key, value) for key, value in _flat(tree)}
     path = app.folder() / FILE_NAME
-    in_file = {key for key, _ in _flat(tomllib.loads(path.read_text(encoding="utf-8")))} if path.is_file() else set()
+    text = path.read_text(encoding="utf-8-sig") if path.is_file() else ""
+    in_file = {key for key, _ in _flat(tomllib.loads(text))}
     variables = dict(_in_variables(tree))
     flags = {key for key, value in app.flags().items() if value is not None}
     origins = {

@@ -83,7 +83,7 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
 
 def _from_stdin() -> str:
     try:
-        return sys.stdin.read()
+        return sys.stdin.read().removeprefix("\ufeff")  # a byte order mark
     except UnicodeDecodeError as error:
         raise click.UsageError(f"The query on standard input isn't text in {error.encoding.upper()}.") from None
 

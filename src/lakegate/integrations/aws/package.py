@@ -144,7 +144,7 @@ def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
     if settings is None:
         return ()
     try:
-        found = tomllib.loads(settings.read_text(encoding="utf-8"))
+        found = tomllib.loads(settings.read_text(encoding="utf-8-sig"))
     except ValueError:
         return ()  # every command reports the invalid file, and so does the function's log
     systems = {
