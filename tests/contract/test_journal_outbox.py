@@ -138,6 +138,20 @@ def test_a_delivery_lives_until_it_is_sent_skipped_or_given_up(shelf: Shelf) -> 
     assert {one.state for one in outbox.list(name="glue")} == {"sent"}
 
 
+def test_the_current_state_is_never_older_than_the_events_before_it(shelf: Shelf) -> None:
+    journal = shelf.open().journal
+    journal.outbox.register([GLUE])
+    journal.record("main", [], "c0", rebuild=True)
+    journal.record("main", [published(1)], "c1")
+    # Another process records a commit between our look at main and our sending it.
+    shelf.open().journal.record("main", [published(2)], "c2")
+    assert journal.outbox.send_current("glue", ["nyc.trips"], ref="main", commit="c1") == 1
+    assert [(one.kind, one.commit) for one in journal.outbox.waiting("glue")][-2:] == [
+        ("published", "c2"),
+        ("current", "c2"),
+    ]
+
+
 def test_what_a_system_wants_may_change_and_a_forgotten_one_is_unknown(shelf: Shelf) -> None:
     outbox = shelf.open().journal.outbox
     outbox.register([HOOK])

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, not_, or_
 
 from lakegate.errors import NotFoundError
 from lakegate.journal.database import Database, JournalTransaction
-from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, LEASES, MIRRORED, PUBLISH_QUEUE, as_text
+from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, HISTORY, LEASES, MIRRORED, PUBLISH_QUEUE, as_text
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamKind, DownstreamStatus, Subscription
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import QueuedPublish, Run
@@ -198,9 +198,16 @@ class Outbox:
             return tx.execute(update(DELIVERIES).where(*which).values(changes)).rowcount
 
     def send_current(self, name: str, tables: Sequence[str], *, ref: str, commit: str) -> int:
-        """Queue the state of each of ``tables`` at ``commit``; return how many of them the system wants."""
+        """Queue the state of each of ``tables`` on ``ref``; return how many of them the system wants.
+
+        Args:
+            commit: The commit to describe, unless the journal has recorded a later one: its events are queued already,
+                so an older state behind them would be taken for the newest.
+        """
         with self._database.writing() as tx:
-            return queue(tx, "current", tables, ref=ref, commit=commit, only=name)
+            tx.lock(_OUTBOX_LOCK)
+            recorded: str | None = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == ref))
+            return queue(tx, "current", tables, ref=ref, commit=recorded or commit, only=name)
 
     def mirrored(self) -> Sequence[TablePointer]:
         """Return the states that systems mirror."""
