@@ -23,6 +23,7 @@ from prefect.states import Failed
 from prefect.tasks import Task
 from prefect.transactions import Transaction
 
+from lakegate.config import Settings
 from lakegate.errors import AuditFailedError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.lake import IngestOptions, Lake, connect
 from lakegate.loading.backfill_plan import ChunkResult
@@ -104,7 +105,7 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
     """
     run = _run_step(home, lambda lake: lake.audit_run(run_id))
     if isinstance(run, Run):
-        show_audit(run, with_examples=with_examples, link=_link(home, run))
+        show_audit(run, _settings(home), with_examples=with_examples)
         _require_passed(run)
     return run
 
@@ -119,14 +120,14 @@ def publish(run_id: str, home: str | None = None, *, with_examples: bool = True)
     """
     run = _run_step(home, lambda lake: lake.publish_run(run_id))
     if isinstance(run, Run) and run.status == "rejected":
-        show_audit(run, with_examples=with_examples, link=_link(home, run))
+        show_audit(run, _settings(home), with_examples=with_examples)
         _require_passed(run)
     return run
 
 
-def _link(home: str | None, run: Run) -> str | None:
+def _settings(home: str | None) -> Settings:
     with open_lake(home) as lake:
-        return lake.settings.link_to(run.run_id, run.table, run.branch)
+        return lake.settings
 
 
 def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
@@ -205,14 +206,14 @@ def artifact_key(table: str, kind: str) -> str:
     return f"lakegate-{re.sub(r'[^a-z0-9]+', '-', table.lower()).strip('-')}-{kind}"
 
 
-def show_audit(run: Run, *, with_examples: bool, link: str | None = None) -> None:
+def show_audit(run: Run, settings: Settings, *, with_examples: bool) -> None:
     """Create the artifacts of an audit: the report as text, and its checks as a table.
 
     Args:
-        with_examples: Whether to show failing rows, which go into Prefect's database.
+        with_examples: Whether to show failing rows, which go into Prefect's database. The settings may hide them, too.
     """
     for report in run.reports:
-        text = audit_markdown(run, report, with_examples=with_examples, link=link)
+        text = audit_markdown(run, report, settings, with_examples=with_examples)
         _create_artifact(
             create_markdown_artifact, markdown=text, key=artifact_key(report.table, "audit"), description=sentence(run)
         )
@@ -255,7 +256,7 @@ def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
     _create_artifact(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
 
 
-def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool, link: str | None = None) -> str:
+def audit_markdown(run: Run, report: AuditReport, settings: Settings, *, with_examples: bool) -> str:
     """Return an audit report as Markdown, with the next commands to run and a link to the run."""
     verdict = "passed" if report.passed else "failed"
     lines = [
@@ -269,12 +270,13 @@ def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool, link: 
         lines += [_line(result) for result in report.results]
     else:
         lines.append("No checks. Add some with `checks` or in `lakegate.toml`.")
-    if with_examples:
-        for result in (*report.failures, *report.warnings):
-            lines += _examples(result)
+    rows = min(_EXAMPLES, settings.ui.examples) if with_examples else 0
+    for result in (*report.failures, *report.warnings):
+        lines += _examples(result.shown(rows=rows, masked=settings.masked))
     commands = [f"lakegate runs {run.run_id}"]
     if run.status == "rejected" and run.branch_kept:
         commands += [f"lakegate discard {run.branch}", f'lakegate publish {run.branch} --accept "REASON"']
+    link = settings.link_to(run.run_id, run.table, run.branch)
     return "\n".join([*lines, "", *_commands(*commands), *_link_lines(link)])
 
 
@@ -340,7 +342,7 @@ def _examples(result: CheckResult) -> Iterator[str]:
     yield from ("", f"Rows that fail `{result.check}`:", "")
     yield f"| {' | '.join(map(_heading, names))} |"
     yield f"|{' --- |' * len(names)}"
-    for row in result.examples[:_EXAMPLES]:
+    for row in result.examples:
         yield f"| {' | '.join(_value(row, name) for name in names)} |"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lakegate.config import Settings, UiSettings
 from lakegate.errors import ConfigurationError, IdentifierError
 from lakegate.integrations import prefect as adapter
 from lakegate.integrations import require_extra
@@ -161,7 +162,7 @@ def rejected() -> Run:
 
 
 def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected), with_examples=True)
+    text = audit_markdown(rejected, report(rejected), Settings(), with_examples=True)
     assert "# Audit of nyc.trips: failed" in text
     assert "| `not_null(fare)` | ✗ fail | 1 | 9 | scan |" in text
     assert "| fare | note | long |" in text
@@ -170,7 +171,7 @@ def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) 
 
 
 def test_data_in_a_report_is_escaped(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected), with_examples=True)
+    text = audit_markdown(rejected, report(rejected), Settings(), with_examples=True)
     row = next(line for line in text.splitlines() if line.startswith("| NULL"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 4
     assert re.search(r"(?<!\\)[<>\[\]`]", row) is None
@@ -179,18 +180,25 @@ def test_data_in_a_report_is_escaped(rejected: Run) -> None:
 
 
 def test_examples_can_be_disabled(rejected: Run) -> None:
-    assert "NULL" not in audit_markdown(rejected, report(rejected), with_examples=False)
+    assert "NULL" not in audit_markdown(rejected, report(rejected), Settings(), with_examples=False)
+
+
+@pytest.mark.parametrize("ui", [UiSettings(masked=("note",)), UiSettings(examples=0)])
+def test_a_report_hides_what_the_settings_hide(rejected: Run, ui: UiSettings) -> None:
+    text = audit_markdown(rejected, report(rejected), Settings(ui=ui), with_examples=True)
+    assert "script" not in text
+    assert ("NULL" in text) == bool(ui.examples)
 
 
 def test_a_report_links_to_the_dashboard(rejected: Run) -> None:
-    link = "https://lake.example.com/run?run=r1"
-    text = audit_markdown(rejected, report(rejected), with_examples=False, link=link)
-    assert text.endswith(f"\n\n[Report of the run](<{link}>)")
+    settings = Settings(ui=UiSettings(url="https://lake.example.com"))
+    text = audit_markdown(rejected, report(rejected), settings, with_examples=False)
+    assert text.endswith("\n\n[Report of the run](<https://lake.example.com/run?run=r1>)")
 
 
 def test_a_report_of_a_dropped_branch_offers_nothing_that_needs_it(rejected: Run) -> None:
     dropped = rejected.model_copy(update={"branch_kept": False})
-    assert "lakegate publish" not in audit_markdown(dropped, report(dropped), with_examples=True)
+    assert "lakegate publish" not in audit_markdown(dropped, report(dropped), Settings(), with_examples=True)
 
 
 def test_the_trigger_is_for_one_table_or_all() -> None:
