@@ -6,9 +6,12 @@ An orchestrator adds no write–audit–publish logic of its own. It calls ``Lak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.progress import without_secrets
 
 
 def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
@@ -39,6 +42,18 @@ def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
             return
         problem = f"{package} {found} is installed; lakegate needs {wanted}."
     raise ConfigurationError(problem, hint=f"pip install 'lakegate[{extra}]'", extra=extra, package=package)
+
+
+@contextmanager
+def leaving_out_secrets() -> Iterator[None]:
+    """Leave secrets out of the body's errors: orchestrators store an error's text, and that of its causes."""
+    try:
+        yield
+    except LakegateError as error:
+        error.message = without_secrets(error.message)
+        error.hint = None if error.hint is None else without_secrets(error.hint)
+        error.args = (error.message,)
+        raise error from None
 
 
 def _release(text: str) -> tuple[int, ...]:

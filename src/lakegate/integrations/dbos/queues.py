@@ -13,6 +13,7 @@ from typing import Any, Required, TypedDict
 from dbos import DBOS, EnqueueOptions, SetEnqueueOptions, SetWorkflowID, WorkflowHandle
 
 from lakegate.errors import EngineError, LakegateError
+from lakegate.integrations import leaving_out_secrets
 from lakegate.integrations.dbos.workflows import (
     WAP,
     Order,
@@ -28,6 +29,7 @@ from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, FileLoader
 from lakegate.model.identifiers import TableIdentifier, validate_run_id
 from lakegate.model.run import new_run_id
+from lakegate.progress import without_secrets
 
 QUEUE = "lakegate"
 SCANS = "lakegate-looks"
@@ -178,7 +180,7 @@ class NextChunk(TypedDict):
 @DBOS.step(name="lakegate.tables_with_new_files", retries_allowed=True, max_attempts=3, should_retry=may_succeed_again)
 def tables_with_new_files(watch: ScheduledScan) -> list[str]:
     """Return the tables with new files that are ready to ingest."""
-    with open_lake() as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         return list(dict.fromkeys(chunk.table for chunk in open_loader(lake, watch).scan().chunks))
 
 
@@ -188,7 +190,7 @@ def next_chunk(table: str, watch: ScheduledScan, taken: Sequence[Chunk]) -> Next
 
     If a scan finds a chunk of ``taken`` again, it failed or another run holds it, so it's left to the next schedule.
     """
-    with open_lake() as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         loader = open_loader(lake, watch)
         for chunk in loader.scan().chunks:
             if chunk.table == table and chunk not in taken and loader.is_free(chunk):
@@ -201,7 +203,7 @@ def save_outcomes(
     chunk: NextChunk, watch: ScheduledScan, error: tuple[str, str] | None, *, others_worked: bool
 ) -> None:
     """Save the outcomes of the files, so that a bad one isn't retried forever."""
-    with open_lake() as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         run = find_run(lake, chunk["run_id"])
         known = None if error is None else error_class(error[0])(error[1])
         open_loader(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
@@ -233,7 +235,7 @@ def _ingest(chunk: NextChunk, watch: ScheduledScan) -> tuple[Outcome | None, tup
         with nullcontext() if files.run_id is not None else SetWorkflowID(chunk["run_id"]):
             return wap(order), None
     except Exception as error:  # noqa: BLE001 - other files are waiting
-        DBOS.logger.error(f"Run {chunk['run_id']} failed: {error}")
+        DBOS.logger.error(f"Run {chunk['run_id']} failed: {without_secrets(str(error))}")
         # An error read back from the database has only its code and message.
         return None, (str(getattr(error, "code", "error")), str(error))
 

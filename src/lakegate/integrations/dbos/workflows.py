@@ -15,11 +15,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate import errors
 from lakegate.errors import InputError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
+from lakegate.integrations import leaving_out_secrets
 from lakegate.lake import IngestOptions, Lake, connect
 from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Run
 from lakegate.ports import Narrator, Step
-from lakegate.progress import SilentNarrator
+from lakegate.progress import SilentNarrator, without_secrets
 
 WAP = "lakegate.wap"
 """Name of the workflow, for enqueuing it from outside."""
@@ -113,12 +114,12 @@ class _DbosNarrator(SilentNarrator):
 
     @contextmanager
     def step(self, text: str) -> Iterator[Step]:
-        DBOS.logger.info(text)
+        DBOS.logger.info(without_secrets(text))
         with super().step(text) as step:
             yield step
 
     def note(self, text: str) -> None:
-        DBOS.logger.info(text)
+        DBOS.logger.info(without_secrets(text))
 
 
 def may_succeed_again(error: BaseException) -> bool:
@@ -146,7 +147,7 @@ def open_lake_for(run_id: str) -> Iterator[Lake]:
     """
     with _run_locks_lock:
         held = _run_locks.setdefault(run_id, _RunLock())
-    with held.lock, open_lake() as lake:
+    with leaving_out_secrets(), held.lock, open_lake() as lake:
         yield lake
 
 
@@ -219,7 +220,7 @@ def wap(order: Order) -> Outcome:
 
 @DBOS.step(name="lakegate.maintain-round", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def _maintain(tables: Sequence[str], within: str | None) -> MaintenanceResult:
-    with open_lake() as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         report = lake.maintain(tables, within=within)
     failed = {
         f"{one.table} {one.action}".strip(): one.error.message for one in report.failures if one.error is not None
@@ -290,7 +291,8 @@ def _undo(run_id: str, reason: str) -> Outcome | None:
 
 
 def _log_left(run_id: str, error: Exception) -> None:
-    DBOS.logger.error(f"Run {run_id} couldn't be undone; `lakegate recover` will do it: {_cause(error)}")
+    said = without_secrets(str(_cause(error)))
+    DBOS.logger.error(f"Run {run_id} couldn't be undone; `lakegate recover` will do it: {said}")
 
 
 def _cause(error: Exception) -> Exception:

@@ -25,11 +25,13 @@ from prefect.transactions import Transaction
 
 from lakegate.config import Settings
 from lakegate.errors import AuditFailedError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
+from lakegate.integrations import leaving_out_secrets
 from lakegate.lake import IngestOptions, Lake, connect
 from lakegate.loading.backfill_plan import ChunkResult
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Run, changed_rows
 from lakegate.ports import Step
+from lakegate.progress import without_secrets
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -169,7 +171,8 @@ def returning_retryable(step: Callable[[], _Result]) -> _Result | State[Any]:
     (prefect 3.8, ``SyncTaskRunEngine.transaction_context``). It retries a returned failed state without a rollback.
     """
     try:
-        return step()
+        with leaving_out_secrets():
+            return step()
     except RETRYABLE_ERRORS as error:
         if _is_last_try():
             raise
@@ -301,8 +304,8 @@ def sentence(run: Run) -> str:
 
 
 def error_line(error: LakegateError) -> str:
-    """Return an error as one line: what happened, and what to do about it."""
-    return " ".join(filter(None, (error.message, error.hint)))
+    """Return an error as one line, without secrets: what happened, and what to do about it."""
+    return without_secrets(" ".join(filter(None, (error.message, error.hint))))
 
 
 def _create_artifact(create: Any, **artifact: Any) -> None:
@@ -374,7 +377,7 @@ class _LoggedStep:
 
 
 class RunLogNarrator:
-    """Implements :class:`lakegate.ports.Narrator` with the logger of the current task or flow."""
+    """Implements :class:`lakegate.ports.Narrator` with the logger of the current task or flow. Leaves out secrets."""
 
     def __init__(self) -> None:
         self._logger: logging.Logger | logging.LoggerAdapter[logging.Logger] = get_run_logger()
@@ -382,11 +385,11 @@ class RunLogNarrator:
     @contextmanager
     def step(self, text: str) -> Iterator[Step]:
         """Log ``text`` at the start, and the duration at the end."""
-        started = monotonic()
-        self._logger.info("%s …", text)
+        started, shown = monotonic(), without_secrets(text)
+        self._logger.info("%s …", shown)
         yield _LoggedStep()
-        self._logger.info("%s: done in %.1f s", text, monotonic() - started)
+        self._logger.info("%s: done in %.1f s", shown, monotonic() - started)
 
     def note(self, text: str) -> None:
         """Log ``text``."""
-        self._logger.info("%s", text)
+        self._logger.info("%s", without_secrets(text))

@@ -392,3 +392,13 @@ def test_the_database_holds_names_and_numbers_and_nothing_of_the_rows(lake: Fake
         dump = "\n".join(line for line in connection.iterdump() if "stored" in line)
     assert '"status":"rejected"' in dump
     assert "customer" not in dump
+
+
+def test_the_database_holds_no_secret_of_an_error(lake: FakeLake, database: Path) -> None:
+    lake.raises["write"] = [InputError("GET https://h/a?X-Amz-Signature=c2VjcmV0 failed.")]
+    with pytest.raises(InputError, match="Signature=…"):
+        program.run_one(ORDER, "secretive")
+    with closing(sqlite3.connect(database)) as connection:
+        dump = "\n".join(line for line in connection.iterdump() if "secretive" in line)
+    assert "Signature=" in dump
+    assert "c2VjcmV0" not in dump

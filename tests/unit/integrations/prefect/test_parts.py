@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import traceback
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from importlib import metadata
@@ -13,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from lakegate.config import Settings, UiSettings
-from lakegate.errors import ConfigurationError, IdentifierError
+from lakegate.errors import ConfigurationError, EngineUnavailableError, IdentifierError
 from lakegate.integrations import prefect as adapter
 from lakegate.integrations import require_extra
 from lakegate.integrations.prefect.__main__ import main
-from lakegate.integrations.prefect.steps import audit_markdown
+from lakegate.integrations.prefect.steps import audit_markdown, error_line, returning_retryable
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
 from lakegate.model.run import Run, RunError
@@ -199,6 +200,19 @@ def test_a_report_links_to_the_dashboard(rejected: Run) -> None:
 def test_a_report_of_a_dropped_branch_offers_nothing_that_needs_it(rejected: Run) -> None:
     dropped = rejected.model_copy(update={"branch_kept": False})
     assert "lakegate publish" not in audit_markdown(dropped, report(dropped), Settings(), with_examples=True)
+
+
+def test_what_prefect_stores_of_an_error_has_no_secrets() -> None:
+    def step() -> Run:
+        cause = ValueError("fs.azure.account.key=c2VjcmV0")
+        raise EngineUnavailableError("GET https://h/a?X-Amz-Signature=c2VjcmV0", hint="password=c2VjcmV0") from cause
+
+    with pytest.raises(EngineUnavailableError, match="Signature=…") as caught:
+        returning_retryable(step)
+    stored = "".join(traceback.format_exception(caught.value))
+    assert "c2VjcmV0" not in stored.partition("EngineUnavailableError: ")[2]
+    assert "ValueError:" not in stored
+    assert error_line(caught.value) == "GET https://h/a?X-Amz-Signature=… password=…"
 
 
 def test_the_trigger_is_for_one_table_or_all() -> None:
