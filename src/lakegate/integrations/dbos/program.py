@@ -14,7 +14,7 @@ from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, Wo
 from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
+from lakegate.errors import ConfigurationError, InputError, LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, location_of, recover_dead
 from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueuing
 from lakegate.integrations.dbos.workflows import Order, Outcome, error_class, wap
@@ -43,9 +43,11 @@ def launched(
         grace_s: Seconds to wait at the end for running workflows. Unfinished ones continue at the next start.
 
     Raises:
-        RetryableError: If DBOS's database doesn't answer.
+        RetryableError: If DBOS's database doesn't answer. Nothing was started.
         ConfigurationError: If the database refuses the connection, or DBOS refuses the configuration.
+        OutcomeUnknownError: If the database fails later, while workflows are running.
     """
+    is_launched = False
     url = str(configuration.dbos["system_database_url"])
     level = configuration.dbos.get("console_log_level") or logging.NOTSET
     base = str(configuration.dbos["executor_id"])
@@ -57,6 +59,7 @@ def launched(
             DBOS(config={**configuration.dbos, "executor_id": executor_id})
             DBOS.listen_queues(queues)
             DBOS.launch()
+            is_launched = True
             recovered = [*_pending(), *recover_dead(configuration.locks, base)]
             try:
                 yield recovered
@@ -64,7 +67,7 @@ def launched(
                 DBOS.destroy(workflow_completion_timeout_sec=grace_s)
         except SQLAlchemyError as error:
             DBOS.destroy()
-            raise _database_error(error, url) from None
+            raise (_lost_database if is_launched else _database_error)(error, url) from None
         except dbos_errors.DBOSInitializationError as error:
             raise ConfigurationError(f"DBOS couldn't be launched: {error}") from None
 
@@ -271,10 +274,20 @@ def _wait(workflow_id: str) -> None:
         DBOS.logger.error(f"Recovered workflow {workflow_id} failed: {error}")
 
 
-def _database_error(error: SQLAlchemyError, url: str) -> LakegateError:
+def _lost_database(error: SQLAlchemyError, url: str) -> LakegateError:
+    return OutcomeUnknownError(
+        f"DBOS's database at {location_of(url)} failed while workflows were running: {_said(error)}",
+        hint="They continue at the next start. To see how far they got: lakegate runs --limit 3",
+    )
+
+
+def _said(error: SQLAlchemyError) -> str:
     message = str(getattr(error, "orig", None) or error).strip().splitlines()
-    text = message[0] if message else type(error).__name__
-    place = location_of(url)
+    return message[0] if message else type(error).__name__
+
+
+def _database_error(error: SQLAlchemyError, url: str) -> LakegateError:
+    text, place = _said(error), location_of(url)
     if any(words in text for words in _REFUSALS):
         return ConfigurationError(
             f"DBOS's database at {place} refused the connection: {text}",

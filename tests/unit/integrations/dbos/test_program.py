@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import ANY
+from unittest.mock import ANY, MagicMock
 
 import pytest
 from sqlalchemy import make_url
+from sqlalchemy.exc import OperationalError
 
 from lakegate import integrations
 from lakegate.config import JournalSettings
-from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.errors import ConfigurationError, LakegateError, OutcomeUnknownError
 from lakegate.integrations.dbos import __main__ as front
 from lakegate.integrations.dbos import program, workflows
 from lakegate.integrations.dbos.__main__ import _exit_code, _sentence_of_chunk
@@ -206,6 +208,16 @@ def test_an_unreachable_dbos_database_is_reported_without_the_password(
         assert "DBOS's database at 127.0.0.1:1/lake doesn't answer" in said
         assert SECRET not in said
         assert "Traceback" not in said
+
+
+def test_a_database_that_fails_while_runs_are_in_progress_leaves_their_outcome_unknown(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "DBOS", MagicMock())
+    monkeypatch.setattr(program, "recover_dead", lambda *_: [])
+    with pytest.raises(OutcomeUnknownError, match="disk I/O error") as caught, program.launched(load(project)):
+        raise OperationalError("INSERT", {}, sqlite3.OperationalError("disk I/O error"))
+    assert "continue at the next start" in str(caught.value.hint)
 
 
 def test_the_extra_is_named_when_dbos_is_missing_or_too_new(
