@@ -119,6 +119,9 @@ def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outc
                 workflow = DBOS.start_workflow(wap, order)
         _require_same(workflow, order)
         return result_of(workflow)
+    except KeyboardInterrupt:
+        recovered = ()  # like this one, they continue at the next start
+        raise
     finally:
         for workflow_id in recovered:
             if workflow_id != run_id:

@@ -220,6 +220,20 @@ def test_a_database_that_fails_while_runs_are_in_progress_leaves_their_outcome_u
     assert "continue at the next start" in str(caught.value.hint)
 
 
+def test_an_interrupted_run_waits_for_no_recovered_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+    dbos, how = MagicMock(), MagicMock(side_effect=[{"status": "published"}, KeyboardInterrupt])
+    dbos.retrieve_workflow.return_value.get_status.return_value.input = None
+    monkeypatch.setattr(program, "DBOS", dbos)
+    monkeypatch.setattr(program, "result_of", how)
+    monkeypatch.setattr(program, "_wait", waited.append)
+    order = workflows.Order(table="nyc.trips", paths=["x"])
+    program.run_one(order, "one", recovered=["one", "other"])
+    with pytest.raises(KeyboardInterrupt):
+        program.run_one(order, "two", recovered=["another"])
+    assert waited == ["other"]
+
+
 def test_the_extra_is_named_when_dbos_is_missing_or_too_new(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
