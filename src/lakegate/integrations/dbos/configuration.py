@@ -286,11 +286,17 @@ def recover_dead(locks: Path, base: str) -> list[str]:
         if name == DBOS.executor_id or not _is_executor_of(base, name):
             continue
         with ExitStack() as stack:
-            if _try_hold(stack, locks, name):
+            if _try_hold(stack, locks, name) and _is_pending(workflow.workflow_id, name):
                 queue = workflow.queue_name if workflow.queue_name in QUEUES else None
                 DBOS.resume_workflow(workflow.workflow_id, queue_name=queue)
                 recovered += [] if queue else [workflow.workflow_id]
     return recovered
+
+
+def _is_pending(workflow_id: str, executor: str) -> bool:
+    """Return whether nobody has resumed or cancelled a workflow since it was listed."""
+    now = DBOS.get_workflow_status(workflow_id)
+    return now is not None and (now.status, now.executor_id) == ("PENDING", executor)
 
 
 def _is_executor_of(base: str, name: str) -> bool:

@@ -385,6 +385,20 @@ def test_only_dead_processes_workflows_are_recovered(
     DBOS.cancel_workflows(["living", "stranger"])
 
 
+def test_a_workflow_that_was_cancelled_since_it_was_listed_is_not_recovered(
+    lake: FakeLake, configuration: DbosConfiguration, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program.run_one(ORDER, "called-off")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        changed = "status = 'PENDING', executor_id = 'local.5'"
+        connection.execute(f"UPDATE workflow_status SET {changed} WHERE workflow_uuid = 'called-off'")
+    listed = DBOS.list_workflows(status="PENDING", load_input=False)
+    DBOS.cancel_workflow("called-off")
+    monkeypatch.setattr(DBOS, "list_workflows", lambda **_: listed)
+    assert recover_dead(configuration.locks, "local") == []
+    assert status_of("called-off") == "CANCELLED"
+
+
 def test_the_database_holds_names_and_numbers_and_nothing_of_the_rows(lake: FakeLake, database: Path) -> None:
     lake.verdict = "rejected"
     program.run_one(ORDER, "stored")
