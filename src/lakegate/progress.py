@@ -105,7 +105,8 @@ def without_secrets(text: str) -> str:
         >>> without_secrets("GET https://host/a?X-Amz-Signature=0f3a failed")
         'GET https://host/a?X-Amz-Signature=… failed'
     """
-    for secret in tuple(_SECRETS):
+    # Longest first: if one is part of another, the rest of the other must not stay.
+    for secret in sorted(_SECRETS, key=len, reverse=True):
         text = text.replace(secret, "…")
     kept: list[str] = []
     at = 0

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
@@ -150,6 +151,13 @@ def test_no_secret_gets_into_a_line(log: Log, records: logging.Logger, text: str
     if "value" not in text:
         records.warning("library says %s", text)
         assert "hunter22" not in log.getvalue()
+
+
+def test_of_two_secrets_that_begin_alike_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_SECRETS", deque[str]())
+    progress.hide("lake")
+    progress.hide("lake-hunter22")
+    assert without_secrets("Can't sign in with lake-hunter22 to lake.") == "Can't sign in with … to …."
 
 
 def test_records_of_logging_become_lines(log: Log, records: logging.Logger) -> None:
