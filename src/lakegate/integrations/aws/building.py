@@ -399,10 +399,10 @@ class ImageBuilder:
             self._narrator.step(f"Building the image of {order.source.kind} with {Path(engine).name}"),
             order.log.open("wb") as log,
         ):
-            done = subprocess.run(
-                signing_in, input=password.encode(), check=False, stdout=log, stderr=subprocess.STDOUT
-            )
             try:
+                done = subprocess.run(
+                    signing_in, input=password.encode(), check=False, stdout=log, stderr=subprocess.STDOUT
+                )
                 if done.returncode == 0:
                     done = subprocess.run(
                         ["sh", _SCRIPT],  # noqa: S607 - sh is on every PATH

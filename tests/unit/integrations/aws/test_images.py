@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
 import subprocess
 import zipfile
 from pathlib import Path
+from unittest.mock import MagicMock
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from lakegate.integrations.aws import building
 from lakegate.integrations.aws.building import (
     BUILDER_TEMPLATE,
     CONTAINER,
     PLATFORMS,
     SPARK_JARS,
+    ImageBuilder,
     function_source,
     new_tag,
     spark_source,
 )
+from lakegate.integrations.aws.clients import DeploymentName
 from lakegate.integrations.aws.package import strip_symbols
 from lakegate.model.artifacts import ARTIFACTS, ICEBERG, NESSIE, S3_ARTIFACTS
+from lakegate.progress import SilentNarrator
 from support import fake_engine
 from support.deploy_files import load_template
 
@@ -191,3 +197,26 @@ def test_codebuild_runs_the_script_that_a_laptop_does() -> None:
     assert given["PLATFORM"] == {"Fn::If": ["OnArm", PLATFORMS["arm64"], PLATFORMS["x86_64"]]}
     assert project["Environment"]["Type"] == {"Fn::If": ["OnArm", "ARM_CONTAINER", "LINUX_CONTAINER"]}
     assert project["Environment"]["PrivilegedMode"] is True
+
+
+def test_an_interrupt_while_signing_in_to_the_registry_signs_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def run(words: list[str], **_: object) -> None:
+        called.append(words[1])
+        if words[1] == "login":
+            raise KeyboardInterrupt
+
+    for name in ("Data", "Repository"):
+        monkeypatch.setattr(building, name, MagicMock())
+    monkeypatch.setattr(building, "_engine", lambda wanted: wanted)
+    monkeypatch.setattr(subprocess, "run", run)
+    clients = MagicMock()
+    token = base64.b64encode(b"AWS:password").decode()
+    clients.ecr.get_authorization_token.return_value = {"authorizationData": [{"authorizationToken": token}]}
+    builder = ImageBuilder(DeploymentName("demo"), clients, SilentNarrator(), tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        builder.build(spark_source("x86_64"), "docker")
+    assert called == ["login", "logout"]
