@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["published", "rejected", "failed", "left out", "not done", "put off"]
-"""``left out``: no route matches the file, or it no longer exists. ``not done``: the time was over, or another run is
-ingesting the file. ``put off``: the catalog, engine or journal is unavailable, or the engine failed.
+"""``left out``: no route matches the file, its name is one to skip, or it no longer exists. ``not done``: the time was
+over, or another run is ingesting the file. ``put off``: the catalog, engine or journal is unavailable, or the engine
+failed.
 """
 
 CANARY_NAMESPACE = "lakegate_canary"
@@ -340,7 +341,8 @@ class _Call:
         if self._is_waiting(uri):
             return self._outcome_of_pending(table, uri, checkpoint)
         if checkpoint is None:
-            return FileOutcome("left out", is_done=True, reason="It no longer exists.", table=table)
+            reason = "It no longer exists, or its name starts with '_' or '.'."
+            return FileOutcome("left out", is_done=True, reason=reason, table=table)
         outcome = partial(FileOutcome, reason=checkpoint.reason, table=table, run_id=checkpoint.run_id)
         if checkpoint.outcome == "done":
             return outcome("published", is_done=True)
