@@ -223,7 +223,9 @@ def _maintain(tables: Sequence[str], within: str | None) -> MaintenanceResult:
     with leaving_out_secrets(), open_lake() as lake:
         report = lake.maintain(tables, within=within)
     failed = {
-        f"{one.table} {one.action}".strip(): one.error.message for one in report.failures if one.error is not None
+        f"{one.table} {one.action}".strip(): without_secrets(one.error.message)
+        for one in report.failures
+        if one.error is not None
     }
     done = sum(one.status == "done" for one in report.steps)
     return MaintenanceResult(

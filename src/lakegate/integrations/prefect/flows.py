@@ -44,6 +44,7 @@ from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, ChunkResult, DatedBy, Outcome
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Run, RunError
+from lakegate.progress import without_secrets
 
 REJECTED = "Rejected"
 """Name of the failed state of a flow run whose audit failed."""
@@ -361,5 +362,5 @@ def maintain_flow(tables: list[str] | None = None, within: str | None = None, ho
     )
     if report.failures:
         why = "; ".join(f"{one.table}: {one.error.message}" for one in report.failures if one.error is not None)
-        return Failed(name="Incomplete", message=f"{text} {why}")
+        return Failed(name="Incomplete", message=without_secrets(f"{text} {why}"))
     return Completed(message=text, data=report)

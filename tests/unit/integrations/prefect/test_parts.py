@@ -252,7 +252,7 @@ def test_a_round_of_maintenance_completes_unless_a_step_failed(monkeypatch: pyte
     from lakegate.integrations.prefect import flows
 
     done = MaintenanceStep(table="nyc.trips", action="compact", reason="90 small files", status="done")
-    failed = done.model_copy(update={"status": "failed", "error": RunError(code="retryable", message="busy")})
+    failed = done.model_copy(update={"status": "failed", "error": RunError(code="retryable", message="busy, token=hunter22")})
     reports = [MaintenanceReport(dry_run=False, tables=7, steps=steps) for steps in ((), (done,), (done, failed))]
 
     class Lake:
@@ -266,5 +266,5 @@ def test_a_round_of_maintenance_completes_unless_a_step_failed(monkeypatch: pyte
     assert [state.message for state in states] == [
         "7 tables; steps: none due.",
         "7 tables; steps: 1 done.",
-        "7 tables; steps: 1 done, 1 failed. nyc.trips: busy",
+        "7 tables; steps: 1 done, 1 failed. nyc.trips: busy, token=…",
     ]
