@@ -205,9 +205,12 @@ def _enqueue(configuration: DbosConfiguration, given: Options, flags: Mapping[st
     from lakegate.integrations.dbos import program
 
     order, run_id = given.order(), given.run_id()
-    queued = program.enqueue(configuration, order, run_id)
+    queued, has_ended = program.enqueue(configuration, order, run_id)
     if flags["output"] == "json":
-        click.echo(json.dumps({"run_id": queued, "status": "enqueued", "table": order["table"]}, indent=2))
+        status = "ended" if has_ended else "enqueued"
+        click.echo(json.dumps({"run_id": queued, "status": status, "table": order["table"]}, indent=2))
+    elif has_ended:
+        click.echo(f"Run {queued} of {order['table']} has ended. To see its outcome: lakegate runs {queued}")
     else:
         click.echo(f"Run {queued} of {order['table']} is on the queue.")
     return ExitCode.OK

@@ -24,6 +24,7 @@ from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
 from lakegate.loading.file_outcomes import find_run, has_published
 
 _LOGGER = "dbos"
+_ACTIVE = ("PENDING", "ENQUEUED", "DELAYED")
 _REFUSALS = (
     *("authentication failed", "no password supplied", "does not exist", "permission denied"),
     *("certificate verify failed", "does not match host name", "does not support SSL"),
@@ -72,11 +73,12 @@ def launched(
             raise ConfigurationError(f"DBOS couldn't be launched: {error}") from None
 
 
-def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> str:
+def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> tuple[str, bool]:
     """Enqueue a run from outside: this process itself runs and recovers nothing.
 
     Returns:
-        The workflow's id: ``run_id``, or that of an existing workflow for the same order.
+        The workflow's id: ``run_id``, or that of an existing workflow for the same order; and whether it has ended,
+        since DBOS runs each id only once.
     """
     config = configuration.dbos
     url, schema = str(config["system_database_url"]), config.get("dbos_system_schema") or "dbos"
@@ -93,7 +95,7 @@ def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> str:
                 options = enqueuing(order, run_id=run_id, version=str(config["application_version"]))
                 workflow: WorkflowHandle[Outcome] = client.enqueue(options, order)
                 _require_same(workflow, order)
-                return workflow.get_workflow_id()
+                return workflow.get_workflow_id(), workflow.get_status().status not in _ACTIVE
             finally:
                 client.destroy()
         except SQLAlchemyError as error:

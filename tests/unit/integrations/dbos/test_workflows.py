@@ -350,9 +350,13 @@ def test_the_same_order_is_queued_once_and_another_one_too(lake: FakeLake) -> No
 
 
 def test_workflows_enqueued_from_outside_run_here(lake: FakeLake, configuration: DbosConfiguration) -> None:
-    queued = program.enqueue(configuration, ORDER, "outside")
-    assert queued == "outside"
+    lake.gate.clear()
+    assert program.enqueue(configuration, ORDER, "outside") == ("outside", False)
+    lake.gate.set()
     assert program.result_of(DBOS.retrieve_workflow("outside"))["status"] == "published"
+    # An id runs only once.
+    assert program.enqueue(configuration, ORDER, "outside") == ("outside", True)
+    assert lake.steps("outside") == ["write", "audit", "publish"]
 
 
 def test_a_backfill_limits_concurrent_chunks(lake: FakeLake) -> None:

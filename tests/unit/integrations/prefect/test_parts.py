@@ -252,7 +252,9 @@ def test_a_round_of_maintenance_completes_unless_a_step_failed(monkeypatch: pyte
     from lakegate.integrations.prefect import flows
 
     done = MaintenanceStep(table="nyc.trips", action="compact", reason="90 small files", status="done")
-    failed = done.model_copy(update={"status": "failed", "error": RunError(code="retryable", message="busy, token=hunter22")})
+    failed = done.model_copy(
+        update={"status": "failed", "error": RunError(code="retryable", message="busy, token=hunter22")}
+    )
     reports = [MaintenanceReport(dry_run=False, tables=7, steps=steps) for steps in ((), (done,), (done, failed))]
 
     class Lake:
