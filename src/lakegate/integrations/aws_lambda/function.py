@@ -21,7 +21,7 @@ from lakegate.integrations.aws_lambda.work import (
     deliver_again,
     ingest_files,
 )
-from lakegate.progress import LogNarrator, bound
+from lakegate.progress import LogNarrator, bound, without_secrets
 from lakegate.telemetry import tracing
 from lakegate.wap.deadline import Deadline
 
@@ -149,7 +149,8 @@ def _require_done(outcomes: Mapping[str, FileOutcome]) -> None:
     left = {uri: outcome for uri, outcome in outcomes.items() if not outcome.is_done}
     if not left:
         return
-    shown = "; ".join(f"{uri}: {outcome.reason}" for uri, outcome in list(left.items())[:_MAX_FILES_SHOWN])
+    reasons = "; ".join(f"{uri}: {outcome.reason}" for uri, outcome in list(left.items())[:_MAX_FILES_SHOWN])
+    shown = without_secrets(reasons)  # AWS logs this error, and passes it on
     more = f"; and {len(left) - _MAX_FILES_SHOWN:,} more" if len(left) > _MAX_FILES_SHOWN else ""
     raise NotDoneError(f"{len(left):,} of {len(outcomes):,} file(s) aren't done: {shown}{more}", files=list(left))
 

@@ -348,6 +348,18 @@ def test_a_call_and_its_log(
     assert [line["outcome"] for line in lines if line.get("file")] == ["failed", "published", "failed"]
 
 
+@pytest.mark.usefixtures("log_of_before")
+def test_the_error_that_aws_gets_has_no_secrets(lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Function(SETTINGS, open_log())
+    made.__dict__["lake"] = lakes.lake
+    monkeypatch.setattr(function, "_FUNCTIONS", [made])
+    lakes.put("trips/a.csv")
+    lakes.stepping.becomes = lambda _: CatalogUnavailableError("GET https://h/k?X-Amz-Signature=5ecret failed.")
+    with pytest.raises(NotDoneError, match="GET https://h/k") as caught:
+        handler(s3_event("landing", "in/trips/a.csv"), Called())
+    assert "5ecret" not in str(caught.value)
+
+
 SCHEDULED = {"lakegate": "notify late"}
 """What the template's schedule calls the function with; test_aws_template compares."""
 
