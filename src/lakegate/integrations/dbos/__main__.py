@@ -192,10 +192,11 @@ def _configuration(path: Path | None, home: Path) -> DbosConfiguration:
 
 
 def _run(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
-    from lakegate.integrations.dbos import program
+    from lakegate.integrations.dbos import program, workflows
 
     order, run_id = given.order(), given.run_id()
     with program.launched(configuration, debug=flags["debug"]) as recovered:
+        workflows.undo_cancelled_runs()
         outcome = program.run_one(order, run_id, recovered=recovered)
     click.echo(json.dumps(outcome, indent=2) if flags["output"] == "json" else sentence(outcome))
     return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
@@ -217,11 +218,12 @@ def _enqueue(configuration: DbosConfiguration, given: Options, flags: Mapping[st
 
 
 def _serve(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
-    from lakegate.integrations.dbos import program, queues
+    from lakegate.integrations.dbos import program, queues, workflows
 
     cron = given.cron()
     watch = None if cron in (None, _OFF) else given.watch()
     with program.launched(configuration, queues=queues.QUEUES, debug=flags["debug"], grace_s=flags["grace"]):
+        workflows.undo_cancelled_runs()
         queues.register(concurrency=flags["concurrency"], parallel=flags["parallel"])
         if cron == _OFF:
             queues.unschedule(queues.schedule_name(given.table()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from typing import NotRequired, Required, TypedDict, cast
 from weakref import WeakValueDictionary
@@ -275,6 +275,19 @@ def _is_cancelled(workflow_id: str) -> bool:
     # In a fresh context, since in the workflow's own context this call would count as a step.
     status = Context().run(DBOS.get_workflow_status, workflow_id)
     return status is not None and status.status == "CANCELLED"
+
+
+def undo_cancelled_runs() -> None:
+    """Undo the runs of workflows that were cancelled while no process ran them.
+
+    Otherwise recovery would publish those that passed their audit. If the journal or catalog can't be reached, the next
+    start does it.
+    """
+    suspended: Collection[str] = ()
+    with suppress(LakegateError), open_lake() as lake:
+        suspended = lake.suspended_runs().keys()
+    for run_id in filter(_is_cancelled, suspended):
+        _undo_cancelled(run_id)
 
 
 def _undo_cancelled(run_id: str) -> None:

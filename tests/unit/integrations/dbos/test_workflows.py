@@ -68,6 +68,9 @@ class FakeLake:
     def publish_run(self, run_id: str) -> Run:
         return self._do("publish", run_id, "published")
 
+    def suspended_runs(self) -> dict[str, datetime]:
+        return {run_id: one.started_at for run_id, one in self.runs.items() if one.status == "staged"}
+
     def cancel_run(self, run_id: str, *, reason: str) -> Run:
         if run_id not in self.runs:
             self.calls.append(("undo", run_id))
@@ -315,6 +318,18 @@ def test_a_cancelled_workflow_leaves_no_run_behind(lake: FakeLake) -> None:
     assert lake.steps("cancelled") == ["write", "undo"]
     with pytest.raises(LakegateError, match="was cancelled"):
         program.run_one(ORDER, "cancelled")
+
+
+def test_a_run_whose_workflow_was_cancelled_while_nothing_ran_it_is_undone_at_the_next_start(
+    lake: FakeLake, database: Path
+) -> None:
+    for name in ("left", "kept"):
+        program.run_one(ORDER, name)
+        lake.runs[name] = run(name, "staged")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE workflow_status SET status = 'CANCELLED' WHERE workflow_uuid = 'left'")
+    workflows.undo_cancelled_runs()
+    assert {name: one.status for name, one in lake.runs.items()} == {"left": "failed", "kept": "staged"}
 
 
 def test_a_workflow_started_twice_in_a_process_runs_sequentially(lake: FakeLake) -> None:
