@@ -123,7 +123,7 @@ def resume(
         made = _request_for(run_id, request, None if run is None else run.order)
         return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
     if not run.is_stepwise and request is None:
-        return settle(context, lease)
+        return settle(context, lease, deadline=deadline)
     with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as progress:
         made = run.order or _request_for(run_id, request, None)
         if run.is_stepwise and request is not None and not run.staged and context.changed_files(made.batch):

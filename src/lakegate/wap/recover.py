@@ -61,7 +61,7 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
         lease = context.journal.take_over(run.run_id)
         if lease is not None:
             try:
-                settled.append(settle(context, lease))
+                settled.append(settle(context, lease, deadline=deadline))
             except (LeaseLostError, BeingPublishedError):
                 continue  # another process settles it, or we do next time
             except CannotPublishError as error:  # nobody else should have to wait for it
@@ -87,7 +87,9 @@ def recover_now(context: Context, run_id: str) -> Run:
     return settle(context, lease)
 
 
-def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: str | None = None) -> Run:
+def settle(
+    context: Context, lease: Lease, *, publishes: bool = True, reason: str | None = None, deadline: Deadline = NEVER
+) -> Run:
     """End a run whose lease we hold, by what the catalog says about it. A run that has ended is returned unchanged.
 
     A run that passed its audit is published, never discarded: its owner may be alive but slow, and about to publish it
@@ -99,6 +101,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
     Args:
         publishes: Whether to publish a run that passed its audit; if not, it's discarded like the others.
         reason: Why a run is discarded; by default, that its audit wasn't done.
+        deadline: When no delivery to a downstream system may be in progress any more.
 
     Raises:
         CannotPublishError: When the run passed its audit, but Spark or the object store can't be reached.
@@ -129,7 +132,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         return ended  # the process that ended it has sent the alerts
     with bound_to(ended, step="recover"):
         ended = alert_run(context, ended, recovered=publishes)
-        send(context, target=ended.target)
+        send(context, target=ended.target, left_s=deadline.left_s)
     return ended
 
 

@@ -20,6 +20,7 @@ from lakegate.journal.outbox import queue
 from lakegate.model.downstream import DownstreamEvent, Notice
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.wap import failpoints
+from lakegate.wap.deadline import Deadline
 from lakegate.wap.downstream import needed_states, send
 from lakegate.wap.history import sync
 from lakegate.wap.recover import rebuild, recover
@@ -275,6 +276,16 @@ def test_a_process_without_the_system_in_its_settings_queues_its_events() -> Non
     world.systems = (hook,)
     world.later()
     assert hook.runs == ["a", "b"]
+
+
+def test_recovery_leaves_deliveries_that_may_take_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.dies_at(monkeypatch, "after-publish", lambda: world.add("a", row(1)))
+    (run,) = recover(world.context, Deadline.after(9))  # it may take 10 s
+    assert (run.status, hook.told, world.states()) == ("published", [], [("a", "pending")])
+    world.later()
+    assert hook.runs == ["a"]
 
 
 def test_a_new_system_gets_events_from_then_on() -> None:
