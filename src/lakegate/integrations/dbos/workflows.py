@@ -307,7 +307,7 @@ def _undo(run_id: str, reason: str) -> Outcome | None:
 
 def _log_left(run_id: str, error: Exception) -> None:
     said = without_secrets(str(_cause(error)))
-    DBOS.logger.error(f"Run {run_id} couldn't be undone; `lakegate recover` will do it: {said}")
+    DBOS.logger.error(f"Run {run_id} wasn't undone; recovery publishes it if it passed its audit: {said}")
 
 
 def _cause(error: Exception) -> Exception:

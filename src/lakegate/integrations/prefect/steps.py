@@ -152,7 +152,8 @@ def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
         except NotFoundError:
             return
         except LakegateError as error:
-            logger.warning("%s To undo the run: lakegate recover %s", error_line(error), run_id)
+            text = "%s To undo the run, or to publish it if it passed its audit: lakegate recover %s"
+            logger.warning(text, error_line(error), run_id)
         else:
             logger.info("Run %s is %s.", run_id, run.status)
 
