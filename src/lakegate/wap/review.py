@@ -20,7 +20,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
 from lakegate.wap.history import commit_of, find_unpublished, publication_of, sync
 from lakegate.wap.lifecycle import Progress, running
-from lakegate.wap.plan import CONTRACT_COLUMNS
+from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import find_staged
@@ -217,7 +217,8 @@ def _checks_of(context: Context, run: Run, staged: StagedTable, configured: Conf
         own = run.request.checks
     held = configured(staged.table)
     if run.request is not None and run.request.contract is not None and _is_as_written(run, staged):
-        held = [check for check in held if check.label != CONTRACT_COLUMNS]  # checked before the run wrote
+        known = str(contract_check(run.request.contract))  # compared before the run wrote; the contract may be newer
+        held = [check for check in held if str(check) != known]
     return resolve_checks(context, staged, (*own, *held), run.staged)
 
 

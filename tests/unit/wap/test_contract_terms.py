@@ -100,6 +100,16 @@ def test_an_ingest_s_columns_are_not_compared_again(house: FakeLakehouse) -> Non
     assert [one.name for one in report.results] == ["row_count"]
 
 
+def test_an_ingest_s_columns_are_compared_with_a_contract_that_changed_since(house: FakeLakehouse) -> None:
+    contract = terms(("id", types(house)["id"]))
+    run = ingest(house.context, ordered(house, contract=contract), until="audit", suspends=True)
+    newer = held(terms(("id", types(house)["id"]), ("note", "")))
+    with pytest.raises(AuditFailedError, match=CONTRACT_COLUMNS):
+        publish_branch(house.context, run.branch, configured=newer)
+    report = audit_branch(house.context, TRIPS, run.branch, checks=None, configured=newer)
+    assert [one.detail for one in report.failures] == ["note is missing."]
+
+
 def test_columns_that_somebody_changed_on_an_ingest_s_branch_are_compared(house: FakeLakehouse) -> None:
     contract = terms(*types(house).items(), extra=False)
     run = ingest(house.context, ordered(house, contract=contract), until="audit", suspends=True)
