@@ -33,7 +33,7 @@ from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, LoadedTable, SnapshotProducer
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
-from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
+from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY
 from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted
 
@@ -371,10 +371,13 @@ def _append(table: LoadedTable, head: Head, staged: Document, added: ManifestLis
     # Rows that keep their ids also keep the sequence number of their last change.
     at_least = staged["sequence-number"] if keep_row_ids and head.next_row_id is not None else 0
     producer = SnapshotProducer(table, head, staged["snapshot-id"], at_least)
-    manifests = [producer.append_manifest(manifest, keep_row_ids=keep_row_ids) for manifest in added.manifests]
+    summary = {key: value for key, value in staged["summary"].items() if key != "operation"}
+    manifests = [
+        producer.append_manifest(one, is_ours=RUN_ID_PROPERTY in summary, keep_row_ids=keep_row_ids)
+        for one in added.manifests
+    ]
     manifests += producer.merge_manifests(head.manifests.manifests)
     meta = head.manifests.meta if head.manifests.manifests else added.meta
-    summary = {key: value for key, value in staged["summary"].items() if key != "operation"}
     return producer.write(ManifestList(meta, tuple(manifests)), "append", summary)
 
 

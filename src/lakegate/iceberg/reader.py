@@ -407,7 +407,9 @@ class IcebergTableReader:
                     # An append may merge older manifests, also those of delete files.
                     carried[_identity(manifest, entry)] += entry.status != ManifestEntryStatus.DELETED
                     continue
-                if entry.status == ManifestEntryStatus.DELETED or not is_data:
+                # Deletes that are older than a file don't apply to it, so one with an older number isn't a new file.
+                is_new = _sequence_number(manifest, entry) == (snapshot.get("sequence-number") or 0)
+                if entry.status == ManifestEntryStatus.DELETED or not is_data or not is_new:
                     only_added = False
                 else:
                     added.append(decoder.decode(entry.data_file))
@@ -495,14 +497,19 @@ def _columns_of(schema: IcebergSchema) -> Schema:
 def _identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
     """Return what decides which rows readers see in a file, or delete by it."""
     file = entry.data_file
-    number = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
     return (
         file.file_path,
         (manifest.partition_spec_id, repr(file.partition)),
-        (int(file.content or 0), number or 0, file.record_count),
+        (int(file.content or 0), _sequence_number(manifest, entry), file.record_count),
         (target_data_file(file), *vector_span(file), *(file.equality_ids or ())),
         _metrics(file),
     )
+
+
+def _sequence_number(manifest: ManifestFile, entry: ManifestEntry) -> int:
+    """Return a file's data sequence number; 0 in format version 1."""
+    own = entry.sequence_number
+    return (manifest.sequence_number if own is None else own) or 0
 
 
 def _metrics(file: ManifestDataFile) -> tuple[object, ...]:

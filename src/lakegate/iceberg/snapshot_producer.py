@@ -34,6 +34,7 @@ from lakegate.iceberg.manifests import (
     read_container,
     read_entries,
     read_list,
+    read_manifest,
     with_row_id_field,
     write_entries,
     write_list,
@@ -186,17 +187,20 @@ class SnapshotProducer:
         """The new snapshot's sequence number."""
         return max(self.head.sequence_number + 1, self.at_least)
 
-    def append_manifest(self, manifest: ListedManifest, *, keep_row_ids: bool = False) -> ListedManifest:
+    def append_manifest(self, manifest: ListedManifest, *, is_ours: bool, keep_row_ids: bool = False) -> ListedManifest:
         """Return a manifest of the files that the staged snapshot of the same id added in ``manifest``.
 
-        A manifest that only has additions is reused. If it was merged with older ones, a new manifest is written.
+        A manifest that only has additions is reused. If it was merged with older ones, a new manifest is written. So it
+        is if its files have the branch's sequence number instead of inheriting one: here, equality deletes may have a
+        greater number, and would delete their rows.
 
         Args:
+            is_ours: Whether lakegate's engine wrote it, whose files inherit their sequence numbers.
             keep_row_ids: Keep the ids of rows that were published with them.
         """
         file = manifest.file
         first_row_id = manifest.first_row_id if keep_row_ids and self.head.next_row_id is not None else None
-        if not file.existing_files_count and not file.deleted_files_count:
+        if not file.existing_files_count and not file.deleted_files_count and (is_ours or self._inherits(manifest)):
             line = manifest.with_sequence_number(self.sequence_number)
             return line if first_row_id is None else line.with_first_row_id(first_row_id)
         content = self.read(manifest)
@@ -208,6 +212,11 @@ class SnapshotProducer:
         return self._keep_row_ids(
             self.write_manifest(content.container, ours, content.spec_id, inherit=True), [manifest]
         )
+
+    def _inherits(self, manifest: ListedManifest) -> bool:
+        """Return whether all files of a manifest inherit their sequence numbers."""
+        entries = self.table.read("Manifest", manifest.file.manifest_path, read_manifest)
+        return all(entry.sequence_number is None for entry in entries)
 
     def copy_additions(
         self, manifest: ListedManifest, snapshot_id: int, *, without: Collection[str]

@@ -51,6 +51,7 @@ from lakegate.iceberg.manifests import (
     read_entries,
     read_list,
     write_container,
+    write_entries,
     write_list,
 )
 from lakegate.iceberg.reader import IcebergTableReader
@@ -266,6 +267,24 @@ def test_manifests_are_taken_over_as_they_are(tables: IcebergTables, editor: Ice
     assert new[0].startswith("00003-")
     assert new[1].startswith(f"snap-{staged.snapshot_id}-1-")
     assert [entry.sequence_number for entry in entries_at(moved)] == [3, 2, 1]
+
+
+def test_files_that_name_a_sequence_number_get_that_of_the_table_they_are_replayed_onto(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    """Otherwise, equality deletes that were published meanwhile would apply to them."""
+    table = tables.create({"format-version": "2"})
+    append(table, [0])
+    staged = appended(tables, pointer_to(table), [1, 2])
+    own = manifests_at(staged)[0].file
+    path = local_path(own.manifest_path)
+    container = read_container(path.read_bytes())
+    path.write_bytes(write_entries(container.meta, read_entries(container, own)))
+    for number in (3, 4):
+        append(table, [number])
+    moved = editor.replay(staged, [staged.snapshot_id], pointer_to(table))
+    assert sorted(entry.sequence_number for entry in live_at(moved)) == [1, 2, 3, 4]
+    assert ids_at(moved) == [0, 1, 2, 3, 4]
 
 
 def test_what_is_refused_leaves_nothing(tables: IcebergTables, editor: IcebergTableEditor) -> None:
@@ -520,6 +539,29 @@ def test_an_append_that_has_other_older_files_is_a_rewrite(tables: IcebergTables
     found = IcebergTableReader().change(base, rewritten(staged, {"snapshots": document["snapshots"]}))
     is_same = what == "as it was" or (not older and what != "has another's")
     assert found.kind == ("append" if is_same else "rewrite")
+
+
+@pytest.mark.parametrize("by", ["its entry", "its manifest"])
+def test_an_append_of_files_with_an_older_sequence_number_is_a_rewrite(tables: IcebergTables, by: str) -> None:
+    """Older equality deletes would hide rows that the audit of an append reads."""
+    table = tables.create({"format-version": "2"})
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    (own,) = [one for one in manifests_at(staged) if one.file.added_snapshot_id == staged.snapshot_id]
+    if by == "its manifest":
+        listed = read_list(_list_of(staged).read_bytes())
+        lines = tuple(one.with_sequence_number(1) if one == own else one for one in listed.manifests)
+        _list_of(staged).write_bytes(
+            write_list(ManifestList(listed.meta, lines), staged.snapshot_id, base.snapshot_id, 2)
+        )
+    else:
+        path = local_path(own.file.manifest_path)
+        container = read_container(path.read_bytes())
+        entries = [replace(one, sequence_number=1) for one in read_entries(container, own.file)]
+        path.write_bytes(write_entries(container.meta, entries))
+    found = IcebergTableReader().change(base, staged)
+    assert (found.kind, found.reason) == ("rewrite", f"snapshot {staged.snapshot_id} did more than add data files")
 
 
 def _list_of(pointer: TablePointer) -> Path:
