@@ -330,6 +330,20 @@ def with_row_id_field(container: Container) -> Container:
     return Container(meta, records)
 
 
+def without_row_ids(container: Container, entries: Iterable[FileEntry]) -> list[FileEntry]:
+    """Return entries of a manifest without first row ids of their own, so that they inherit new ones."""
+    find = _row_id_locator(container.schema)
+    if find is None:
+        return list(entries)
+
+    def cleared(entry: FileEntry) -> FileEntry:
+        _, start, end = find(entry.raw)
+        raw = entry.raw[:start] + _NO_ROW_ID + entry.raw[end:]
+        return replace(entry, raw=raw, numbered=None, first_row_id=None)
+
+    return list(map(cleared, entries))
+
+
 def write_entries(meta: Mapping[str, str], entries: Iterable[FileEntry], *, inherit: bool = False) -> bytes:
     """Return the content of a manifest of ``entries``.
 

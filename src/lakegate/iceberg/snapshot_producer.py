@@ -28,6 +28,7 @@ from lakegate.iceberg.manifests import (
     ListedManifest,
     ManifestList,
     count_mismatches,
+    explicit_first_row_id,
     may_apply,
     new_listed_manifest,
     no_manifests,
@@ -36,6 +37,7 @@ from lakegate.iceberg.manifests import (
     read_list,
     read_manifest,
     with_row_id_field,
+    without_row_ids,
     write_entries,
     write_list,
 )
@@ -191,11 +193,11 @@ class SnapshotProducer:
         """Return a manifest of the files that the staged snapshot of the same id added in ``manifest``.
 
         A manifest that only has additions is reused. If it was merged with older ones, a new manifest is written. So it
-        is if its files have the branch's sequence number instead of inheriting one: here, equality deletes may have a
-        greater number, and would delete their rows.
+        is if its files name a sequence number or row ids instead of inheriting them: here, equality deletes may have a
+        greater number, and would delete their rows, and other rows may have these ids.
 
         Args:
-            is_ours: Whether lakegate's engine wrote it, whose files inherit their sequence numbers.
+            is_ours: Whether lakegate's engine wrote it, whose files inherit both.
             keep_row_ids: Keep the ids of rows that were published with them.
         """
         file = manifest.file
@@ -207,6 +209,7 @@ class SnapshotProducer:
         added = ManifestEntryStatus.ADDED
         ours = [e for e in content.entries if e.status == added and e.snapshot_id == self.snapshot_id]
         if first_row_id is None:
+            ours = without_row_ids(content.container, ours)
             return self.write_manifest(content.container, ours, content.spec_id, inherit=True)
         ours = [replace(entry, raw=entry.numbered or entry.raw) for entry in ours]
         return self._keep_row_ids(
@@ -214,9 +217,9 @@ class SnapshotProducer:
         )
 
     def _inherits(self, manifest: ListedManifest) -> bool:
-        """Return whether all files of a manifest inherit their sequence numbers."""
+        """Return whether all files of a manifest inherit their sequence numbers and row ids."""
         entries = self.table.read("Manifest", manifest.file.manifest_path, read_manifest)
-        return all(entry.sequence_number is None for entry in entries)
+        return all(one.sequence_number is None and explicit_first_row_id(one.data_file) is None for one in entries)
 
     def copy_additions(
         self, manifest: ListedManifest, snapshot_id: int, *, without: Collection[str]

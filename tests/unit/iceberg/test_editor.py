@@ -1122,6 +1122,24 @@ def with_shared_row_ids(pointer: TablePointer) -> TablePointer:
     return rewritten(pointer, {"snapshots": snapshots})
 
 
+def test_files_that_name_row_ids_get_new_ones_where_they_are_replayed(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    """Rows that were published meanwhile may have the ids that a writer took on the branch."""
+    table = tables.create()
+    append(table, [1, 2])
+    old = pointer_to(table)
+    staged = appended(tables, old, [3, 4])
+    for pointer in (old, staged):
+        with_row_ids(pointer)
+    own = manifests_at(staged)[0].with_first_row_id(1).file
+    path = local_path(own.manifest_path)
+    container = read_container(path.read_bytes())
+    entries = [replace(one, raw=one.numbered or one.raw) for one in read_entries(container, own)]
+    path.write_bytes(write_entries(container.meta, entries, inherit=True))
+    assert row_ids(editor.replay(staged, [staged.snapshot_id], upgraded(old))) == {(3, 4): 0, (1, 2): 2}
+
+
 def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     table = tables.create({"commit.manifest.min-count-to-merge": "2"})
     append(table, [0])
