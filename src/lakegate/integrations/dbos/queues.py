@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Required, TypedDict
 
 from dbos import DBOS, EnqueueOptions, SetEnqueueOptions, SetWorkflowID, WorkflowHandle
+from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import EngineError, LakegateError
 from lakegate.integrations import leaving_out_secrets
@@ -234,6 +235,8 @@ def _ingest(chunk: NextChunk, watch: ScheduledScan) -> tuple[Outcome | None, tup
         # A resumed run's workflow gets an id derived from this one's, since the run may be resumed several times.
         with nullcontext() if files.run_id is not None else SetWorkflowID(chunk["run_id"]):
             return wap(order), None
+    except SQLAlchemyError:
+        raise  # DBOS couldn't save something, which says nothing about the files
     except Exception as error:  # noqa: BLE001 - other files are waiting
         DBOS.logger.error(f"Run {chunk['run_id']} failed: {without_secrets(str(error))}")
         # An error read back from the database has only its code and message.

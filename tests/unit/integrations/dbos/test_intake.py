@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from dbos import DBOS
+from sqlalchemy.exc import OperationalError
 
 from lakegate.config import JournalSettings
 from lakegate.errors import CatalogUnavailableError, EngineError
@@ -88,6 +90,22 @@ def test_an_unreachable_lake_leaves_other_chunks_to_the_next_scan(lake: SteppedL
     assert take({**WATCH, "max_files": 1}) == {"failed": 1}
     assert {name for names in lake.names() for name in names} == {"a.csv"}
     assert lake.outcomes() == {}
+
+
+def test_a_file_is_not_blamed_for_trouble_with_the_database_of_dbos(
+    lake: SteppedLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> None:
+        raise OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full"))
+
+    lake.put("a.csv")
+    with monkeypatch.context() as patched:
+        patched.setattr(queues, "wap", full)
+        for _ in range(3):
+            with pytest.raises(OperationalError, match="disk is full"):
+                take()
+    assert lake.outcomes() == {}
+    assert take() == {"published": 1}
 
 
 def test_a_run_can_be_suspended_and_resumed_twice(lake: SteppedLake, monkeypatch: pytest.MonkeyPatch) -> None:
