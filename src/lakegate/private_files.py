@@ -5,12 +5,15 @@ The journal names source files, tables and columns, and contains example rows th
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from lakegate.config import HOME_NAME
@@ -34,8 +37,20 @@ def private_folder(folder: Path) -> Path:
 
 
 def copies_of(home: Path, run_id: str) -> Path:
-    """Return the folder for copies of a run's sources that the engine can read. It may not exist."""
-    return home / HOME_NAME / "sources" / run_id
+    """Return the folder for copies of a run's sources that the engine can read. It may not exist.
+
+    In a project where nothing can be written, such as a function's on AWS Lambda, it's below a temporary folder.
+    """
+    own = home / HOME_NAME
+    is_writable = os.access(own if own.is_dir() else home, os.W_OK)
+    return (own if is_writable else _temporary_folder() / HOME_NAME) / "sources" / run_id
+
+
+@cache
+def _temporary_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="lakegate-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def drop_copies(home: Path, run_id: str) -> None:

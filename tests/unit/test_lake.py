@@ -32,7 +32,7 @@ from lakegate.model.run import Publication, Run, RunKind, RunStatus
 from lakegate.model.source import Source
 from lakegate.private_files import copies_of
 from lakegate.progress import SilentNarrator
-from lakegate.sources.files import stat_file, to_uri
+from lakegate.sources.files import from_uri, stat_file, to_uri
 from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
@@ -333,6 +333,24 @@ def test_copies_of_a_run_that_never_started_are_dropped(house: FakeLakehouse, tm
     with pytest.raises(InputError, match=r"No\."):
         lake.write(TABLE, [{"a": 1}], run_id="r-1")
     assert not folder.exists()
+
+
+def test_files_are_copied_elsewhere_in_a_project_where_nothing_can_be_written(
+    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakegate.private_files.os.access", lambda *_: False)  # as in a function's code on AWS Lambda
+    source = tmp_path / "a.json"
+    source.write_text('[{"id": 1}]', encoding="utf-8")
+    project = tmp_path / "project"
+    project.mkdir()
+    lake = lake_in(project, house)
+    (file,) = lake._discover([str(source)], None, CsvOptions(), "r-1").files
+    assert file.copy_uri is not None
+    copy = Path(from_uri(file.copy_uri))
+    assert (copy.is_file(), list(project.iterdir())) == (True, [])
+    assert copy.parent.stat().st_mode & 0o077 == 0
+    lake._drop_copies("r-1")
+    assert not copy.exists()
 
 
 def test_copies_of_rows_that_another_run_took_are_dropped(
