@@ -235,6 +235,7 @@ def test_a_rebuild_takes_back_what_the_history_does_not_hold(journal: Actor) -> 
     for number, target in ((1, "main"), (2, "main"), (3, "other")):
         journal.save(run(number, status="published", publication=publication(number, target)))
     journal.save(run(4, status="rejected"))
+    journal.save(run(5, status="reverted", publication=publication(5, "main"), reverted_by="r06"))
     kept = [landed("a", "r01"), landed("d", "r04", outcome="rejected")]
     journal.save_file_checkpoints(TABLE, [*kept, landed("b", "r02"), landed("c", None)])
     journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", "b")], "c2")
@@ -243,18 +244,20 @@ def test_a_rebuild_takes_back_what_the_history_does_not_hold(journal: Actor) -> 
     }
 
     # main was put back to its first commit, as after a restore of the catalog alone.
-    assert journal.published() == {"r01", "r02", "r03"}
-    journal.record("main", [event("c1", "r01", "a")], "c1", rebuild=True, gone={"r02", "r03"})
+    assert journal.published() == {"r01", "r02", "r03", "r05"}
+    journal.record("main", [event("c1", "r01", "a")], "c1", rebuild=True, gone={"r02", "r03", "r05"})
     found = journal.file_checkpoints(TABLE, [file(name).uri for name in "abcd"])
     assert list(found.values()) == kept
-    assert [status(journal, f"r0{number}") for number in (1, 2, 3, 4)] == [
+    assert [status(journal, f"r0{number}") for number in (1, 2, 3, 4, 5)] == [
         "published",
         "discarded",
         "published",
         "rejected",
+        "discarded",
     ]
     assert "c2 isn't in main any more" in journal.get("r02").detail
-    assert journal.claim("r05", TABLE, [B]).claimed == (B,)
+    assert journal.get("r05").reverted_by is None
+    assert journal.claim("r06", TABLE, [B]).claimed == (B,)
 
     journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", "b")], "c2", rebuild=True)
     assert status(journal, "r02") == "published"

@@ -27,6 +27,8 @@ _RECENT = timedelta(days=1)
 _TICK = timedelta(microseconds=1)
 ANY_HEAD = "any"
 """Instead of a recorded head: whichever it is."""
+ON_TARGET = ("published", "reverted")
+"""Statuses of runs whose commit is in the history of their target."""
 _FileKey = tuple[str, str, str]
 
 
@@ -123,12 +125,13 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
 
 
 def retracted(run: Run, target: str) -> Run | None:
-    """Return a published run as discarded, because ``target`` lost its commit; ``None`` for any other run."""
+    """Return a run as discarded, because ``target`` lost the commit that published it; ``None`` for any other run."""
     publication = run.publication
-    if run.status != "published" or publication is None or publication.target != target:
+    if run.status not in ON_TARGET or publication is None or publication.target != target:
         return None
     detail = f"Its commit {publication.commit[:12]} isn't in {target} any more: the branch was reset or restored."
-    return run.model_copy(update={"status": "discarded", "publication": None, "detail": detail})
+    lost = {"status": "discarded", "publication": None, "reverted_by": None, "detail": detail}
+    return run.model_copy(update=lost)
 
 
 def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str) -> Run | None:

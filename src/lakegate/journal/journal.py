@@ -501,9 +501,12 @@ class Journal:
     # The catalog's history
 
     def published(self) -> frozenset[str]:
-        """Return the ids of all published runs. If a history that's read *later* lacks one, it has lost that run."""
+        """Return the ids of all runs that were published, even if they were reverted since.
+
+        If a history that's read *later* lacks one, it has lost that run.
+        """
         with self._database.reading() as tx:
-            return frozenset(tx.scalars(select(RUNS.c.run_id).where(RUNS.c.status == "published")))
+            return frozenset(tx.scalars(select(RUNS.c.run_id).where(RUNS.c.status.in_(history.ON_TARGET))))
 
     def tables_of(self, run_ids: Collection[str]) -> Collection[str]:
         """Return the tables of runs, by the names that they had then."""

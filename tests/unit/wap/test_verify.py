@@ -848,6 +848,16 @@ def test_a_journal_that_is_ahead_of_main_is_found(lake: Lake) -> None:
     assert lake.verify().passed
 
 
+def test_a_reverted_run_that_main_has_lost_is_no_longer_one_of_main(lake: Lake) -> None:
+    revert(lake.context, "r3", new_run_id="x")
+    lake.catalog.assign_ref(lake.head, Ref(name=lake.commits[1], hash=lake.commits[1], kind="detached"))
+    rebuild(lake.context, "main")
+    assert lake.verify().passed
+    run = lake.journal.get("r3")
+    assert run is not None
+    assert (run.status, run.publication, run.reverted_by) == ("discarded", None, None)
+
+
 @pytest.mark.parametrize("is_mended", [False, True])
 def test_a_run_that_goes_on_while_it_is_read_is_no_finding_and_stays(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, is_mended: bool
