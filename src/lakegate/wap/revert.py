@@ -409,7 +409,8 @@ def _commit(
                 return own.commit
             if not _is_still_valid(context, plan, planned_at, head):
                 plan, states = plan_at(head), None
-                progress.run = progress.run.model_copy(update=_plan_fields(plan))
+                # Should this process be killed after the commit, recovery publishes the run as the journal has it.
+                progress.update(**_plan_fields(plan))
             planned_at = head
         if plan.nothing:
             return head.hash

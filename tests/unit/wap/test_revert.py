@@ -33,8 +33,9 @@ from lakegate.wap.optimistic_commit import with_priority
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert_plan import BranchHistory, CommitChange, RevertPlan, plan_revert
 from lakegate.wap.transaction import Transaction
+from support.fakes import Died
 from support.fakes_editor import TableEdits
-from support.flow_support import TRIPS
+from support.flow_support import TRIPS, when_reached
 from support.revert_support import A, B, C, D, House
 
 ZONES = TableIdentifier.parse("nyc.zones")
@@ -585,6 +586,35 @@ def test_a_revert_that_was_killed_is_recovered(
     assert three.status("x-r2")[0] == status
     assert three.status("r2")[0] == ("reverted" if status == "published" else "published")
     assert three.rows() == ([*A, *C] if status == "published" else [*A, *B, *C])
+
+
+def test_a_revert_that_was_planned_again_and_killed_is_recovered_as_it_was_committed(
+    three: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def revert_all() -> None:
+        with when_reached(monkeypatch, "before-publish", lambda: three.work("over", overwrite)):
+            three.undo("r1", cascade=True)
+
+    def overwrite(tx: Transaction) -> None:
+        tx.overwrite("nyc.trips", D)
+
+    def die(request: CommitRequest) -> Ref:
+        made = commit(request)
+        if request.branch == "main" and request.message.startswith("Revert"):
+            raise Died
+        return made
+
+    commit = three.catalog.commit
+    with monkeypatch.context() as patch:
+        patch.setattr(three.catalog, "commit", die)
+        with pytest.raises(Died):
+            revert_all()
+    three.kill()
+    recover(three.context)
+    run = three.journal.get("x-r1")
+    assert run is not None
+    assert (run.status, run.reverts) == ("published", ("over", "r1"))
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=2, data_files=1),)
 
 
 def test_a_main_that_keeps_moving_is_a_conflict(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
