@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 
-from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError
+from lakegate.errors import CatalogUnavailableError, InputError, NotFoundError, NotReplayableError, NotRevertableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, UndoneTable
@@ -214,6 +215,21 @@ def test_main_is_reset_only_by_force_and_its_lost_files_may_be_ingested_again(ho
     assert house.rows() == A
     assert house.add("again", B, file="r2").status == "published"
     assert house.add("again-1", A, file="r1").status == "skipped"
+
+
+def test_files_of_a_commit_that_main_lost_before_the_journal_read_it_may_be_ingested_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.add("r1", A)
+    then = house.head()
+    with monkeypatch.context() as patch:
+        patch.setattr("lakegate.wap.lifecycle.sync", Mock(side_effect=CatalogUnavailableError("Nessie is away.")))
+        house.add("r2", B)
+    assert house.journal.synced("main") == then.hash
+
+    reset_branch(house.context, "main", then, force=True)
+    assert house.status("r2") == ("discarded", None)
+    assert house.add("again", B, file="r2").status == "published"
 
 
 def test_a_tag_is_not_reset(house: House) -> None:
