@@ -43,6 +43,7 @@ from lakegate.wap.history import (
     find_commit,
     find_publication,
     kind_of,
+    packed,
     reads_in,
     renames_in,
     run_of,
@@ -540,7 +541,7 @@ def _request(
         RUN_ID_PROPERTY: run.run_id,
         KIND_PROPERTY: run.kind if run.kind in ("revert", "restore") else "",
         TABLES_PROPERTY: " ".join(run.tables),
-        REVERTS_PROPERTY: " ".join(plan.reverts),
+        REVERTS_PROPERTY: packed(" ".join(plan.reverts)),  # a drop or restore may revert every run of its table
         REVIVES_PROPERTY: encode_revived(_restored_files(plan)) if plan.restored or plan.unpublished else "",
         UNPUBLISHES_PROPERTY: " ".join(plan.unpublished),
         RENAMES_PROPERTY: " ".join(name for pair in plan.renames for name in pair),

@@ -203,6 +203,16 @@ def test_many_runs_that_a_truncation_takes_back_are_packed(house: House, monkeyp
     assert again(house, "f", table=TRIPS) == ["skipped"] * 2
 
 
+def test_many_runs_that_a_drop_takes_back_are_packed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_LONGEST_PLAIN", 0)
+    house.add("r1", A, file="f")
+    drop_table(house.context, TRIPS, new_run_id="d")
+    commit = next(iter(house.catalog.history("main")))
+    assert commit.properties[history.REVERTS_PROPERTY].startswith("zlib:")
+    assert house.status("r1") == ("reverted", "d")
+    assert house.add("again", A, file="f").status == "published"
+
+
 def test_a_rename_is_reverted_after_the_table_was_truncated(house: House) -> None:
     house.add("r1", A)
     rename(house)
