@@ -56,6 +56,9 @@ _ANNOUNCEMENT = re.compile(
 )
 """The name of an announcing branch: its purpose (such as a revert's run id and a number), and the process."""
 _NUMBER = re.compile(r"\.[0-9a-f]{8}$")
+_IN_FORCE: set[str] = set()
+"""This process's announcements. Others in its name are left over: the catalog didn't answer when they were created or
+dropped."""
 _PATIENCE_S = 5.0
 _POLL_S = 0.2
 _TABLES_AT_ONCE = 8
@@ -251,21 +254,23 @@ class _Walked(set[str]):
 @contextmanager
 def announce_gc(context: Context) -> Iterator[None]:
     """Announce that the body deletes files."""
-    marker = context.catalog.create_branch(_announcement(_COLLECTING, new_run_id()), context.catalog.get_ref(MAIN))
-    try:
-        _raise_flag(context, marker)
-        yield
-    finally:
+    name = _announcement(_COLLECTING, new_run_id())
+    with _in_force(name):
+        marker = context.catalog.create_branch(name, context.catalog.get_ref(MAIN))
         try:
-            with suppress(NotFoundError):
-                context.catalog.delete_ref(marker)
-        except LakegateError as error:
-            context.narrator.note(
-                f"Couldn't drop branch {marker.name}, which announces that gc deletes files: {error.message} "
-                f"Nothing can be restored until you drop it: lakegate branch delete {marker.name}"
-            )
-        with suppress(LakegateError):  # by itself, the flag blocks nobody, and the next gc drops it
-            _lower_flag(context)
+            _raise_flag(context, marker)
+            yield
+        finally:
+            try:
+                with suppress(NotFoundError):
+                    context.catalog.delete_ref(marker)
+            except LakegateError as error:
+                context.narrator.note(
+                    f"Couldn't drop branch {marker.name}, which announces that gc deletes files: {error.message} "
+                    f"Nothing can be restored until you drop it: lakegate branch delete {marker.name}"
+                )
+            with suppress(LakegateError):  # by itself, the flag blocks nobody, and the next gc drops it
+                _lower_flag(context)
 
 
 @contextmanager
@@ -282,22 +287,23 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
         InputError: When files of the state don't exist any more.
     """
     branch = _announcement(_NEEDED, name)
-    context.catalog.create_branch(branch, at)
-    try:
-        if request is not None:
-            on_branch = {"branch": branch, "base": at.hash, "properties": {}, "at_head": False}
-            try:
-                context.catalog.commit(request.model_copy(update=on_branch))
-            except OutcomeUnknownError as error:
-                # The outcome on this branch doesn't matter: the actual change hasn't begun.
-                raise CatalogUnavailableError(f"{error.message} Nothing was changed.", hint="Try again.") from error
-        require_no_gc(context)
-        _require_files(context, context.catalog.list_tables(at) if request is None else request.puts)
-        yield
-    finally:
-        # If the catalog is unavailable now, the branch stays; it only keeps files.
-        with suppress(LakegateError):
-            context.catalog.delete_ref(context.catalog.get_ref(branch))
+    with _in_force(branch):
+        context.catalog.create_branch(branch, at)
+        try:
+            if request is not None:
+                on_branch = {"branch": branch, "base": at.hash, "properties": {}, "at_head": False}
+                try:
+                    context.catalog.commit(request.model_copy(update=on_branch))
+                except OutcomeUnknownError as error:
+                    # The outcome on this branch doesn't matter: the actual change hasn't begun.
+                    raise CatalogUnavailableError(f"{error.message} Nothing was changed.", hint="Try again.") from error
+            require_no_gc(context)
+            _require_files(context, context.catalog.list_tables(at) if request is None else request.puts)
+            yield
+        finally:
+            # If the catalog is unavailable now, the branch stays; it only keeps files.
+            with suppress(LakegateError):
+                context.catalog.delete_ref(context.catalog.get_ref(branch))
 
 
 @contextmanager
@@ -376,10 +382,24 @@ def _announcement(prefix: str, name: str) -> str:
     return f"{prefix}{name}.{ProcessHolder().identity().replace(':', '.')}"
 
 
+@contextmanager
+def _in_force(announcement: str) -> Iterator[None]:
+    _IN_FORCE.add(announcement)
+    try:
+        yield
+    finally:
+        _IN_FORCE.discard(announcement)
+
+
 def _is_orphaned(ref: Ref) -> bool:
-    """Return whether the process that created the branch is dead, as far as this machine knows."""
+    """Return whether the process that created the branch is done with it or dead, as far as this machine knows."""
     made = _ANNOUNCEMENT.fullmatch(ref.name)
-    return made is not None and ProcessHolder().is_alive(":".join(made.group("host", "pid", "started"))) is False
+    if made is None:
+        return False
+    holder = ":".join(made.group("host", "pid", "started"))
+    if holder == ProcessHolder().identity():
+        return ref.name not in _IN_FORCE
+    return ProcessHolder().is_alive(holder) is False
 
 
 def _has_ended(context: Context, ref: Ref) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -330,6 +331,31 @@ def test_a_marker_that_cannot_be_dropped_is_reported(lake: Lake, monkeypatch: py
     with announce_gc(context):
         pass
     assert "lakegate branch delete wap/lakegate.gc/" in notes[0]
+
+
+@pytest.mark.parametrize("lost", ["create_branch", "delete_ref"])
+def test_a_marker_that_a_process_left_behind_is_dropped_by_its_next_gc(
+    lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """As by a watcher, which does maintenance for months."""
+    create = lake.catalog.create_branch
+
+    def unanswered(*arguments: Any) -> None:
+        if lost == "create_branch":
+            create(*arguments)
+        raise CatalogUnavailableError("Nessie doesn't answer.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake.catalog, lost, unanswered)
+        with suppress(CatalogUnavailableError), announce_gc(lake.context):
+            pass
+    assert any(name.startswith("wap/lakegate.gc/") for name in lake.names())
+    with announce_gc(lake.context):
+        drop_orphaned_announcements(lake.context)
+        with pytest.raises(RetryableError, match=DELETING):
+            tag(lake, old)
+    tag(lake, old)
+    assert lake.names() == ("main", "x")
 
 
 def test_a_flag_that_cannot_be_dropped_blocks_nobody(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
