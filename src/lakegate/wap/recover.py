@@ -14,6 +14,7 @@ from lakegate.errors import (
     EngineUnavailableError,
     LakegateError,
     LeaseLostError,
+    NewerFormatError,
     NotFoundError,
     OutcomeUnknownError,
     RetryableError,
@@ -25,7 +26,7 @@ from lakegate.model.run import Lease, Run
 from lakegate.progress import bound_to
 from lakegate.telemetry.metrics import measuring
 from lakegate.wap.alerting import alert_run
-from lakegate.wap.branches import store_verdict, stored_runs_in
+from lakegate.wap.branches import store_verdict, stored_runs, stored_runs_in
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard_own, ref_exists
@@ -143,6 +144,8 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
         if (ended := _end_if_published(context, progress)) is not None:
             return ended
         open_ = run.status in ("running", "staged")
+        if not run.reports and run.finished_at is None:
+            run = progress.run = _with_verdict(context, progress.run)
         failed = bool(run.reports) and not all(report.passed for report in run.reports)
         if publishes and open_ and run.staged and len(run.staged) == len(run.reports) and not failed:
             return _publish(context, progress)
@@ -182,6 +185,18 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
     return progress.end(
         status="published", publication=publication, branch_kept=kept, detail="Was published already; now recorded."
     )
+
+
+def _with_verdict(context: Context, run: Run) -> Run:
+    """Return a run with its rejection, if only its branch has it: the journal may be a copy from before the audit."""
+    base = run.base or (run.request.base if run.request is not None else None)
+    if base is not None and run.branch:
+        with suppress(NotFoundError, NewerFormatError):
+            for one in stored_runs(context, run.branch, base):
+                if (one.run_id, one.branch) == (run.run_id, run.branch) and one.failures:
+                    names = ("tables", "request", "staged", "reports")
+                    return run.model_copy(update={name: getattr(one, name) for name in names})
+    return run
 
 
 def _reason(run: Run) -> str:

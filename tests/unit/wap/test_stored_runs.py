@@ -72,6 +72,35 @@ def files(house: FakeLakehouse) -> list[tuple[str, ...]]:
     return [tuple(uri for uri, _ in files_in(commit)) for commit in house.catalog.history("main")]
 
 
+@pytest.mark.parametrize("by", ["ingest", "transaction"])
+def test_a_journal_from_a_backup_costs_no_run_that_was_rejected_since(house: FakeLakehouse, by: str) -> None:
+    """The backup was made while the run was being written."""
+    ingest(house.context, ordered(house, CLEAN, run="first"))
+    if by == "ingest":
+        ingest(house.context, ordered(house, WITH_NULLS, run="tx", file="f"))
+    else:
+
+        def write(tx: Transaction) -> None:
+            tx.append("nyc.trips", WITH_NULLS)
+            tx.check("nyc.trips", "not_null(passengers)")
+
+        with pytest.raises(AuditFailedError):
+            work(house, write)
+    rejected = house.journal.get("tx")
+    assert rejected is not None
+    unwritten = {"status": "running", "staged": (), "reports": (), "finished_at": None, "branch_kept": False}
+    house.journal.abandon("tx", house.journal.begin(rejected.model_copy(update=unwritten)))
+
+    assert [run.run_id for run in recover(house.context)] == ["tx"]
+    found = house.journal.get("tx")
+    assert found is not None
+    assert (found.status, found.branch_kept) == ("rejected", True)
+    assert [one.check for one in found.failures] == [one.check for one in rejected.failures]
+    assert rejected.branch in branches(house)
+    with pytest.raises(AuditFailedError):
+        publish(house, rejected.branch)
+
+
 def test_a_rejected_run_stays_rejected_without_the_journal(house: FakeLakehouse) -> None:
     rejected = ingest(house.context, ordered(house, WITH_NULLS))
     house.lose_journal()
