@@ -48,6 +48,16 @@ def test_publish_and_discard() -> None:
     assert RUN_ID in invoke("discard b", FakeLake(discard=REJECTED)).stdout
 
 
+def test_discard_says_that_the_rows_of_a_published_run_stay() -> None:
+    """Its commit had arrived although the command that published it got no answer."""
+    said = invoke("discard b", FakeLake(discard=PUBLISHED)).stdout
+    assert f"published before, in commit {HASH[:12]}: main keeps its rows" in said
+    assert f"lakegate revert {RUN_ID}" in said
+    for run, commit in ((PUBLISHED, HASH), (REJECTED, None), (None, None)):
+        assert json.loads(invoke("discard b -o json", FakeLake(discard=run)).stdout)["commit"] == commit
+    assert "published" not in invoke("discard b", FakeLake(discard=REJECTED)).stdout
+
+
 TWO = make_run(
     "published",
     kind="transaction",
