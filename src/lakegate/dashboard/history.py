@@ -59,9 +59,14 @@ def list_commits(
 
     Returns:
         The page. Without the journal, commits have no status, and ``problems`` says so.
+
+    Raises:
+        InputError: The cursor isn't one, or isn't in the history of ``main``.
     """
     if cursor is not None and not is_commit_hash(cursor):
         raise invalid_cursor(cursor)
+    if cursor is not None and ref == MAIN:
+        model.resolve(ref, cursor)  # raises for a commit of a branch, which must not show as published
     size, problems = page_size(limit), list[Problem]()
     found = list(islice(model.catalog.history(cursor or ref, operations=True), size + 1))
     shown = found[:size]

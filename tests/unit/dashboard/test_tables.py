@@ -226,6 +226,10 @@ def test_commits_of_lakegate_and_of_others(big: BigLake) -> None:
     assert list_commits(big.model(), limit=3, cursor=page.next).items == found[2:5]
     with pytest.raises(InputError, match="isn't the start of a page"):
         list_commits(big.model(), cursor="<script>")
+    branch = next(ref for ref in big.model().branches() if ref.name.startswith("wap/"))
+    assert list_commits(big.model(), branch.name, cursor=branch.hash).items[0].hash == branch.hash
+    with pytest.raises(InputError, match="isn't in the history of 'main'"):
+        list_commits(big.model(), cursor=branch.hash)
 
 
 def test_files_and_where_they_went(big: BigLake) -> None:
