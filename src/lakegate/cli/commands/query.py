@@ -160,9 +160,9 @@ def _write_file(app: App, result: pa.Table, file: Path) -> None:
         else:
             with draft.open("w", encoding="utf-8", newline="") as text:
                 (_write_json if app.json else _write_csv)(result, text)
-        written = draft.stat().st_size
+        written = f" ({size(draft.stat().st_size)})" if draft.is_file() else ""
     if not app.quiet:
-        click.echo(f"Wrote {counted(result.num_rows, 'row')} to {file} ({size(written)}).", err=True)
+        click.echo(f"Wrote {counted(result.num_rows, 'row')} to {file}{written}.", err=True)
 
 
 def print_json(result: pa.Table) -> None:
