@@ -245,6 +245,11 @@ class Components:
         url = self.settings.engine.url
         return self._session is not None or url is None or is_loopback(urlsplit(url).hostname or "")
 
+    @property
+    def reads_private_files(self) -> bool:
+        """Whether the engine reads files that are only for our user. One at ``localhost`` may be in a container."""
+        return self._session is not None or self.settings.engine.url is None
+
     @cached_property
     def engine(self) -> Engine:
         """Spark: the user's session, the server that the settings name, or the local stack's."""

@@ -353,6 +353,28 @@ def test_files_are_copied_elsewhere_in_a_project_where_nothing_can_be_written(
     assert not copy.exists()
 
 
+def test_a_spark_in_another_container_reads_copies_in_the_warehouse(
+    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It's at localhost, so it may see this machine's files, but not those that are only for our user."""
+    lake, batch = lake_in(tmp_path, house), ordered(house, [{"id": 1}], run="r-1", checks=()).batch
+    copied = batch.only(
+        (batch.files[0].model_copy(update={"copy_uri": "file:///lake/.lakegate/sources/r-1/a.parquet"}),)
+    )
+    uploaded: list[Any] = []
+
+    def upload(one: Any, *_: Any) -> Any:
+        uploaded.append(one)
+        return one
+
+    monkeypatch.setattr("lakegate.sources.copies.upload", upload)
+    for is_own in (True, False):
+        vars(components_of(lake)).update(warehouse="s3://lake/w", shares_files=True, reads_private_files=is_own)
+        for one in (batch, copied):
+            lake._upload_if_needed(one, "r-1")
+    assert uploaded == [copied]
+
+
 def test_copies_of_rows_that_another_run_took_are_dropped(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
