@@ -167,7 +167,7 @@ affinity:
 
 {{- define "lakegate.volumes" -}}
 - name: home
-  emptyDir: {sizeLimit: 64Mi}
+  emptyDir: {sizeLimit: 4Gi}
 - name: settings
   configMap:
     name: {{ include "lakegate.name" .root }}
