@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lakegate.errors import InputError, RetryableError
+from lakegate.errors import ConflictError, InputError, NotFoundError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.refs import MAIN, Ref
+from lakegate.model.refs import MAIN, Commit, Ref
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.source import Source, WatermarkRanges, allowed_range, kind_of, overlapping, untaken_ranges
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
@@ -56,6 +56,7 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     """Claim the request's files. If another run is working on one, wait for that run or skip the file.
 
     Raises:
+        ConflictError: When a run whose rows this one replaces published them after the request's base.
         InputError: When a file's path was published with other content, or its content from another path, and the
             request doesn't say what to do then; or when the mode needs all files and one would be left out.
         RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allows; or when the mode
@@ -312,7 +313,7 @@ def _with_replaced(
     state = context.catalog.get_table(request.table, base) if replaces else None
     live = frozenset[str]() if state is None else frozenset(file.path for file in context.reader.files(state))
     for run_id in replaces:
-        commit = find_commit(context, run_id, base)
+        commit = _find_replaced(context, request, run_id, base)
         if commit.properties.get(MODE_PROPERTY):
             raise _rewrote_error(request, run_id, commit.properties[MODE_PROPERTY])
         if any(map(is_quarantine, tables_in(commit))):
@@ -326,6 +327,21 @@ def _with_replaced(
         again += [given[uri] for uri in sorted(published)]
     files = {file.uri: file for file in (*claim.claimed, *again)}
     return tuple(file for file in request.batch.files if file.uri in files), replaces
+
+
+def _find_replaced(context: Context, request: IngestRequest, run_id: str, base: Ref) -> Commit:
+    try:
+        return find_commit(context, run_id, base)
+    except NotFoundError as error:
+        # For instance, we waited for that run to publish. Its rows can only be replaced on a base that has them.
+        raise ConflictError(
+            f"Run {run_id} published files of this batch to {request.table} with other content after this run had "
+            "started. Nothing was written.",
+            hint="Run it again.",
+            table=str(request.table),
+            run_id=request.run_id,
+            other_run_id=run_id,
+        ) from error
 
 
 def _all_files(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:

@@ -275,7 +275,7 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     if isinstance(error, EarlierAttemptError):
         return False
     if isinstance(error, ConflictError):
-        # Before it's staged, only an earlier attempt at the run can conflict on its branch.
+        # Before it's staged, only an earlier attempt can conflict on its branch, or a newer commit with its base.
         is_void = isinstance(error, (AlreadyPublishedError, NotReplayableError)) or not run.staged
         return is_void or wrote_since(context, run)
     return bool(run.staged) and not ref_exists(context, run.branch)

@@ -13,6 +13,9 @@ from lakegate.errors import CatalogUnavailableError, ConflictError, InputError, 
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Run
+from lakegate.wap import ingest as wap_ingest
+from lakegate.wap.claims import ClaimedFiles
+from lakegate.wap.context import Context
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
@@ -233,6 +236,30 @@ def test_other_content_replaces_the_rows_of_that_file_when_asked(house: FakeLake
     assert replaced is not None
     assert (replaced.status, replaced.reverted_by) == ("reverted", "r2")
     assert len(list(house.catalog.history("main"))) == 3
+
+
+def test_rows_that_another_run_published_since_the_start_are_replaced_too(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+    first = ordered(house, MORE, run="r2", file="r1", version="2", on_changed="replace")
+    second = ordered(house, MOST, run="r3", file="r1", version="3", on_changed="replace")
+    claim_files = wap_ingest.claim_files
+    waiting = [first]
+
+    def claim(context: Context, *args: Any) -> ClaimedFiles:
+        # As if the second run had waited for the first one, which had claimed the file before.
+        if waiting:
+            assert ingest(house.context, waiting.pop()).status == "published"
+        return claim_files(context, *args)
+
+    monkeypatch.setattr(wap_ingest, "claim_files", claim)
+    assert ingest(house.context, second).status == "published"
+    assert house.rows_on("main", "nyc.trips") == MOST
+    run = house.journal.get("r3")
+    assert run is not None
+    assert run.request is not None
+    assert run.request.replaces == ("r2",)
 
 
 def test_rows_that_are_replaced_do_not_count_against_unique_keys(
