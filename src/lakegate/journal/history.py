@@ -83,6 +83,22 @@ class NetHistory:
             self.take(key, event.run_id)
         self.identities.update(zip(keys, event.identities, strict=False))
 
+    def revive(self, event: HistoryEvent) -> Sequence[tuple[str, _FileKey]]:
+        """Record that ``event`` restored runs; return their files, each with its run."""
+        files = []
+        identities = event.revived_identities or [""] * len(event.revives)
+        newest_first = zip(event.revives, identities, strict=True)
+        for (table, path, version, run_id), identity in reversed(list(newest_first)):
+            self.outcomes[run_id].reverted = []
+            self.outcomes[run_id].revived = True
+            if path:  # a run without source files has none
+                key = (table, path, version)
+                self.take(key, run_id)
+                if identity:
+                    self.identities[key] = identity
+                files.append((run_id, key))
+        return files
+
     def rename(self, old: str, new: str, published_by: dict[tuple[str, str], list[_FileKey]]) -> None:
         """Rename a table in everything recorded so far."""
         for run_id, _ in [one for one in published_by if one[1] == old]:
@@ -115,12 +131,8 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
             keys = [(table, path, version) for path, version in event.files]
             net.publish(event, keys)
             published_by[event.run_id, table].extend(keys)
-        for table, path, version, run_id in reversed(event.revives):  # newest first
-            net.outcomes[run_id].reverted = []
-            net.outcomes[run_id].revived = True
-            if path:  # a run without source files has none
-                net.take((table, path, version), run_id)
-                published_by[run_id, table].append((table, path, version))
+        for run_id, key in net.revive(event):
+            published_by[run_id, key[0]].append(key)
     return net
 
 

@@ -360,7 +360,8 @@ def _staged(one: QueuedPublish) -> StagedTable:
 def _names(event: HistoryEvent) -> frozenset[str]:
     """Return all names of a run's source files: runs without a name in common have no file in common."""
     revived = (name for _, uri, version, _ in event.revives for name in (uri, version))
-    return frozenset((*(name for file in event.files for name in file), *event.identities, *revived)) - {""}
+    identities = (*event.identities, *event.revived_identities)
+    return frozenset((*(name for file in event.files for name in file), *identities, *revived)) - {""}
 
 
 def _event(run: Run) -> HistoryEvent:

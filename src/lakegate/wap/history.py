@@ -278,9 +278,9 @@ def encode_files(files: Iterable[SourceFile]) -> str:
     return _encode([(file.uri, file.version) for file in listed], [file.identity for file in listed])
 
 
-def encode_revived(files: Iterable[tuple[str, str, str, str]]) -> str:
-    """Return restored source files (table, URI, version, run) as a commit property."""
-    return _encode(list(files), number=_REVIVED_FORMAT)
+def encode_revived(files: Sequence[tuple[str, str, str, str]], identities: Sequence[str] = ()) -> str:
+    """Return restored source files (table, URI, version, run), and the identity of each, as a commit property."""
+    return _encode(files, identities, number=_REVIVED_FORMAT)
 
 
 def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = (), *, number: int = FORMAT) -> str:
@@ -319,8 +319,12 @@ def identities_in(commit: Commit) -> tuple[str, ...]:
 
 def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
     """Return table, URI, version and run of each source file that ``commit`` restored. Raises the same errors."""
-    lines = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)[0]
-    return tuple((table, uri, version, run) for table, uri, version, run in lines)
+    return _revived_in(commit)[0]
+
+
+def _revived_in(commit: Commit) -> tuple[tuple[tuple[str, str, str, str], ...], tuple[str, ...]]:
+    lines, identities = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)
+    return tuple((table, uri, version, run) for table, uri, version, run in lines), tuple(identities)
 
 
 def unreadable_in(commit: Commit) -> str | None:
@@ -390,6 +394,7 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
     if run_id is None:
         return None
     files, identities = _lines(commit, FILES_PROPERTY, 2)
+    revives, revived_identities = _revived_in(commit)
     return HistoryEvent(
         commit=commit.hash,
         run_id=run_id,
@@ -398,7 +403,8 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
         files=tuple((uri, version) for uri, version in files),
         identities=tuple(identities),
         reverts=(*reverts_in(commit), *properties.get(UNPUBLISHES_PROPERTY, "").split()),
-        revives=revived_in(commit),
+        revives=revives,
+        revived_identities=revived_identities,
         kind=_KINDS.get(kind_of(commit) or "", "published"),
         renames=renames_in(commit),
         formerly=formerly_in(commit),
@@ -679,10 +685,13 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
         tables = {names.get(table, table) for table in event.tables}
         undo_renames(names, event.renames, event.commit)
         theirs = {*event.files, *((uri, version) for _, uri, version, _ in event.revives)}
-        versions = [version for _, version in event.files]
+        their_links = {
+            *zip(event.identities, (version for _, version in event.files), strict=False),
+            *zip(event.revived_identities, (version for _, _, version, _ in event.revives), strict=False),
+        }
         both = {
             *(uri for uri, _ in ours & theirs),
-            *(links[one] for one in links.keys() & set(zip(event.identities, versions, strict=False))),
+            *(links[one] for one in links.keys() & their_links),
             *(contents[version] for version in contents.keys() & {version for _, version in theirs}),
             *(uri for uri, version in ours if overlapping(version, [its for one, its in theirs if one == uri])),
         }

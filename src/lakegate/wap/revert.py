@@ -42,6 +42,7 @@ from lakegate.wap.history import (
     files_in,
     find_commit,
     find_publication,
+    identities_in,
     kind_of,
     packed,
     reads_in,
@@ -542,7 +543,7 @@ def _request(
         KIND_PROPERTY: run.kind if run.kind in ("revert", "restore") else "",
         TABLES_PROPERTY: " ".join(run.tables),
         REVERTS_PROPERTY: packed(" ".join(plan.reverts)),  # a drop or restore may revert every run of its table
-        REVIVES_PROPERTY: encode_revived(_restored_files(plan)) if plan.restored or plan.unpublished else "",
+        REVIVES_PROPERTY: encode_revived(*_restored_files(plan)) if plan.restored or plan.unpublished else "",
         UNPUBLISHES_PROPERTY: " ".join(plan.unpublished),
         RENAMES_PROPERTY: " ".join(name for pair in plan.renames for name in pair),
         FILES_PROPERTY: RENAMING if plan.renames else "",
@@ -561,16 +562,21 @@ def _request(
     )
 
 
-def _restored_files(plan: RevertPlan) -> list[tuple[str, str, str, str]]:
-    """Return the table, URI, version and run of each source file that is restored, newest first.
+def _restored_files(plan: RevertPlan) -> tuple[list[tuple[str, str, str, str]], list[str]]:
+    """Return the table, URI, version and run of each source file that is restored, newest first; and its identity.
 
     A run without source files is restored when all of its tables are; its URI and version are empty.
     """
     changed = {str(table) for table in plan.tables}
-    return [
-        (table, uri, version, run_of(commit) or "")
-        for commit in plan.restored
-        for table in tables_in(commit)
-        if table in changed
-        for uri, version in files_in(commit)[::-1] or ([("", "")] if changed >= set(tables_in(commit)) else [])
-    ]
+    found: list[tuple[str, str, str, str]] = []
+    identities: list[str] = []
+    for commit in plan.restored:
+        files = files_in(commit)
+        own = list(zip(files, identities_in(commit) or [""] * len(files), strict=True))[::-1]
+        if not files and changed >= set(tables_in(commit)):
+            own = [(("", ""), "")]
+        for table in tables_in(commit):
+            if table in changed:
+                found += [(table, uri, version, run_of(commit) or "") for (uri, version), _ in own]
+                identities += [identity for _, identity in own]
+    return found, identities
