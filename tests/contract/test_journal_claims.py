@@ -144,6 +144,22 @@ def test_nothing_is_known_of_a_history_that_was_not_read(journal: Actor) -> None
     assert (journal.synced("main"), journal.synced("other")) == ("c0", None)
 
 
+def test_the_commit_that_a_run_ended_with_is_unread_until_the_history_is_recorded(journal: Actor) -> None:
+    def end(number: int, commit: str) -> None:
+        made = Publication(run_id=f"r{number:02}", target="main", commit=commit, tables=(TABLE,), rows=1)
+        journal.begin(run(number))
+        journal.end(run(number, status="published", publication=made, finished_at=START))
+
+    end(1, "c1")
+    end(2, "c1")  # they share the commit
+    assert journal.synced_and_unread("main") == (None, {"c1"})
+    assert journal.synced_and_unread("other") == (None, frozenset())
+    journal.record("main", [event("c1", "r01"), event("c1", "r02"), event("c2", "r03")], "c2", unread={"c1"})
+    end(3, "c2")
+    assert journal.synced_and_unread("main") == ("c2", frozenset())
+    assert journal.commits.known("main").keys() == {"c1", "c2"}
+
+
 def test_what_the_history_published_is_published(journal: Actor) -> None:
     journal.record("main", [event("c1", "r01", "a")], "c2")
     assert journal.synced("main") == "c2"

@@ -91,6 +91,7 @@ ASKED: dict[str, Callable[[Journal], object]] = {
     "abandoned": Journal.abandoned,
     "suspended": Journal.suspended,
     "synced": lambda journal: journal.synced("main"),
+    "synced and unread": lambda journal: journal.synced_and_unread("main"),
     "known files": lambda journal: journal.known("n.t1", [file("a")]),
     "earlier files": lambda journal: journal.earlier("n.t1", [file("a")]),
     "checkpoints of files": lambda journal: journal.file_checkpoints("n.t1", ["file:///in/1", "file:///in/201"]),

@@ -169,9 +169,12 @@ class ProcessJournal(Journal):
         known: str | None = ANY_HEAD,
         gone: Collection[str] = (),
         commits: Sequence[PastCommit] = (),
+        unread: Collection[str] = (),
     ) -> bool:
         with self._process.call("journal:record"):
-            return super().record(target, events, head, rebuild=rebuild, known=known, gone=gone, commits=commits)
+            return super().record(
+                target, events, head, rebuild=rebuild, known=known, gone=gone, commits=commits, unread=unread
+            )
 
     def lock(
         self, name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None

@@ -242,6 +242,7 @@ def record(
     rebuild: bool,
     gone: Collection[str],
     commits: Sequence[PastCommit],
+    unread: Collection[str],
 ) -> None:
     """Record ``events``. Each commit is recorded once, so a process that read an older history overrides nothing."""
     tables = {table for event in events for table in event.tables}
@@ -284,10 +285,37 @@ def record(
     made = {one.commit: one.run_id for one in new}
     tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
     _add(tx, target, commits, extends=not has_head)
+    _forget_unread(tx, target, unread)
     if not has_head:  # otherwise another process has recorded this commit, and perhaps later ones
         tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
     if rebuild:
         tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
+
+
+def note_unread(tx: JournalTransaction, publication: Publication) -> None:
+    """Note the commit of a run that ends, until its target's history is read.
+
+    If the target loses it before that, nothing else shows that the run's files aren't published any more.
+    """
+    target, commit = publication.target, publication.commit
+    if not _has(tx, target, commit):
+        row = (_unread_name(target), commit, publication.run_id)
+        tx.insert(EVENTS, [row], ("target", "commit_hash", "run_id"), key="target, commit_hash")
+
+
+def unread_commits(tx: JournalTransaction, target: str) -> frozenset[str]:
+    """Return the commits of :func:`note_unread`."""
+    return frozenset(tx.scalars(select(EVENTS.c.commit_hash).where(EVENTS.c.target == _unread_name(target))))
+
+
+def _forget_unread(tx: JournalTransaction, target: str, commits: Collection[str]) -> None:
+    if commits:
+        these = EVENTS.c.target == _unread_name(target), EVENTS.c.commit_hash.in_(tx.values(commits))
+        tx.execute(delete(EVENTS).where(*these))
+
+
+def _unread_name(target: str) -> str:
+    return f"{target} unread"  # no branch has a space in its name
 
 
 def _recorded(tx: JournalTransaction, target: str) -> dict[str, str]:

@@ -266,7 +266,10 @@ class Journal:
             kept = runs.put(tx, run)
             # If only the history calls it published, the history also has its files: an earlier attempt may have
             # published others.
-            files.settle(tx, run.run_id, published=run.status == kept.status == "published")
+            is_published = run.status == kept.status == "published"
+            files.settle(tx, run.run_id, published=is_published)
+            if is_published and kept.publication is not None:
+                history.note_unread(tx, kept.publication)
             had_ended = known is not None and (known.status, known.finished_at) == (kept.status, kept.finished_at)
             if not had_ended:
                 queue_end(tx, kept)
@@ -519,6 +522,11 @@ class Journal:
             head = tx.scalar(_HEAD, {"target": target})
             return None if head is None else str(head)
 
+    def synced_and_unread(self, target: str) -> tuple[str | None, frozenset[str]]:
+        """Return what :meth:`synced` does, and the commits that runs ended with and that aren't recorded yet."""
+        with self._database.reading() as tx:
+            return tx.scalar(_HEAD, {"target": target}), history.unread_commits(tx, target)
+
     def record(
         self,
         target: str,
@@ -529,6 +537,7 @@ class Journal:
         known: str | None = ANY_HEAD,
         gone: Collection[str] = (),
         commits: Sequence[PastCommit] = (),
+        unread: Collection[str] = (),
     ) -> bool:
         """Record commits of ``target``, oldest first, in one transaction. Afterwards, ``head`` is synced.
 
@@ -542,6 +551,7 @@ class Journal:
                 runs handled are dropped, so that these files are considered again.
             gone: Published runs that the history no longer has, because ``target`` was reset or restored.
             commits: All commits that were read, even without runs, so that they're found by their digits and time.
+            unread: Commits of :meth:`synced_and_unread` that are in the history or, with ``rebuild``, that it has lost.
 
         Returns:
             Whether the commits are recorded; ``False`` if another process has recorded another history since.
@@ -553,7 +563,7 @@ class Journal:
                 is_current = history.continues(tx, target, known, head, commits)
             if not is_current:
                 return False
-            history.record(tx, target, events, head, rebuild=rebuild, gone=gone, commits=commits)
+            history.record(tx, target, events, head, rebuild=rebuild, gone=gone, commits=commits, unread=unread)
             return True
 
     # Locks

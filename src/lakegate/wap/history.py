@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -414,7 +414,8 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
 def sync(context: Context, target: str) -> Ref:
     """Read the commits of ``target`` that the journal hasn't seen yet, and return the head up to which it has now.
 
-    If the journal is new, or its last commit is no longer in the target's history, it's rebuilt from the whole history.
+    If the journal is new, or its last commit or that of a run that ended since is no longer in the target's history,
+    it's rebuilt from the whole history.
 
     Raises:
         NewerFormatError: When a commit names source files in an unknown format: going on could publish them a second
@@ -424,11 +425,13 @@ def sync(context: Context, target: str) -> Ref:
         # First, so that events recorded now are also queued for a system that is new in the settings.
         context.journal.outbox.register([one.subscription for one in context.downstreams])
     # In this order: if the head were read first, commits that others record in between would look like a reset.
-    known = context.journal.synced(target)
+    known, unread = context.journal.synced_and_unread(target)
     head = context.catalog.get_ref(target)
-    if known == head.hash:
+    if known == head.hash and not unread:
         return head
-    past = read_history(context, head.hash, until=known)
+    past = History((), whole=False) if known == head.hash else read_history(context, head.hash, until=known)
+    if not past.whole and _lacks_one_of(context, target, unread - {commit.hash for commit in past.commits}):
+        past = read_history(context, head.hash)
     gone = frozenset[str]()
     if known is not None and past.whole:
         # The branch was reset and lost the commit that we knew: only its current history counts.
@@ -437,10 +440,15 @@ def sync(context: Context, target: str) -> Ref:
             return sync(context, target)
         gone = published - {event.run_id for event in past.events}
     if not context.journal.record(
-        target, past.events, head.hash, rebuild=past.whole, known=known, gone=gone, commits=past.commits
+        target, past.events, head.hash, rebuild=past.whole, known=known, gone=gone, commits=past.commits, unread=unread
     ):
         return sync(context, target)  # another process rebuilt it while we read
     return head
+
+
+def _lacks_one_of(context: Context, target: str, commits: Collection[str]) -> bool:
+    """Return whether the recorded history lacks a commit that a run ended with: then ``target`` has lost it."""
+    return not all(context.journal.commits.has(target, commit) for commit in commits)
 
 
 @dataclass(frozen=True)

@@ -281,13 +281,13 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
         RetryableError: When the catalog or the journal is unavailable; the journal is unchanged then.
     """
     with context.narrator.step(f"Reading the history of {target}") as step:
-        known, published = context.journal.synced(target), context.journal.published()
+        (known, unread), published = context.journal.synced_and_unread(target), context.journal.published()
         head = context.catalog.get_ref(target)
         past = read_history(context, head.hash, step=step)
     with context.narrator.step("Reading the branches of rejected runs"):
         rejected = _rejected_runs(context, target, {commit.hash for commit in past.commits})
     with context.narrator.step("Writing the journal"):
-        while not _record(context, target, past, head, known, published):
+        while not _record(context, target, past, head, known, published, unread):
             known = context.journal.synced(target)
             head, past = _with_newer(context, target, past, head)
         runs = {event.run_id for event in past.events}
@@ -304,11 +304,17 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
 
 
 def _record(
-    context: Context, target: str, past: History, head: Ref, known: str | None, published: Collection[str]
+    context: Context,
+    target: str,
+    past: History,
+    head: Ref,
+    known: str | None,
+    published: Collection[str],
+    unread: Collection[str],
 ) -> bool:
     gone = set(published) - {event.run_id for event in past.events}
     return context.journal.record(
-        target, past.events, head.hash, rebuild=True, known=known, gone=gone, commits=past.commits
+        target, past.events, head.hash, rebuild=True, known=known, gone=gone, commits=past.commits, unread=unread
     )
 
 

@@ -14,7 +14,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Run
 from lakegate.wap import ingest as wap_ingest
-from lakegate.wap.claims import ClaimedFiles
+from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
@@ -244,7 +244,6 @@ def test_rows_that_another_run_published_since_the_start_are_replaced_too(
     ingest(house.context, ordered(house))
     first = ordered(house, MORE, run="r2", file="r1", version="2", on_changed="replace")
     second = ordered(house, MOST, run="r3", file="r1", version="3", on_changed="replace")
-    claim_files = wap_ingest.claim_files
     waiting = [first]
 
     def claim(context: Context, *args: Any) -> ClaimedFiles:

@@ -25,7 +25,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
 from lakegate.progress import SilentNarrator
-from lakegate.wap import failpoints, reachable
+from lakegate.wap import failpoints, lifecycle, reachable
 from lakegate.wap import recover as recovery
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
@@ -318,20 +318,51 @@ def test_runs_whose_commits_are_gone_are_taken_back(learn: Callable[[Context, st
     assert list(house.journal.file_checkpoints(TABLE, [one.uri for one in landed])) == ["file:///a"]
 
 
+@pytest.mark.parametrize("learn", [rebuild, sync])
+@pytest.mark.parametrize("moves_on", [False, True])
+def test_a_commit_that_main_lost_before_anybody_read_it_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, learn: Callable[[Context, str], object], *, moves_on: bool
+) -> None:
+    """A catalog's database fails over to a copy that lacks the last commit, whose run was told that it was made."""
+    house = House()
+    house.add("r1", rows(1))
+    before = house.head()
+
+    def lose() -> None:
+        house.catalog.assign_ref(house.head(), before)
+        if moves_on:
+            commit(house, "run-2", source("b"))
+
+    def away(*_: object) -> Any:
+        raise RetryableError("The catalog isn't back yet.")
+
+    with monkeypatch.context() as patched, when_reached(monkeypatch, "after-publish", lose):
+        patched.setattr(lifecycle, "sync", away)
+        house.add("r2", rows(2))
+    assert house.status("r2") == ("published", None)
+    learn(house.context, "main")
+    run = house.journal.get("r2")
+    assert run is not None
+    assert (run.status, run.publication) == ("discarded", None)
+    assert house.add("r3", rows(2), file="r2").status == "published"
+    assert house.rows() == [*rows(1), *rows(2)]
+    assert house.journal.synced_and_unread("main") == (house.head().hash, frozenset())
+
+
 def test_what_others_record_meanwhile_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     house = FakeLakehouse()
     commit(house, "run-1", source("a"))
     sync(house.context, "main")
-    synced = house.journal.synced
+    read = house.journal.synced_and_unread
 
-    def overtaken(target: str) -> str | None:
-        monkeypatch.setattr(house.journal, "synced", synced)
+    def overtaken(target: str) -> tuple[str | None, frozenset[str]]:
+        monkeypatch.setattr(house.journal, "synced_and_unread", read)
         commit(house, "run-2", source("b"))
         sync(house.context, target)
-        return synced(target)
+        return read(target)
 
     commit(house, None)
-    monkeypatch.setattr(house.journal, "synced", overtaken)
+    monkeypatch.setattr(house.journal, "synced_and_unread", overtaken)
     head = sync(house.context, "main")
     assert head.hash == house.catalog.get_ref("main").hash
     assert [one.run_id for one in house.journal.known(TABLE, [source("b")]).published] == ["run-2"]
