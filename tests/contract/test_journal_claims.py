@@ -330,6 +330,17 @@ def test_a_file_under_another_name_is_the_same_file(journal: Actor, again: Sourc
     assert journal.claim("r02", TABLE, [changed]) == Claim(claimed=(changed,))
 
 
+def test_a_file_found_by_a_link_is_left_out_under_both_names(journal: Actor) -> None:
+    """Whoever found it by the link must recognize it among the files that a run left to another one."""
+    linked = OLD.model_copy(update={"aliases": ("file:///link",)})
+    journal.begin(run(1))
+    journal.claim("r01", TABLE, [OLD])
+    known = KnownFile(file=linked, run_id="r01")
+    assert journal.claim("r02", TABLE, [linked]) == Claim(busy=(known,))
+    journal.end(run(1, status="published"))
+    assert journal.claim("r02", TABLE, [linked]) == Claim(published=(known,))
+
+
 def test_a_copy_is_another_file_and_said(journal: Actor) -> None:
     published(journal, 1, OLD)
     known = KnownFile(file=COPY, run_id="r01", same_content_as=OLD.uri)

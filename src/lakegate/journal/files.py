@@ -36,6 +36,10 @@ class KnownVersion:
         """The same, as a value of the model."""
         return KnownFile(file=self.file, run_id=self.run_id)
 
+    def known_as(self, file: SourceFile) -> KnownFile:
+        """The same, with the names under which ``file``, of the same path, was found."""
+        return KnownFile(file=self.file.model_copy(update={"aliases": file.aliases}), run_id=self.run_id)
+
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
@@ -77,7 +81,7 @@ class _ClaimDecision:
         link = _first(one for one in elsewhere if file.is_same_file(one.file))
         twin = self._twin(file, elsewhere)
         if same is not None and same.state == PUBLISHED:
-            self.published.append(same.known_file)
+            self.published.append(same.known_as(file))
             if published is not None and published is not same and WatermarkRanges.parse(file.version) is None:
                 self.went_back.append(published.known_file)
         elif link is not None and link.state == PUBLISHED:
@@ -85,7 +89,7 @@ class _ClaimDecision:
         elif same is not None and same.run_id == self.run_id:
             self._take(file, self.ours, twin)
         elif busy is not None:
-            self.busy.append((same or busy).known_file)
+            self.busy.append((same or busy).known_as(file))
         elif link is not None:
             self.busy.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
         elif published is not None and not self.take_changed:

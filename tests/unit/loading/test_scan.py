@@ -379,6 +379,18 @@ def test_a_file_that_another_run_holds_is_checked_later(lake: FolderLake, clock:
     assert names(loader.scan()) == [["1.csv"]]
 
 
+def test_a_file_found_by_a_link_that_another_run_holds_is_checked_later(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv")
+    lake.run_status = {"theirs": "running"}
+    loader = make_loader(lake, clock)
+    [chunk] = loader.scan().chunks
+    theirs = known("1.csv", "theirs")
+    held = theirs.file.model_copy(update={"uri": "file:///real/1.csv", "aliases": chunk.uris})
+    skipped = (theirs.model_copy(update={"file": held}),)
+    loader.save_outcomes(chunk, make_run("skipped", run_id="mine", skipped_files=skipped))
+    assert lake.outcomes() == {}
+
+
 @pytest.mark.parametrize(
     ("run", "noted"),
     [
