@@ -296,7 +296,15 @@ class Backfill:
                 table=self._table,
             )
         default = "day" if self._by == "modified" else finest_unit(files)
-        made = make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
+        made = make_plan(
+            self._table,
+            files,
+            self._wanted,
+            self._chunking or default,
+            known,
+            creates=creates,
+            whole=mode.needs_all_files,
+        )
         return made.model_copy(update={"in_order": not mode.appends})
 
     def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:

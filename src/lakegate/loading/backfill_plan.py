@@ -53,16 +53,19 @@ class BackfillChunk(Value):
         name: Its period, or the name of its only file.
         table: ``namespace.table``.
         files: All its files, including those already published.
+        whole: Whether to ingest all of them if one isn't published, because the mode removes rows that the run lacks.
     """
 
     name: str
     table: str
     files: tuple[BackfillFile, ...]
+    whole: bool = False
 
     @property
     def to_do(self) -> tuple[BackfillFile, ...]:
-        """Files whose current version isn't published yet."""
-        return tuple(file for file in self.files if file.state != "published")
+        """Files to ingest: those whose current version isn't published yet, or all if the chunk is :attr:`whole`."""
+        left = tuple(file for file in self.files if file.state != "published")
+        return self.files if self.whole and left else left
 
     @property
     def size_bytes(self) -> int:
@@ -152,12 +155,23 @@ def find_files(
 
 
 def make_plan(
-    table: str, files: Sequence[DatedFile], wanted: TimeRange, chunking: Chunking, known: Claim, *, creates: bool
+    table: str,
+    files: Sequence[DatedFile],
+    wanted: TimeRange,
+    chunking: Chunking,
+    known: Claim,
+    *,
+    creates: bool,
+    whole: bool = False,
 ) -> BackfillPlan:
-    """Return the plan for ``files``; ``known`` says which of them the table already has."""
+    """Return the plan for ``files``; ``known`` says which of them the table already has.
+
+    Args:
+        whole: See :attr:`BackfillChunk.whole`.
+    """
     states = _states(known)
     chunks = tuple(
-        BackfillChunk(name=name, table=table, files=tuple(_planned(one, states) for one in members))
+        BackfillChunk(name=name, table=table, files=tuple(_planned(one, states) for one in members), whole=whole)
         for name, members in _grouped(files, chunking)
     )
     beyond = sum(not wanted.covers(one.period) for one in files)

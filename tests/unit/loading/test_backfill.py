@@ -383,3 +383,20 @@ def test_chunks_that_replace_partitions_run_in_order_too(archive: Archive, tmp_p
     day_files(tmp_path, 1, 2)
     assert backfill(archive, tmp_path, options={"mode": "replace-partitions"}).plan().in_order
     assert not backfill(archive, tmp_path).plan().in_order
+
+
+def test_a_chunk_that_replaces_partitions_is_ingested_whole_if_one_of_its_files_is_new(
+    archive: Archive, tmp_path: Path
+) -> None:
+    """The rows of its other files, which are published, would be removed with those that they share partitions with."""
+    day_files(tmp_path / "a", 1, 2)
+    day_files(tmp_path / "b", 1)
+    archive.published = {f"green_2024-01-0{day}.parquet": "r0" for day in (1, 2)}
+    (tmp_path / "b" / "green_2024-01-01.parquet").rename(tmp_path / "b" / "late_2024-01-01.parquet")
+    late = {"2024-01-01": ["late_2024-01-01.parquet"]}
+    whole = {"2024-01-01": ["green_2024-01-01.parquet", "late_2024-01-01.parquet"]}
+    for mode, expected in (("upsert", late), ("replace-partitions", whole)):
+        plan = backfill(archive, tmp_path, options={"mode": mode, "key": ["id"] if mode == "upsert" else []}).plan()
+        chosen = {chunk.name: [file.uri.rpartition("/")[2] for file in chunk.to_do] for chunk in plan.to_do}
+        assert chosen == expected, mode
+        assert BackfillPlan.model_validate_json(plan.model_dump_json()) == plan

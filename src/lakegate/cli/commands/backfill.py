@@ -202,7 +202,7 @@ def _show_plan(app: App, plan: BackfillPlan, problems: Mapping[str, LakegateErro
     numbers = ("files", "published", "to ingest", "size")
     rows = []
     for chunk in plan.chunks:
-        done = len(chunk.files) - len(chunk.to_do)
+        done = sum(file.state == "published" for file in chunk.files)
         cells = (chunk.name, count(len(chunk.files)), count(done), count(len(chunk.to_do)), size(chunk.size_bytes))
         refused = chunk.name in problems
         notes = [*_notes(chunk), *(["would be refused"] if refused else [])]
