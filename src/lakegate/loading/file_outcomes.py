@@ -12,7 +12,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from lakegate.errors import EngineError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
+from lakegate.errors import (
+    EngineError,
+    LakegateError,
+    NewerFormatError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from lakegate.loading.routes import location
 from lakegate.model.batch import FileFormat
 from lakegate.model.downstream import GivenUpFile
@@ -519,7 +526,8 @@ def has_published(lake: Lake, run_id: str) -> bool:
 
 
 def _is_trouble(problem: LakegateError | RunError | None) -> bool:
-    return problem is not None and problem.code in _codes(RetryableError) | {OutcomeUnknownError.code}
+    others = {OutcomeUnknownError.code, NewerFormatError.code}
+    return problem is not None and problem.code in _codes(RetryableError) | others
 
 
 def _codes(kind: type[LakegateError]) -> set[str]:

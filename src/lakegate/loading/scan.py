@@ -13,6 +13,7 @@ from lakegate.errors import (
     EngineError,
     IdentifierError,
     LakegateError,
+    NewerFormatError,
     OutcomeUnknownError,
     RetryableError,
 )
@@ -164,6 +165,7 @@ class FileLoader:
             RetryableError: If the catalog or engine is unreachable. Doesn't count as a try.
             OutcomeUnknownError: If a commit got no answer. Doesn't count as a try.
             ConfigurationError: If the settings are wrong. Doesn't count as a try.
+            NewerFormatError: If a newer lakegate wrote to the lake, so that this one can't. Doesn't count as a try.
         """
         self.saved = ()
         left = chunk if chunk.run_id is not None else self._unchanged(chunk)
@@ -183,7 +185,7 @@ class FileLoader:
                 self.save_outcomes(left, None, error)
                 raise
             run = self._cancel(left, error)
-        except (RetryableError, OutcomeUnknownError) as error:
+        except (RetryableError, OutcomeUnknownError, NewerFormatError) as error:
             self.save_outcomes(left, None, error)
             raise
         except LakegateError as error:

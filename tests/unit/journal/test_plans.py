@@ -28,6 +28,7 @@ def run(number: int) -> Run:
         Journal.abandoned,
         Journal.suspended,
         lambda journal: journal.synced("main"),
+        lambda journal: journal.synced_and_unread("main"),
         lambda journal: journal.known("n.t", [FILE]),
         lambda journal: journal.pages.by_branch(["wap/r1"]),
         lambda journal: journal.runs(limit=20),

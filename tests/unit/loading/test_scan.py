@@ -15,6 +15,7 @@ from lakegate.errors import (
     CatalogUnavailableError,
     ConfigurationError,
     EngineError,
+    NewerFormatError,
     OutcomeUnknownError,
     RetryableError,
     SourceError,
@@ -294,7 +295,15 @@ def test_again_retries_given_up_files(lake: FolderLake, clock: FakeClock) -> Non
     assert lake.outcomes() == {"1.csv": ("done", 1), "2.csv": ("done", 1)}
 
 
-@pytest.mark.parametrize("error", [CatalogUnavailableError("away"), OutcomeUnknownError("?"), RetryableError("busy")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        CatalogUnavailableError("away"),
+        OutcomeUnknownError("?"),
+        RetryableError("busy"),
+        NewerFormatError("Upgrade this watcher."),
+    ],
+)
 def test_trouble_is_not_the_files_fault(lake: FolderLake, clock: FakeClock, error: Exception) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = lambda _: error

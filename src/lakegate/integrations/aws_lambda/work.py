@@ -21,6 +21,7 @@ from lakegate.errors import (
     IdentifierError,
     InputError,
     LakegateError,
+    NewerFormatError,
     OutcomeUnknownError,
     RetryableError,
 )
@@ -313,7 +314,7 @@ class _Call:
             # The connections are from an earlier call, and the server may have been replaced since.
             self._loader.lake = self._function.reopen()
             self._ingest(self._resumed(chunk))
-        except ConfigurationError as error:
+        except (ConfigurationError, NewerFormatError) as error:
             # It may be about these files alone, such as a format whose package the function lacks.
             self._blocked.update(chunk.uris)
             self._record_trouble(chunk, error)
