@@ -49,6 +49,7 @@ from support.nessie_answers import (
         (refusal(403, "FORBIDDEN", "no"), ConfigurationError, "doesn't allow this"),
         (answer({}, 404), ConfigurationError, "no Nessie API v2"),
         (httpx.Response(404, text="<html>nginx</html>"), ConfigurationError, "no Nessie API v2"),
+        (httpx.Response(413), InputError, "the request is too large (HTTP 413)"),
         (httpx.Response(200, text="<html>hello</html>"), ConfigurationError, "no Nessie API v2"),
         (answer({"unexpected": True}), ConfigurationError, "no Nessie API v2"),
         (answer(["unexpected"]), ConfigurationError, "no Nessie API v2"),

@@ -446,6 +446,14 @@ def _failure(response: httpx.Response, request: Request, server: str) -> Lakegat
     error = _error_in(response)
     if response.is_server_error or status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
         return _overloaded(status, error, request, server)
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # from the HTTP server, before Nessie sees it
+        return InputError(
+            f"The catalog at {server} can't {request.task}: the request is too large (HTTP {status}).",
+            hint="Ingest fewer files at a time, such as with lakegate backfill. Nessie's limit is "
+            "quarkus.http.limits.max-body-size, by default 10 MB: about 100,000 files.",
+            uri=server,
+            ref=request.ref,
+        )
     if error is None:
         return _not_nessie(server, f"HTTP {status} without Nessie's error object")
     return _from_nessie(error, request, server)
