@@ -147,8 +147,8 @@ class SourceFile(Value):
         rows: Number of rows, from the footer (Parquet) or by parsing (CSV).
         version_id: The object store's id of this version, if the store keeps versions and returned it (S3's listings
             don't). For people only: ``version`` alone identifies the content.
-        identity: What a local file keeps if it's renamed or linked: device, inode and change time. Two paths with the
-            same ``version`` and ``identity`` are one file. Empty for object stores.
+        identity: What a local file keeps if it's renamed or linked: device, inode and modification time. Two paths with
+            the same ``version`` and ``identity`` are one file. Empty for object stores.
         aliases: URIs of links that led to the file.
         copy_uri: Parquet file made from its rows, which the engine reads instead; ``None`` for Parquet and CSV.
     """
