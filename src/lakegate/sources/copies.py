@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
@@ -85,25 +85,48 @@ def copy_file(
     except RecursionError:
         message = f"'{path}' is nested too deeply."
         return None, (SourceError(message, hint="Write it with less nesting, or as text.", path=path),)
+    except _NotWrittenError as error:
+        message = f"'{path}' can't be copied to {copy.parent}: {error.strerror}."
+        return None, (SourceError(message, hint="The copy is needed until the run ends. Free space there.", path=path),)
     except OSError as error:
         copy.unlink(missing_ok=True)
         return None, (unreadable(path, error),)
     return CopiedFile(file, rows, found.columns, copy), ()
 
 
+class _NotWrittenError(OSError):
+    """A copy can't be written; its source may be fine."""
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _NotWrittenError(error.errno, error.strerror or str(error)) from error
+
+
 def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
     """Write Arrow tables or batches to a new parquet file, and return the number of rows."""
     rows = 0
-    private_folder(target.parent)
+    with _writing():
+        private_folder(target.parent)
     # Rename at the end: two processes may work on the same run, and neither may read the other's incomplete file.
     unfinished = target.with_name(f".{target.name}.{token_hex(4)}")
     try:
-        with pq.ParquetWriter(unfinished, schema, store_schema=False) as writer:
+        with _writing():
+            writer = pq.ParquetWriter(unfinished, schema, store_schema=False)
+        try:
             for batch in batches:
                 table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-                writer.write_table(table if table.schema.equals(schema) else _cast(table, schema))
+                with _writing():
+                    writer.write_table(table if table.schema.equals(schema) else _cast(table, schema))
                 rows += len(table)
-        unfinished.replace(target)
+        finally:
+            with _writing():
+                writer.close()
+        with _writing():
+            unfinished.replace(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = (str(error).splitlines() or ["a value doesn't fit"])[0].rstrip(".")
         problem = "A value can't be written"

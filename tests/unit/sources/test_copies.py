@@ -32,3 +32,16 @@ def test_files_of_this_machine_are_copied_for_a_run(tmp_path: Path, monkeypatch:
     store.trouble = PermissionError(13, "denied")
     with pytest.raises(SourceError, match=r"can't be copied to s3://lake/w/.*: denied"):
         upload(batch, "s3://lake/w", "r1", stores, SilentNarrator())
+
+
+def test_a_full_disk_is_not_said_to_be_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.json").write_text('[{"id": 1}]', encoding="utf-8")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
+    with pytest.raises(SourceError, match=r"a\.json' can't be copied to .*copies: No space left") as caught:
+        discover([str(tmp_path / "a.json")], copies=tmp_path / "copies")
+    assert caught.value.context["path"] == str(tmp_path / "a.json")
+    assert list((tmp_path / "copies").iterdir()) == []
