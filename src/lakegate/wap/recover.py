@@ -188,10 +188,14 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
 
 
 def _with_verdict(context: Context, run: Run) -> Run:
-    """Return a run with its rejection, if only its branch has it: the journal may be a copy from before the audit."""
+    """Return a run with its rejection, if only its branch has it: the journal may be a copy from before the audit.
+
+    Raises:
+        NewerFormatError: When a newer lakegate stored the run on its branch, perhaps as rejected.
+    """
     base = run.base or (run.request.base if run.request is not None else None)
     if base is not None and run.branch:
-        with suppress(NotFoundError, NewerFormatError):
+        with suppress(NotFoundError):
             for one in stored_runs(context, run.branch, base):
                 if (one.run_id, one.branch) == (run.run_id, run.branch) and one.failures:
                     names = ("tables", "request", "staged", "reports")
@@ -275,9 +279,10 @@ def _drop_branch(context: Context, run: Run) -> bool:
 def rebuild(context: Context, target: str) -> RebuiltJournal:
     """Rebuild the journal's record of published files from all commits of ``target``.
 
-    Rejected runs that the journal doesn't know are read from their branches.
+    Rejected runs that the journal doesn't know are read from their branches, except those of a newer lakegate.
 
     Raises:
+        NewerFormatError: When a commit of ``target`` names source files in an unknown format.
         RetryableError: When the catalog or the journal is unavailable; the journal is unchanged then.
     """
     with context.narrator.step(f"Reading the history of {target}") as step:
@@ -334,7 +339,12 @@ def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> l
         if ref.kind != "branch" or ref.name == target or ref.hash in commits:
             continue
         own = list(takewhile(lambda commit: commit.hash not in commits, context.catalog.history(ref.hash)))
-        for run in stored_runs_in(ref.name, own):
+        try:
+            stored = stored_runs_in(ref.name, own)
+        except NewerFormatError as error:  # what main publishes is known nevertheless
+            context.narrator.note(error.message)
+            continue
+        for run in stored:
             if run.failures and run.branch == ref.name and context.journal.get(run.run_id) is None:
                 kept = {"status": "rejected", "branch_kept": True, "finished_at": own[0].time}
                 found.append(run.model_copy(update={**kept, "detail": "Known from its branch only."}))

@@ -358,15 +358,37 @@ def test_a_rebuilt_journal_knows_rejected_runs_again(house: FakeLakehouse) -> No
     assert rebuild(house.context, "main").rejected == 0
 
 
-def test_what_a_newer_lakegate_wrote_is_an_error(house: FakeLakehouse) -> None:
+def rejected_by_a_newer_lakegate(house: FakeLakehouse) -> Run:
     rejected = ingest(house.context, ordered(house, WITH_NULLS))
     branch = house.catalog.get_ref(rejected.branch)
     properties = {RUN_ID_PROPERTY: "r1", RUN_PROPERTY: '{"format":3,"run":{}}'}
     house.catalog.commit(
         CommitRequest(branch=branch.name, base=branch.hash, message="m", at_head=True, properties=properties)
     )
+    return rejected
+
+
+def test_what_a_newer_lakegate_wrote_is_an_error(house: FakeLakehouse) -> None:
+    rejected = rejected_by_a_newer_lakegate(house)
     with pytest.raises(NewerFormatError, match="newer lakegate"):
         publish(house, rejected.branch)
+
+
+def test_a_branch_of_a_newer_lakegate_keeps_nobody_from_rebuilding_the_journal(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house, CLEAN, run="first", file="f"))
+    rejected_by_a_newer_lakegate(house)
+    house.lose_journal()
+    found = rebuild(house.context, "main")
+    assert (found.runs, found.rejected) == (1, 0)
+    assert ingest(house.context, ordered(house, CLEAN, run="again", file="f")).status == "skipped"
+
+
+def test_a_journal_from_a_backup_costs_no_run_that_a_newer_lakegate_rejected_since(house: FakeLakehouse) -> None:
+    rejected = rejected_by_a_newer_lakegate(house)
+    unwritten = {"status": "running", "staged": (), "reports": (), "finished_at": None, "branch_kept": False}
+    house.journal.abandon("r1", house.journal.begin(rejected.model_copy(update=unwritten)))
+    assert recover(house.context) == ()
+    assert rejected.branch in branches(house)
 
 
 def test_a_branch_whose_run_a_newer_lakegate_recorded_is_left_to_it(house: FakeLakehouse) -> None:
