@@ -1564,9 +1564,11 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such branch.
-            InputError: It's ``main``.
+            InputError: It's ``main``, a tag or a commit.
         """
         ref = find(self._components.catalog, name)
+        if ref.kind != "branch":
+            raise InputError(f"'{name}' isn't a branch.", hint="lakegate branch list", ref=name)
         discard(self._context, name)
         return ref
 

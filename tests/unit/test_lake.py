@@ -98,6 +98,14 @@ def test_a_branch_dropped_meanwhile_does_not_hide_the_rows_of_the_others(
     assert [(ref.name, rows) for ref, rows in lake.rows_per_branch(TABLE)] == [("main", 2), ("b", 2)]
 
 
+def test_a_commit_is_not_deleted_as_a_branch(house: FakeLakehouse) -> None:
+    made = commit(house, "one")
+    house.catalog.create_tag("v1", house.catalog.get_ref("main"))
+    for name in (made, made[:8], "v1"):
+        with pytest.raises(InputError, match=f"'{name}' isn't a branch"):
+            open_lake(house).delete_branch(name)
+
+
 def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) -> None:
     lake = open_lake(house)
     only = house.journal.save(run(1, finished_at=START))
