@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 from pyarrow import types
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or, UnboundPredicate
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.io import pyarrow as pyiceberg_arrow
@@ -21,6 +21,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, delete_file_index
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, FloatType
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
@@ -117,10 +118,10 @@ def open_scan(
     schema = table.schema()
     wanted = schema if names is None else _select(schema, names)
     row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
-    post_filter = (
-        _PostFilter(row_filter, schema, wanted) if _filters_widened_column(row_filter, schema, found.document) else None
-    )
-    if post_filter is not None:
+    is_widened = _filters_widened_column(row_filter, schema, found.document)
+    pushed_down = AlwaysTrue() if is_widened else _without_floats(row_filter, schema)
+    post_filter = None if pushed_down == row_filter else _PostFilter(row_filter, schema, wanted)
+    if is_widened:
         row_filter = AlwaysTrue()
     file_io = _TableIO(files)
     with read_errors(f"A manifest of table {pointer.table}", pointer):
@@ -136,7 +137,7 @@ def open_scan(
     has_vectors = any(is_vector(one) for task in tasks for one in task.delete_files)
     vectors = _deletion_vectors(snapshot, files, pointer) if snapshot is not None and has_vectors else {}
     scan = _RowReader(
-        ArrowScan(table, file_io, wanted if post_filter is None else post_filter.read, row_filter),
+        ArrowScan(table, file_io, wanted if post_filter is None else post_filter.read, pushed_down),
         pointer,
         plain_schema(schema_to_pyarrow(wanted, include_field_ids=False)),
         post_filter,
@@ -160,6 +161,21 @@ class _PostFilter:
     def filtered(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a batch that the filter keeps."""
         yield from pa.Table.from_batches([batch.cast(self._types)]).filter(self._condition).to_batches()
+
+
+def _without_floats(row_filter: BooleanExpression, schema: Schema) -> BooleanExpression:
+    """Return a filter that keeps at least the same rows, without the comparisons of floats.
+
+    Arrow skips row groups by their bounds, which many writers take without NaN: with 5.0 and NaN in a row group, it
+    takes all values for 5.0, and finds none that is NaN, or isn't 5.0.
+    """
+    if isinstance(row_filter, (And, Or)):
+        parts = (_without_floats(part, schema) for part in (row_filter.left, row_filter.right))
+        return type(row_filter)(*parts)
+    if not isinstance(row_filter, UnboundPredicate):
+        return row_filter
+    kind = row_filter.term.bind(schema).ref().field.field_type
+    return AlwaysTrue() if isinstance(kind, (FloatType, DoubleType)) else row_filter
 
 
 def _filters_widened_column(row_filter: BooleanExpression, schema: Schema, document: Document) -> bool:

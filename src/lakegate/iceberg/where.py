@@ -246,6 +246,8 @@ class _FilterParser:
         self._require(")")
         known = {exact for value in values if (exact := _exact_value(column, value)) is not None}
         found = _ice.In(column.name, known) if known else AlwaysFalse()
+        if 0.0 in known and isinstance(column.type, (FloatType, DoubleType)):
+            found = Or(found, _build("=", column.name, 0.0))  # Arrow's list would lack -0.0
         return _not_null(column.name, ~found) if negated else found
 
     def _like(self, column: _FilterColumn, *, negated: bool) -> BooleanExpression:

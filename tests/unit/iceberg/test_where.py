@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -74,7 +75,7 @@ FILTERS = """
 i > 1 | i = 1.5 | i != 1.5 | i < 1.5 | i >= -1.5 | NOT i < 1.5 | i < 3000000000 | i > -3000000000 | i <> 3000000000
 f > 0.1 | f = 0.1 | f <= 0.1 | NOT f <= 0.1 | f = 0.5 | f >= 0.5 | f < 1e30
 d > 0 | d >= 0 | d = 0 | d != 0.1 | NOT (d < 5) | NOT d > 5 | isnan(d)
-d IN (0.1, 7) | d NOT IN (0.1, 7)
+d IN (0.1, 7) | d NOT IN (0.1, 7) | d IN (0, 7) | d NOT IN (0, 7)
 p = 1.55 | p < 1.555 | p > 1.555 | p >= -1.555 | p != 1.555
 p < 1e12 | p > -1e12 | p IN (1.555, 1.56) | p NOT IN (1.555)
 name = 'it''s' | name != 'it''s' | NOT name = '' | name LIKE 'New%'
@@ -131,6 +132,27 @@ def test_names_are_found_whatever_their_case_and_letters(table: Table) -> None:
 
 def test_null_is_not_nan_as_spark_has_it(table: Table) -> None:
     assert kept_ids(table, "NOT isnan(d)") == [0, 1, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("isnan(d)", [1]),
+        ("d != 5", [1]),
+        ("d > 5", [1]),
+        ("d >= 5", [0, 1, 2]),
+        ("NOT isnan(d)", [0, 2]),
+        ("id > 0 AND d != 5", [1]),
+        ("id > 5 OR f > 5", [1]),
+    ],
+)
+def test_nan_is_found_beside_a_single_other_value(tmp_path: Path, text: str, kept: list[int]) -> None:
+    # Arrow's bounds of such a row group are 5.0 and 5.0.
+    rows = [row(0, f=5.0, d=5.0), row(1, f=float("nan"), d=float("nan")), row(2, f=5.0, d=5.0)]
+    with iceberg_tables(tmp_path) as tables:
+        made = tables.create(schema=SCHEMA)
+        made.append(pa.Table.from_pylist(rows, schema=made.schema().as_arrow()))
+        assert kept_ids(Table(pointer_to(made), IcebergTableReader()), text) == kept
 
 
 def test_a_long_list_and_a_long_chain_are_fine(table: Table) -> None:
