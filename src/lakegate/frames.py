@@ -300,11 +300,13 @@ def _require_plain_columns(table: pa.Table) -> pa.Table:
 def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     import pyarrow as pa
 
+    pandas = sys.modules.get("pandas")
+    missing = () if pandas is None else (id(pandas.NaT), id(pandas.NA))  # frame.to_dict("records") has them
     columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         if str(name) in columns:  # 1 and "1"
             raise InputError(f"Two keys of the rows are both written as '{name}'.", hint="Rename one of them.")
-        values = [row.get(name) for row in rows]
+        values = [None if id(value := row.get(name)) in missing else value for row in rows]
         _require_one_kind(str(name), values)
         try:
             columns[str(name)] = pa.array(values)

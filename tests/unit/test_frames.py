@@ -109,6 +109,13 @@ def test_an_index_with_a_name_is_a_column(frame: pd.DataFrame, expected: list[di
     assert [row for part in batches for row in part.to_pylist()] == expected
 
 
+def test_missing_values_in_records_of_a_pandas_frame_are_null() -> None:
+    at = dt.datetime(2026, 1, 31)
+    frame = pd.DataFrame({"at": [pd.NaT, at], "n": pd.array([1, None], dtype="Int64")})
+    _, batches = to_batches(frame.to_dict("records"))
+    assert [row for batch in batches for row in batch.to_pylist()] == [{"at": None, "n": 1}, {"at": at, "n": None}]
+
+
 def test_parts_have_the_columns_of_the_first() -> None:
     _, batches = to_batches(iter([TABLE, TABLE.rename_columns(["id", "other"])]))
     with pytest.raises(InputError, match="Part 2 and part 1 have different columns"):
