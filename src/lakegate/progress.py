@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from decimal import Decimal
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -141,8 +142,10 @@ def one_line(value: object) -> str:
     Example:
         >>> print(one_line("a\nb\x1b[31m\u202ec"))
         a\nb\x1b[31m\u202ec
+        >>> one_line(Decimal("0.00000000"))
+        '0.00000000'
     """
-    text = str(value)
+    text = f"{value:f}" if isinstance(value, Decimal) else str(value)  # not 0E-8
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 from urllib.parse import unquote_plus
@@ -375,7 +376,7 @@ def as_scalar(value: Any) -> Scalar:
         case date() | time():
             return value.isoformat()
         case _:
-            return str(value)[:_LONGEST_BOUND]
+            return (f"{value:f}" if isinstance(value, Decimal) else str(value))[:_LONGEST_BOUND]
 
 
 def _pointer(model: ReadModel, table: str, ref: str, at: str | datetime | None) -> TablePointer:

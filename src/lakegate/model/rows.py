@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
     Times become ISO 8601, decimals text (to keep all digits), bytes base64, and NaN and infinities null.
 
     Example:
-        >>> from decimal import Decimal
         >>> json_safe({"fare": Decimal("2.50"), "ratio": float("nan"), "day": date(2026, 1, 31)})
         {'fare': '2.50', 'ratio': None, 'day': '2026-01-31'}
+        >>> json_safe(Decimal("0.00000000"))
+        '0.00000000'
     """
     if value is None or isinstance(value, (str, bool, int)):
         return value
@@ -38,6 +40,8 @@ def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
         return value.total_seconds()
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Decimal):
+        return f"{value:f}"  # not 0E-8
     if isinstance(value, Mapping):
         return {str(key): json_safe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -145,7 +145,7 @@ def _json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
         return value.isoformat()
     if isinstance(value, str):
         return _cut(value, len(value))
-    return str(value) if isinstance(value, Decimal) else value
+    return f"{value:f}" if isinstance(value, Decimal) else value
 
 
 def _cut(text: str, length: int) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,15 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, text: str | N
 
 
 def test_what_a_query_writes_is_read_back_as_it_was(tmp_path: Path) -> None:
-    fields: list[Any] = [("id", pa.int64()), ("raw", pa.binary()), ("note", pa.string())]
-    values: Any = [[1, None, 3], [b"\xff\0", b"", None], ["", None, 'a "b",\n']]
+    fields: list[Any] = [("id", pa.int64()), ("raw", pa.binary()), ("note", pa.string()), ("fee", pa.decimal128(18, 8))]
+    fees = [Decimal("0.00000000"), Decimal("1E-8"), None]
+    values: Any = [[1, None, 3], [b"\xff\0", b"", None], ["", None, 'a "b",\n'], fees]
     rows = pa.table(values, schema=pa.schema(fields))
     path = tmp_path / "rows.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         write_csv(rows, file)
     assert read_rows(path, rows.schema, ignore=()).to_pylist() == rows.to_pylist()
+    assert "E-8" not in path.read_text(encoding="utf-8")  # an ingest would take it for a number to round
 
 
 def test_lists_need_parquet_and_hidden_values_are_not_told(tmp_path: Path) -> None:
