@@ -2730,8 +2730,10 @@ class Lake:
                 else spark_frame(given)
             )
         if frame is not None:
+            from lakegate.spark.dataframes import require_arrow_types
             from lakegate.spark.dataframes import to_batches as from_spark
 
+            require_arrow_types(frame)
             schema, batches = from_spark(frame)
         else:
             schema, batches = to_batches(given)

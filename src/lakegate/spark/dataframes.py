@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lakegate.errors import InputError
+from lakegate.errors import InputError, SchemaError
 from lakegate.frames import first_line, to_arrow
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import is_masked
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _EXAMPLES = 5
+_WITHOUT_ARROW_TYPE = {"variant": "to_json(v)", "geometry": "hex(st_asbinary(g))", "geography": "hex(st_asbinary(g))"}
+"""Types that Arrow lacks, by Spark's names, with an expression that converts a value."""
 
 
 def to_frame(session: Any, rows: Any) -> Any:
@@ -53,6 +55,31 @@ def to_frame(session: Any, rows: Any) -> Any:
             f"Spark can't read these rows: {first_line(error)}",
             hint="Nothing was written. Convert the column to a type that Spark has.",
         ) from error
+
+
+def require_arrow_types(frame: Any) -> None:
+    """Refuse columns that Arrow has no type for. PySpark makes structs of bytes of their values.
+
+    Raises:
+        SchemaError: It names the column.
+    """
+    for field in frame.schema.fields:
+        found = next((kind for kind in _type_names(field.dataType) if kind in _WITHOUT_ARROW_TYPE), None)
+        if found is not None:
+            raise SchemaError(
+                f"Column '{field.name}' has values of type {found}, which an ingest would write as bytes.",
+                hint=f"Convert them in the query, to text for example: {_WITHOUT_ARROW_TYPE[found]}. Or write the rows "
+                "with SQL in a transaction.",
+                column=field.name,
+            )
+
+
+def _type_names(kind: Any) -> Iterator[str]:
+    """Yield the names of a Spark type and of all types in it."""
+    yield kind.typeName()
+    inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
+    for part in (*(one for one in inner if one is not None), *(one.dataType for one in getattr(kind, "fields", ()))):
+        yield from _type_names(part)
 
 
 def to_batches(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -12,9 +13,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
 
-from lakegate.errors import InputError
+from lakegate.errors import InputError, SchemaError
 from lakegate.frames import to_arrow
+from lakegate.spark.dataframes import require_arrow_types
 
 ROWS: list[dict[str, Any]] = [
     {"n": 1, "s": "x", "t": datetime(2024, 1, 1), "d": date(2024, 1, 31), "p": Decimal("1.50"), "l": ["a"]},
@@ -81,3 +84,13 @@ def test_what_cannot_be_written_is_said(rows: Any, says: str) -> None:
 
 def test_an_empty_list_has_no_columns() -> None:
     assert to_arrow([]) is None
+
+
+@pytest.mark.parametrize("wrapped", [lambda kind: kind, ArrayType, lambda kind: StructType([StructField("s", kind)])])
+def test_variants_are_not_ingested_as_bytes(wrapped: Callable[[DataType], DataType]) -> None:
+    def frame(kind: DataType) -> Any:
+        return SimpleNamespace(schema=StructType([StructField("v", wrapped(kind))]))
+
+    require_arrow_types(frame(StringType()))
+    with pytest.raises(SchemaError, match="Column 'v' has values of type variant"):
+        require_arrow_types(frame(VariantType()))
