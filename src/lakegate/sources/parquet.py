@@ -10,6 +10,7 @@ statistics is damaged. So the locations of the data are read here: the footer is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,7 +126,8 @@ def schema_problems(path: str, schema: pa.Schema, leaves: Sequence[Any] = ()) ->
         *reserved_name_problems(path, schema.names),
         *_field_name_problems(path, schema),
     ]
-    yield from names or _type_problems(path, leaves, schema)
+    yield from names or _full_name_problems(path, schema)
+    yield from () if names else _type_problems(path, leaves, schema)
 
 
 def _footer(file: Located) -> bytes:
@@ -179,6 +181,32 @@ def _field_name_problems(path: str, schema: pa.Schema) -> Iterator[SchemaError]:
             for problem in name_problems(path, names):
                 message = f"{problem.message} They are inside '{field.name}'."
                 yield SchemaError(message, hint=problem.hint, path=path)
+
+
+def _full_name_problems(path: str, schema: pa.Schema) -> Iterator[SchemaError]:
+    """Yield an error for each column ``a.b`` beside a column ``a`` with a field ``b``: their full names are equal."""
+    found = Counter(name.lower() for field in schema for name in _full_names(field.name, field.type))
+    for name, number in found.items():
+        if number > 1:
+            yield SchemaError(
+                f"'{path}': both a column and a field of a struct have the full name '{name}'. Iceberg can't tell them "
+                "apart.",
+                hint="Rename one of them, without the dot.",
+                path=path,
+            )
+
+
+def _full_names(name: str, data_type: Any) -> Iterator[str]:
+    yield name
+    parts: list[tuple[str, Any]] = []
+    if types.is_struct(data_type):
+        parts = [(field.name, field.type) for field in data_type]
+    elif is_any_list(data_type):
+        parts = [("element", data_type.value_type)]
+    elif types.is_map(data_type):
+        parts = [("key", data_type.key_type), ("value", data_type.item_type)]
+    for part, kind in parts:
+        yield from _full_names(f"{name}.{part}", kind)
 
 
 def _nested_names(data_type: Any) -> Iterator[list[str]]:

@@ -192,6 +192,17 @@ def test_names_inside_structs(tmp_path: Path) -> None:
         discover([str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    ("name", "nested"), [("a.b", [{"b": 1}]), ("A.element.b", [[{"b": 1}]]), ("a.b.c", [{"b.c": 1}])]
+)
+def test_a_column_may_not_have_the_full_name_of_a_field(tmp_path: Path, name: str, nested: list[Any]) -> None:
+    write(tmp_path / "a.parquet", **{name: [1], "a": nested})
+    with pytest.raises(SchemaError, match=f"have the full name '{name.lower()}'"):
+        discover([str(tmp_path)])
+    write(tmp_path / "a.parquet", **{"b.b": [1], "a": nested})
+    assert discover([str(tmp_path)]).rows == 1
+
+
 def test_mixed_formats(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", i=[1])
     (tmp_path / "b.csv").write_text("i\n1\n")
