@@ -13,7 +13,7 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 from uuid import UUID
@@ -68,6 +68,12 @@ _BUILDERS: Final[Mapping[str, Callable[[str, Any], BooleanExpression]]] = {
     ">": _ice.GreaterThan,
     ">=": _ice.GreaterThanOrEqual,
 }
+_FIRST_AND_LAST: Final = (
+    *(date.min, date.max),
+    *(datetime.combine(date.min, time.min, zone) for zone in (None, UTC)),
+    *(datetime.combine(date.max, time.max, zone) for zone in (None, UTC)),
+)
+"""The ends of what Python's dates and times can hold."""
 _NEGATABLE: Final = {"LIKE", "IN", "BETWEEN"}
 _RESERVED: Final = {"AND", "OR", "NOT", "IS", "TRUE", "FALSE", "NULL", *_NEGATABLE}
 _NUMBER = re.compile(r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?:BD|[LSYDF])?", re.IGNORECASE)
@@ -426,6 +432,9 @@ def _comparison(column: _FilterColumn, sign: Comparison, value: Any) -> BooleanE
     if sign in {"=", "!="}:
         equal = AlwaysFalse() if exact is None else _build("=", name, exact)
         return equal if sign == "=" else _not_null(name, ~equal)
+    if exact in _FIRST_AND_LAST and sign in {"<", ">"}:
+        # For months and years, PyIceberg would look for the day or the microsecond before or after it.
+        return And(_build("<=" if sign == "<" else ">=", name, exact), _ice.NotEqualTo(name, exact))
     found = _inexact_comparison(column, sign, value) if exact is None else _build(sign, name, exact)
     return Or(found, _not_null(name, _ice.IsNaN(name))) if is_floating and sign in {">", ">="} else found
 

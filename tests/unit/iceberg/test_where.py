@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyiceberg.expressions.visitors import inclusive_projection
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -52,6 +53,7 @@ SCHEMA = Schema(
     NestedField(14, "raw", BinaryType()),
     NestedField(15, "a.b", LongType()),
 )
+LAST = (date.max, time.max)
 SPEC = PartitionSpec(PartitionField(6, 1000, IdentityTransform(), "name"))
 
 
@@ -153,6 +155,25 @@ def test_nan_is_found_beside_a_single_other_value(tmp_path: Path, text: str, kep
         made = tables.create(schema=SCHEMA)
         made.append(pa.Table.from_pylist(rows, schema=made.schema().as_arrow()))
         assert kept_ids(Table(pointer_to(made), IcebergTableReader()), text) == kept
+
+
+def test_times_are_compared_with_the_ends_of_the_calendar(tmp_path: Path) -> None:
+    ends = [datetime.combine(day, at) for day, at in ((date.min, time.min), (date(2026, 1, 31), time()), LAST)]
+    rows = [row(at, ts=end, tz=end.replace(tzinfo=UTC), day=end.date()) for at, end in enumerate(ends)]
+    spec = PartitionSpec(*(PartitionField(one, 1000 + one, MonthTransform(), f"m{one}") for one in (7, 8, 9)))
+    with iceberg_tables(tmp_path) as tables:
+        made = tables.create(schema=SCHEMA)
+        made.append(pa.Table.from_pylist(rows, schema=made.schema().as_arrow()))
+        table = Table(pointer_to(made), IcebergTableReader())
+        for column in ("day", "ts", "tz"):
+            last = "9999-12-31" if column == "day" else "9999-12-31 23:59:59.999999"
+            for text, kept in {
+                f"{column} < '0001-01-01' OR {column} > '{last}'": [],
+                f"{column} > '0001-01-01' AND {column} < '{last}'": [1],
+                f"NOT ({column} >= '{last}' OR {column} <= '0001-01-01')": [1],
+            }.items():
+                assert kept_ids(table, text) == kept
+                inclusive_projection(SCHEMA, spec)(parse_where(text, SCHEMA))  # looked for the day before year 1
 
 
 def test_a_long_list_and_a_long_chain_are_fine(table: Table) -> None:
