@@ -34,8 +34,10 @@ _LOGICAL: Mapping[tuple[str, str], Any] = {
     ("long", "time-micros"): pa.time64("us"),
     ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+    ("long", "timestamp-nanos"): pa.timestamp("ns", tz="UTC"),
     ("long", "local-timestamp-millis"): pa.timestamp("us"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
     ("string", "uuid"): pa.string(),
 }
 _DECIMALS = frozenset({"bytes", "fixed"})

@@ -321,6 +321,16 @@ def test_what_avro_says_of_another_type_means_nothing(
     assert rows == [{"x": value}]
 
 
+def test_avro_nanoseconds_are_times(tmp_path: Path) -> None:
+    kinds = {"at": "timestamp-nanos", "local": "local-timestamp-nanos"}
+    fields = [{"name": name, "type": {"type": "long", "logicalType": kind}} for name, kind in kinds.items()]
+    found = avro({"type": "record", "name": "R", "fields": fields}, [{"at": 1_000, "local": -1_000}])
+    batch, _ = read(tmp_path, "a.avro", found)
+    assert types(batch) == {"at": "timestamp[ns, tz=UTC]", "local": "timestamp[ns]"}
+    (row,) = pq.read_table(from_uri(batch.read_uris[0])).to_pylist()
+    assert row["at"].isoformat() == "1970-01-01T00:00:00.000001+00:00"
+
+
 def test_orc_keeps_declared_types(tmp_path: Path) -> None:
     table = pa.table(
         {
