@@ -7,7 +7,7 @@ A revert undoes a publish in one commit across its tables, and keeps later publi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,7 +15,6 @@ from lakegate.errors import (
     AlreadyExistsError,
     IdentifierError,
     InputError,
-    NewerFormatError,
     NotFoundError,
     NotReplayableError,
     NotRevertableError,
@@ -256,10 +255,6 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, m
             "restore TABLE --at TIME). To reset anyway: --force",
             branch=name,
         )
-    if name == main:
-        # If the journal hasn't read the commits that are about to be lost, it can't notice that they were.
-        with suppress(NewerFormatError):  # it never read these
-            sync(context, main)
     with keep_files_of(context, to):
         moved = context.catalog.assign_ref(ref, to)
     if name == main:
