@@ -424,7 +424,7 @@ def find_staged(context: Context, branch_name: str, *, target: str = MAIN) -> tu
     """Return what is staged on a branch, table by table, whoever wrote it.
 
     Raises:
-        InputError: When the branch is ``target`` or changed no table; or as for :func:`staged_since`.
+        InputError: When it's ``target`` or no branch, or changed no table; or as for :func:`staged_since`.
     """
     if branch_name == target:
         raise InputError(
@@ -433,14 +433,14 @@ def find_staged(context: Context, branch_name: str, *, target: str = MAIN) -> tu
             branch=branch_name,
         )
     branch = find(context.catalog, branch_name)
-    base = find_common_ancestor(context, branch, context.catalog.get_ref(target))
-    staged = staged_since(context, base, branch, target=target, run_id=None)
-    if not staged and branch.kind != "branch":
+    if branch.kind != "branch":
         raise InputError(
             f"'{branch_name}' is a {'tag' if branch.kind == 'tag' else 'commit'}, not a branch.",
             hint="To see the branches: lakegate branch list",
             branch=branch_name,
         )
+    base = find_common_ancestor(context, branch, context.catalog.get_ref(target))
+    staged = staged_since(context, base, branch, target=target, run_id=None)
     if not staged:
         raise InputError(
             f"Branch '{branch_name}' changed no table since it left {target}.",

@@ -358,6 +358,18 @@ def test_a_rebuilt_journal_knows_rejected_runs_again(house: FakeLakehouse) -> No
     assert rebuild(house.context, "main").rejected == 0
 
 
+def test_a_tag_of_a_branch_is_not_published_in_its_place(house: FakeLakehouse) -> None:
+    """It would be deleted like a branch, and the run would no longer know its own."""
+    rejected = ingest(house.context, ordered(house, WITH_NULLS))
+    house.catalog.create_tag("kept", house.catalog.get_ref(rejected.branch))
+    with pytest.raises(InputError, match="'kept' is a tag, not a branch"):
+        publish(house, "kept", accept="it is right")
+    known = house.journal.get(rejected.run_id)
+    assert known is not None
+    assert (known.status, known.branch) == ("rejected", rejected.branch)
+    assert branches(house) == ["kept", "main", rejected.branch]
+
+
 def rejected_by_a_newer_lakegate(house: FakeLakehouse) -> Run:
     rejected = ingest(house.context, ordered(house, WITH_NULLS))
     branch = house.catalog.get_ref(rejected.branch)
