@@ -60,6 +60,28 @@ def test_declared_types_arrive_as_they_are(lake: Lake, namespace: str, tmp_path:
         assert published(lake, run) == ROWS
         assert lake.ingest(run.table, tmp_path / name).status == "skipped"
     assert not list((lake.home / ".lakegate" / "sources").iterdir())
+    declared = {"name": "id", "type": {"type": "long", "logicalType": "local-timestamp-nanos"}}
+    with (tmp_path / "nanos.avro").open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "R", "fields": [declared]}, [{"id": -1_500}])
+    (row,) = published(lake, lake.ingest(f"{namespace}.nanos", tmp_path / "nanos.avro"))
+    assert row == {"id": dt.datetime(1969, 12, 31, 23, 59, 59, 999_998)}  # rounded down, as parquet's are
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_values_keep_their_line_ends_and_get_none_of_the_rows(
+    lake: Lake, namespace: str, tmp_path: Path, line_end: str
+) -> None:
+    """Spark takes the first line ending of a file for that of its rows, and makes an LF of each such one in values."""
+    for number, inside in enumerate(("\n", "\r\n", "\r")):
+        rows = [f'"x{inside}y",ab', '"z",cd', '"",', f'"a{inside}b","c{inside}d"', '"e""f","g"""']
+        expected = {(f"x{inside}y", "ab"), ("z", "cd"), (None, None), (f"a{inside}b", f"c{inside}d"), ('e"f', 'g"')}
+        for header in ([], ["p,q"]):
+            source = tmp_path / f"{number}{len(header)}.csv"
+            source.write_bytes("".join(row + line_end for row in [*header, *rows]).encode())
+            table = f"{namespace}.t{number}{len(header)}"
+            lake.ingest(table, source, csv=CsvOptions(header=bool(header)))
+            found = lake.query(f"SELECT * FROM {table}").to_arrow().to_pylist()
+            assert {tuple(row.values()) for row in found} == expected, (inside, header)
 
 
 def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path) -> None:

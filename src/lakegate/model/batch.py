@@ -277,6 +277,7 @@ class Batch(Value):
         variants: The columns of each file if they differ; else empty.
         texts: CSV only: what its columns' text looks like.
         multiline: CSV only: a quoted value spans lines, so files can't be split by line.
+        line_end: CSV only: how rows end, if values that span lines would mislead the engine.
     """
 
     format: FileFormat
@@ -285,6 +286,7 @@ class Batch(Value):
     csv: CsvOptions | None = None
     texts: tuple[ColumnText, ...] = ()
     multiline: bool = False
+    line_end: str = ""
     variants: tuple[FileColumns, ...] = ()
 
     def parts(self) -> tuple[Batch, ...]:

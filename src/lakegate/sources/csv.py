@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, cast
 
@@ -26,7 +26,7 @@ from lakegate.model.batch import (
     time_rewrite,
 )
 from lakegate.model.words import did_you_mean
-from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, csv_reader
+from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, QuoteScan, csv_reader
 from lakegate.sources.csv_types import Inference, arrow_type, infer, rewritten
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import is_gzip, is_tab_separated, name_problems, reserved_name_problems, unreadable
@@ -154,6 +154,8 @@ class CsvInspection:
         types: The inferred type of each column.
         multiline: Whether it can't be split into rows by line.
         line_ends: The kinds of line endings of its rows.
+        first_line_end: The kind of its first line ending, which may be inside a value; empty if it has none.
+        has_cr: Whether a value has a CR.
     """
 
     file: Located
@@ -162,6 +164,8 @@ class CsvInspection:
     types: tuple[Inference, ...]
     multiline: bool
     line_ends: frozenset[str]
+    first_line_end: str
+    has_cr: bool
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
@@ -240,17 +244,40 @@ def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Infer
     return tuple(text for text in texts if text.odd or text.digits or text.words)
 
 
+def common_line_end(inspections: Sequence[CsvInspection]) -> str:
+    """Return how the rows of all files end, if Spark must be told to read them right; ``""`` otherwise.
+
+    Left to itself, it takes the first line ending of a file for that of the rows, even if it's inside a value, and
+    makes an LF of each one of this kind inside values.
+    """
+    found = {end for inspection in inspections for end in inspection.line_ends}
+    return found.pop() if any(map(_needs_line_end, inspections)) else ""
+
+
 def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceError]:
     """Yield an error for each file with mixed line endings: a multi-line reader only supports one kind per file."""
+    common = {end for inspection in inspections for end in inspection.line_ends}
     for inspection in inspections:
+        path = shown(inspection.file.path)
+        kinds = " and ".join(sorted(repr(end)[1:-1] for end in inspection.line_ends))
         if len(inspection.line_ends) > 1:
-            path = shown(inspection.file.path)
-            kinds = " and ".join(sorted(repr(end)[1:-1] for end in inspection.line_ends))
             yield SourceError(
                 f"'{path}' has mixed line endings ({kinds}), and quoted values of the batch span lines.",
                 hint="Write it with one kind of line ending.",
                 path=path,
             )
+        elif len(common) > 1 and _needs_line_end(inspection):
+            yield SourceError(
+                f"'{path}' has line endings inside values, and its rows end in {kinds}, but those of other files of "
+                "the batch don't. Spark can't read both at once.",
+                hint="Ingest it separately.",
+                path=path,
+            )
+
+
+def _needs_line_end(inspection: CsvInspection) -> bool:
+    ends = inspection.line_ends
+    return bool(ends) and (inspection.first_line_end not in ends or (inspection.has_cr and "\n" not in ends))
 
 
 def _column_problems(path: str, stream: CsvStream, options: CsvOptions) -> Sequence[InputError]:
@@ -287,10 +314,11 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
         if stream.failure is not None:
             raise stream.failure from error
         _check_rows(file, options, stream, found=str(error))
-    multiline = stream.scan.multiline
-    if ragged or stream.scan.is_open or stream.scan.doubtful:
-        found = f"a row with another number of values: {ragged[0]}" if ragged else None
-        multiline |= _check_rows(file, options, stream, found=found)
+    scan = stream.scan
+    if ragged or scan.is_open or scan.doubtful:
+        _check_rows(
+            file, options, stream, found=f"a row with another number of values: {ragged[0]}" if ragged else None
+        )
     return CsvInspection(
         file=file,
         rows=rows,
@@ -300,8 +328,10 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
             other if found.kind == "string" else found
             for found, other in zip(types, as_is if forms else types, strict=True)
         ),
-        multiline=multiline or has_blank_rows or not splits_by_line(options.encoding),
-        line_ends=frozenset(stream.scan.line_ends),
+        multiline=scan.multiline or has_blank_rows or not splits_by_line(options.encoding),
+        line_ends=frozenset(scan.line_ends),
+        first_line_end=scan.first_line_end,
+        has_cr=scan.has_cr,
     )
 
 
@@ -348,15 +378,15 @@ def _has_blank_row(batch: pa.RecordBatch) -> bool:
     return True
 
 
-def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found: str | None) -> bool:
-    """Read the file with Python's own reader, slowly and exactly, and return whether a value spans lines.
+def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found: str | None) -> None:
+    """Read the file with Python's own reader, slowly and exactly, and complete the stream's scan.
 
     Raises:
         SourceError: When rows have another number of values than the header (it names the first three), or quotes
             don't match; or else, when the fast pass ``found`` a problem.
     """
     path, width = shown(file.path), len(stream.columns)
-    bad, multiline = _read_slowly(file, options, width)
+    bad = _read_slowly(file, options, width, stream.scan)
     if bad:
         raise SourceError(
             f"'{path}' has rows with another number of values than its first row ({width}): {'; '.join(bad)}.",
@@ -367,21 +397,27 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
         raise _unparsed(path, found)
     if stream.scan.is_open and not stream.scan.doubtful:
         raise SourceError(f"'{path}' ends inside a quoted value.", hint=QUOTE_HINT, path=path)
-    return multiline
 
 
-def _read_slowly(file: Located, options: CsvOptions, width: int) -> tuple[list[str], bool]:
-    """Return the first rows that don't have ``width`` values, in words, and whether a value spans lines."""
+def _read_slowly(file: Located, options: CsvOptions, width: int, scan: QuoteScan) -> list[str]:
+    """Return the first rows that don't have ``width`` values, in words, and complete the scan of line endings."""
     path = shown(file.path)
-    multiline = False
     bad: list[str] = []
+    line = ""
+
+    def each_line(lines: Iterable[str]) -> Iterator[str]:
+        nonlocal line
+        for text in lines:
+            line = text
+            yield text
+
     encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
     with (
         file.open() as raw,
         cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_gzip(file.name) else raw as source,
         io.TextIOWrapper(source, encoding=encoding, newline="") as lines,
     ):
-        reader = csv_reader(lines, options)
+        reader = csv_reader(each_line(lines), options)
         before = 0
         try:
             for row in reader:
@@ -389,8 +425,11 @@ def _read_slowly(file: Located, options: CsvOptions, width: int) -> tuple[list[s
                     bad.append(f"line {before + 1} has {_values(len(row))}")
                     if len(bad) == _MAX_ROWS_NAMED:
                         break
-                multiline |= reader.line_num - before > 1
+                scan.multiline |= reader.line_num - before > 1
                 before = reader.line_num
+                scan.has_cr |= any("\r" in value for value in row)
+                if end := line[len(line.rstrip("\r\n")) :]:
+                    scan.line_ends.add(end)
         except csv.Error as error:
             message = f"'{path}': the quotes in the row that starts at line {before + 1} don't match ({error})."
             raise SourceError(message, hint=QUOTE_HINT, path=path) from error
@@ -398,7 +437,7 @@ def _read_slowly(file: Located, options: CsvOptions, width: int) -> tuple[list[s
             if not bad:
                 message = f"'{path}' can't be read from about line {before + 1}: {error}."
                 raise SourceError(message, hint="Check its encoding, or copy it again.", path=path) from error
-    return bad, multiline
+    return bad
 
 
 def _unparsed(path: str, found: str) -> SourceError:

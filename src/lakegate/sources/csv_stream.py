@@ -10,8 +10,9 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _LONGEST_FIELD = 2**31 - 1
 _LF = 10
 _CR = 13
+_LINE_END = re.compile(rb"\r\n?|\n")
 QUOTE_HINT = (
     "Quote whole values, double the quotes inside them, and close each one. If the file uses another quote character, "
     "set the table's csv.quote."
@@ -55,6 +57,8 @@ class QuoteScan:
         doubtful: Whether there's a quote that neither opens nor closes a value.
         multiline: Whether a line ends inside quotes.
         line_ends: The kinds of line endings outside quotes.
+        first_line_end: The kind of the first line ending, inside or outside quotes; empty before it.
+        has_cr: Whether there's a CR inside quotes.
 
     Example:
         >>> scan = QuoteScan(ord(","), ord('"'))
@@ -69,6 +73,8 @@ class QuoteScan:
     doubtful: bool = False
     multiline: bool = False
     line_ends: set[str] = field(default_factory=set)
+    first_line_end: str = ""
+    has_cr: bool = False
     _last: int = _LF
     _may_touch: npt.NDArray[np.bool_] = field(init=False, repr=False)  # by byte: whether it may stand beside a quote
 
@@ -80,16 +86,28 @@ class QuoteScan:
 
     def feed(self, block: bytes) -> None:
         """Scan the next ``block`` of the stream."""
-        if self.doubtful or not block:
+        if not block:
             return
-        has_quotes = self.quote is not None and block.find(self.quote) >= 0
-        if has_quotes or self._closed_at_end() or b"\r" in block or self._last == _CR:
-            self._feed_slowly(np.frombuffer(block, dtype=np.uint8))
-        elif b"\n" in block:
-            self.multiline |= self.is_open
-            if not self.is_open:
-                self.line_ends.add("\n")
+        if not self.first_line_end:
+            self._note_first_line_end(block)
+        if not self.doubtful:
+            has_quotes = self.quote is not None and block.find(self.quote) >= 0
+            if has_quotes or self._closed_at_end() or b"\r" in block or self._last == _CR:
+                self._feed_slowly(np.frombuffer(block, dtype=np.uint8))
+            elif b"\n" in block:
+                self.multiline |= self.is_open
+                if not self.is_open:
+                    self.line_ends.add("\n")
         self._last = block[-1]
+
+    def _note_first_line_end(self, block: bytes) -> None:
+        if self._last == _CR:
+            self.first_line_end = "\r\n" if block[0] == _LF else "\r"
+            return
+        found = _LINE_END.search(block)
+        # A CR at the end of the block is handled with the next block.
+        if found is not None and (found[0] != b"\r" or found.end() < len(block)):
+            self.first_line_end = found[0].decode()
 
     def _closed_at_end(self) -> bool:
         return self._last == self.quote and not self.is_open
@@ -113,6 +131,7 @@ class QuoteScan:
         ends = np.flatnonzero((block == _LF) | (block == _CR))
         inside = (np.searchsorted(quotes, ends) + int(self.is_open)) % 2 == 1
         self.multiline |= bool(inside.any())
+        self.has_cr |= bool((block[ends[inside]] == _CR).any())
         outside = ends[~inside]
         after_cr = np.where(outside > 0, block[outside - 1], self._last) == _CR
         is_lf = block[outside] == _LF
@@ -280,7 +299,7 @@ class CsvStream(io.RawIOBase):
         return self.failure
 
 
-def csv_reader(lines: io.TextIOBase, options: CsvOptions) -> Reader:
+def csv_reader(lines: Iterable[str], options: CsvOptions) -> Reader:
     """Return Python's own CSV reader, in strict mode, for ``lines`` opened with ``newline=""``."""
     csv.field_size_limit(_LONGEST_FIELD)  # of the whole process; by default, 131,072 characters
     if not options.quote:

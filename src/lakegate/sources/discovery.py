@@ -26,6 +26,7 @@ from lakegate.sources.csv import (
     CsvInspection,
     column_texts,
     common_columns,
+    common_line_end,
     common_types,
     inspect_csv,
     line_end_problems,
@@ -228,6 +229,7 @@ def _csv_batch(
         columns=merged_columns(columns),
         csv=options,
         multiline=multiline,
+        line_end=common_line_end(inspections) if multiline else "",
         variants=_variants(inspections, columns, ordered=True),
     )
 

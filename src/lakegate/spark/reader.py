@@ -404,6 +404,7 @@ def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:
         "multiLine": str(batch.multiline).lower(),
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
+        **({"lineSep": batch.line_end} if batch.line_end else {}),
     }
     schema = ", ".join(f"{quote(column.in_file)} STRING" for column in batch.columns)
     frame = _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.read_uris)))

@@ -78,6 +78,32 @@ def test_blank_rows_of_tabs_need_a_reader_that_keeps_them(tmp_path: Path) -> Non
 CELLS = st.text(st.sampled_from("ab,;\"'\n\r\\ é日0"), max_size=6)
 
 
+@pytest.mark.parametrize(
+    ("content", "line_end"),
+    [
+        ('"x\ny",1\r\n"z",2\r\n', "\r\n"),
+        ('"x\r\ny",5" wide\n"z",2\n', "\n"),
+        ('x,"y\nz"\r"z",2\r', "\r"),
+        ('x,"y\nz"', ""),
+        ('x,1\r\n"y\nz",2\r\n', ""),
+        ('x,1\r\n"y\r\nz",2\r\n', "\r\n"),
+        ('x,5" wide\r\n"y\r\nz",2\r\n', "\r\n"),
+        ('x,1\n"y\r\nz",2\n', ""),
+    ],
+)
+def test_line_ends_inside_values_are_told_from_those_of_rows(tmp_path: Path, content: str, line_end: str) -> None:
+    """Windows' spreadsheets have LF in cells of several lines, and CR LF after each row."""
+    assert read(tmp_path, content, options=CsvOptions(header=False)).line_end == line_end
+    (tmp_path / "b.csv").write_bytes(b"x,1\n")
+    (tmp_path / "c.csv").write_bytes(b"x,1\r\n")
+    paths = [str(tmp_path / name) for name in ("a.csv", "b.csv", "c.csv")]
+    if line_end:
+        with pytest.raises(SourceError, match=r"a\.csv' has line endings inside values"):
+            discover(paths, csv=CsvOptions(header=False))
+    else:
+        assert discover(paths, csv=CsvOptions(header=False)).line_end == ""
+
+
 @settings(max_examples=examples(60, 300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=8),
@@ -113,9 +139,10 @@ def test_quotes_are_followed_across_blocks(text: str, cuts: list[int]) -> None:
     bounds = [0, *sorted(cuts), len(data)]
     for start, end in pairwise(bounds):
         pieces.feed(data[start:end])
-    assert pieces.doubtful == whole.doubtful
+    assert (pieces.doubtful, pieces.first_line_end) == (whole.doubtful, whole.first_line_end)
     if not whole.doubtful:
         assert (pieces.is_open, pieces.multiline, pieces.line_ends) == (whole.is_open, whole.multiline, whole.line_ends)
+        assert pieces.has_cr == whole.has_cr
 
 
 @settings(max_examples=examples(60, 300))
@@ -161,6 +188,7 @@ def test_what_is_not_doubtful_is_what_the_strict_reader_takes(text: str) -> None
         (b"PK\x03\x04rest", "a zip archive", "Convert"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0), "compressed with gzip", ".gz"),
         ('a,b\n1,"x\n\ny"\n3,4\r\n', "has mixed line endings", "one kind of line ending"),
+        ('a,b\n5" wide,"x\ny"\n3,4\r\n', "has mixed line endings", "one kind of line ending"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, content: str | bytes, words: str, hint: str, blocks: None) -> None:
