@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -224,3 +225,13 @@ def test_rows_are_deleted_if_what_is_left_passes(lake: Lake, filled: str) -> Non
     with Lake(components) as strict, pytest.raises(AuditFailedError, match="row_count"):
         strict.delete_rows(filled, "id = 1")
     assert len(rows(lake, filled)) == 3
+
+
+def test_rows_are_deleted_by_floats_as_spark_compares_them(lake: Lake, table: str, parquet: Parquet) -> None:
+    """By Iceberg's bounds, no value of the first file is greater than 5, and all of the second are less than 0."""
+    lake.ingest(table, parquet("first", id=[1, 2], x=[1.0, math.nan]))
+    lake.ingest(table, parquet("second", id=[3, 4], x=[-1.0, -0.0]))
+    lake.delete_rows(table, "X > 5")
+    assert [row[0] for row in rows(lake, table)] == [1, 3, 4]
+    lake.delete_rows(table, f"`x` < 0 AND id IN (SELECT id FROM {table})")
+    assert [row[0] for row in rows(lake, table)] == [1, 4]

@@ -18,6 +18,7 @@ from lakegate.model.run import Action, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import SqlTextError, sql_text, sql_tokens
 from lakegate.model.tables import CreateTable
+from lakegate.model.types import type_words
 from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
@@ -158,18 +159,31 @@ class Transaction:
             QueryError: The condition is invalid, or names another branch or catalog.
         """
         try:
-            condition = sql_text(sql_tokens(where))
+            tokens = sql_tokens(where)
+            condition = sql_text(tokens)
         except SqlTextError as error:
             raise QueryError(f"The condition can't be used: {error}", table=table, where=where) from None
         if not condition:
             raise QueryError(
                 "The condition is empty.", hint=f"To delete all rows: lakegate table truncate {table}", table=table
             )
+        identifier = TableIdentifier.parse(table)
         # Double parentheses: Spark reads `FROM t WHERE (name)` as an alias with a column name.
-        chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE (({condition}))"
+        condition = f"(({condition}))"
+        if {one.name.lower() for one in tokens} & self._floats(identifier):
+            # By Iceberg's bounds, NaN isn't greater than any number, and -0.0 is less than 0. As text, the condition is
+            # evaluated for each row.
+            condition = f"CAST({condition} AS STRING) = 'true'"
+        chosen = f"FROM {'.'.join(map(quote, identifier.parts))} WHERE {condition}"
         # A DELETE without matching rows would still create a snapshot.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
             self.sql(f"DELETE {chosen}")
+
+    def _floats(self, table: TableIdentifier) -> set[str]:
+        """Return the names, in lower case, of a table's columns that hold floats, perhaps in a struct."""
+        pointer = self._context.catalog.get_ref_with_tables(self.branch, [table])[1][table]
+        columns = () if pointer is None else self._context.reader.metadata(pointer).table_schema.columns
+        return {one.name.lower() for one in columns if type_words(one.type) & {"float", "double"}}
 
     def sql(self, statement: str) -> Any:
         """Run one Spark SQL statement and return its DataFrame. Table names refer to the branch's tables.
