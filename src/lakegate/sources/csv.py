@@ -230,6 +230,9 @@ def common_columns(
 
 def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Inference]) -> tuple[ColumnText, ...]:
     """Return details about the text of columns, for those that have any."""
+    names: dict[str, str] = {}
+    for name in (name for inspection in inspections for name in inspection.names):
+        names.setdefault(name.lower(), name)
     texts = (
         ColumnText(
             name=name,
@@ -239,7 +242,7 @@ def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Infer
             words=tuple(sorted(found.words)) if found.kind == "string" else (),
             beyond_int=found.kind == "int64" and found.beyond_int,
         )
-        for name, found in ((name, types[name.lower()]) for name in inspections[0].names)
+        for name, found in ((name, types[key]) for key, name in names.items())
     )
     return tuple(text for text in texts if text.odd or text.digits or text.words)
 

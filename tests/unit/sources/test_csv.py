@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 
 from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions
+from lakegate.model.schema import Column
 from lakegate.sources import csv_stream, discover
 from lakegate.sources.csv_stream import QuoteScan
 from lakegate.sources.sample import inspect
+from lakegate.wap.schema_fit import rounding
 from support.examples import examples
 
 LineEnd = Literal["\n", "\r\n"]
@@ -102,6 +104,15 @@ def test_line_ends_inside_values_are_told_from_those_of_rows(tmp_path: Path, con
             discover(paths, csv=CsvOptions(header=False))
     else:
         assert discover(paths, csv=CsvOptions(header=False)).line_end == ""
+
+
+def test_numbers_of_a_column_that_only_a_later_file_has_are_known(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    (tmp_path / "b.csv").write_text("ID,fee,big\n2,1.005,3000000000\n")
+    texts = {text.name: text for text in discover([str(tmp_path)], may_differ=True).texts}
+    assert list(texts) == ["id", "fee", "big"]
+    assert rounding(texts["fee"], Column(name="fee", type="decimal(10, 2)"))
+    assert texts["big"].beyond_int
 
 
 @settings(max_examples=examples(60, 300), suppress_health_check=[HealthCheck.function_scoped_fixture])
