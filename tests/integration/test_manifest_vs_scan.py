@@ -434,3 +434,29 @@ def test_spark_measures_rows_and_repeats_no_claims_of_another_writer(
     report = lake.audit(str(table), branch=branch.name, checks=["max(id, max=10)"])
     assert [(one.verdict, one.detail) for one in report.results] == [("fail", "The greatest value of id is '5000'.")]
     lake.delete_branch(branch.name)
+
+
+@pytest.mark.parametrize(
+    ("check", "failing"),
+    [
+        ("custom_sql('SELECT * FROM batch WHERE id < 0')", 1),
+        ("sequential_values(id)", 2),
+        ("outliers(id, 1)", 1),
+        ("unique(id, scope='table')", 1),
+        ("max(id, max=1, where='id < 3')", 0),
+    ],
+)
+def test_spark_skips_no_rows_by_claims_of_another_writer(
+    lake: Lake, components: Components, monkeypatch: pytest.MonkeyPatch, check: str, failing: int
+) -> None:
+    """Iceberg skips files that can't match a filter: by their metrics, this one has no value."""
+    table = TableIdentifier.parse("manifests.skipped")
+    if not any(str(one.table) == str(table) for one in lake.tables()):
+        lake.ingest(str(table), pa.table({"id": [1, 2]}))
+    branch = lake.create_branch(f"skipped-{check.partition('(')[0]}")
+    claims = {"value_counts": {1: 4}, "null_value_counts": {1: 4}}
+    rows = pa.table({"id": pa.array([-9, 2, 5, None], pa.int64())})
+    _write_as_another(components, monkeypatch, table, branch.name, claims, lambda one: one.append(rows))
+    report = lake.audit(str(table), branch=branch.name, checks=[check])
+    assert [(one.verdict, one.failing_rows) for one in report.results] == [("fail", failing)]
+    lake.delete_branch(branch.name)

@@ -132,6 +132,7 @@ def run_audit(
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
     valid = validate_checks(checks, schema, known, masked=rows.masked)
+    rows = rows.model_copy(update={"is_measured": added.complete})
     audit = _Audit(rows, schema, added, valid, engine, narrator, others, past, run_id)
     results = audit.results()
     return AuditReport(

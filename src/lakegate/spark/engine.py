@@ -163,7 +163,7 @@ class SparkEngine:
             selected, wanted = _selectable(frame, predicates, self.session)
             plan_now(selected.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in wanted)))
             for sql in queries:
-                with _view(frame) as view:
+                with _view(without_pushdown(frame)) as view:
                     plan_now(self.session.sql(f"{_with_batch(view)} SELECT count(1) FROM ({sql}\n)"))  # noqa: S608
 
     def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
@@ -273,7 +273,7 @@ class SparkEngine:
 
     def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
         """Count the rows of a query over ``batch``, and those of ``batch``."""
-        with _auditing(rows), _view(self._rows(rows)) as view:
+        with _auditing(rows), _view(self._batch(rows)) as view:
             failing = f"SELECT count(1) FROM ({sql}\n)"  # noqa: S608 - validated, and in parentheses
             total = f"SELECT count(1) FROM {OWN_BATCH}"  # noqa: S608
             total, found = self.session.sql(f"{_with_batch(view)} SELECT ({total}), ({failing})").collect()[0]
@@ -284,7 +284,7 @@ class SparkEngine:
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows of a query over ``batch``."""
-        with _fetching(rows), _view(self._rows(rows)) as view:
+        with _fetching(rows), _view(self._batch(rows)) as view:
             frame = self.session.sql(f"{_with_batch(view)} SELECT * FROM ({sql}\n) LIMIT {limit:d}")  # noqa: S608
             own = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
             return examples(select_shown(own, rows))
@@ -300,9 +300,8 @@ class SparkEngine:
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, each with its data file."""
         with _fetching(rows):
-            found = (
-                filter_rows(self._rows(rows), predicate).selectExpr("*", f"{self._file} AS {FILE_COLUMN}").limit(limit)
-            )
+            failing = filter_rows(self._rows(rows), predicate, is_measured=rows.is_measured)
+            found = failing.selectExpr("*", f"{self._file} AS {FILE_COLUMN}").limit(limit)
             return examples(select_shown(found, rows))
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
@@ -599,7 +598,7 @@ class SparkEngine:
     ) -> KeyLookup:
         batch = self._rows(rows.model_copy(update={"where": None}))
         frames = [self._others(other, other_columns, batch, is_own=other.table == rows.table) for other in others]
-        return KeyLookup(_matching(batch, rows), columns, frames, other_columns)
+        return KeyLookup(_matching(batch, rows), columns, frames, other_columns, is_measured=rows.is_measured)
 
     def _others(self, rows: Rows, columns: Sequence[str], batch: Any, *, is_own: bool) -> Any:
         """Return the rows to look keys up in, as a DataFrame.
@@ -607,6 +606,8 @@ class SparkEngine:
         If they are earlier rows of the batch's own table, columns of the key or the filter that they lack are NULL.
         """
         frame = self._rows(rows.model_copy(update={"where": None}))
+        if isinstance(rows, AddedRows) and not rows.is_measured:
+            frame = without_pushdown(frame, is_measured=False)
         if is_own and (rows.where is not None or (isinstance(rows, TableAt) and rows.lacks)):
             frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
@@ -644,6 +645,10 @@ class SparkEngine:
             # With vectorization, Spark checks for cancellation only once per 5,000 rows.
             reader = reader.option("vectorization-enabled", "false")
         return _matching(reader.table(rows.table.sql(CATALOG, ref=ref)), rows)
+
+    def _batch(self, rows: AddedRows) -> Any:
+        """Return rows for queries whose filters mustn't skip any by metrics that may be wrong."""
+        return without_pushdown(self._rows(rows), is_measured=rows.is_measured)
 
     def _grouped(self, rows: AddedRows, columns: Sequence[str]) -> Any:
         frame = self._rows(rows)
@@ -752,7 +757,7 @@ def _selectable(frame: Any, predicates: Sequence[Any], session: Any) -> tuple[An
 def _view(frame: Any) -> Iterator[str]:
     """Register rows as a temporary view for the time of the body, and yield its name."""
     name = f"__lakegate_batch_{uuid.uuid4().hex}"
-    without_pushdown(frame).createOrReplaceTempView(name)
+    frame.createOrReplaceTempView(name)
     try:
         yield name
     finally:
@@ -766,7 +771,9 @@ def _with_batch(view: str) -> str:
 
 
 def _matching(frame: Any, rows: Rows) -> Any:
-    return frame if rows.where is None else filter_rows(frame, rows.where)
+    if rows.where is None:
+        return frame
+    return filter_rows(frame, rows.where, is_measured=isinstance(rows, TableAt) or rows.is_measured)
 
 
 def _writer(frame: Any, target: WriteTarget) -> Any:

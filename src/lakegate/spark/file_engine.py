@@ -70,7 +70,7 @@ class FileEngine(SparkEngine):
         if not isinstance(rows, AddedRows):
             raise QueryError(f"Without a lake, there is no table {rows.table}.")
         frame = self.frame()
-        return frame if rows.where is None else filter_rows(frame, rows.where)
+        return frame if rows.where is None else filter_rows(frame, rows.where, is_measured=rows.is_measured)
 
 
 def _no_catalog(_ref: object) -> Mapping[str, str]:

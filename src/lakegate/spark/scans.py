@@ -214,14 +214,23 @@ class KeyLookup:
 
     Args:
         other_columns: The key columns of ``others``, in the order of ``columns``.
+        is_measured: As in :class:`~lakegate.model.tables.AddedRows`, for ``batch``.
     """
 
-    def __init__(self, batch: Any, columns: Sequence[str], others: Sequence[Any], other_columns: Sequence[str]) -> None:
+    def __init__(
+        self,
+        batch: Any,
+        columns: Sequence[str],
+        others: Sequence[Any],
+        other_columns: Sequence[str],
+        *,
+        is_measured: bool = False,
+    ) -> None:
         # These names must differ from all columns of the batch, which examples have, too.
         self._names = free_names("__lakegate_key", len(columns), taken=batch.columns)
         self._present = " AND ".join(f"{name} IS NOT NULL" for name in self._names)
         self._batch = batch
-        self._named = self._selected(columns, batch.columns)
+        self._named = self._selected(columns, batch.columns, is_opaque=not is_measured)
         self._others = [frame.selectExpr(*self._selected(other_columns, frame.columns)) for frame in others]
 
     def count(self, *conditions: str) -> ScanResult:
@@ -272,8 +281,9 @@ class KeyLookup:
             return None
         return " AND ".join(key_ranges(bounded, [bytes(end) for end in found])) or "TRUE"
 
-    def _selected(self, columns: Sequence[str], of: Sequence[str]) -> list[str]:
-        return [f"{path(column, of)} AS {name}" for column, name in zip(columns, self._names, strict=True)]
+    def _selected(self, columns: Sequence[str], of: Sequence[str], *, is_opaque: bool = False) -> list[str]:
+        paths = (path(column, of) for column in columns)
+        return [f"{opaque(one) if is_opaque else one} AS {name}" for one, name in zip(paths, self._names, strict=True)]
 
 
 def key_ranges(bounded: Mapping[str, str], ends: Sequence[bytes]) -> Iterator[str]:
@@ -346,25 +356,32 @@ def root(column: str, names: Collection[str]) -> str:
     return part.replace("``", "`") if ticks else plain
 
 
-def filter_rows(frame: Any, predicate: Any) -> Any:
+def filter_rows(frame: Any, predicate: Any, *, is_measured: bool = True) -> Any:
     """Return the rows of ``frame`` for which ``predicate``, SQL or a ``Column``, is true.
 
     Spark pushes filters down to Iceberg, whose bounds and partitions ignore NaN and order -0.0 before 0.0, so it would
-    skip files with such rows. Filters on floats are rewritten so that they aren't pushed down.
+    skip files with such rows. Filters on floats are rewritten so that they aren't pushed down, and so are all filters
+    on files that lakegate's engine didn't measure.
     """
     floats = [name for name, kind in frame.dtypes if "float" in kind or "double" in kind]
     text = str(predicate).lower()
-    if any(name.lower().partition("`")[0] in text for name in floats):
+    if not is_measured or any(name.lower().partition("`")[0] in text for name in floats):
         predicate = not_pushed_down(predicate) if isinstance(predicate, str) else predicate.cast("string") == "true"
     return frame.where(predicate)
 
 
-def without_pushdown(frame: Any) -> Any:
-    """Wrap the float columns of ``frame`` so that filters on them aren't pushed down; see :func:`filter_rows`."""
+def without_pushdown(frame: Any, *, is_measured: bool = True) -> Any:
+    """Wrap the float columns of ``frame`` so that filters on them aren't pushed down; see :func:`filter_rows`.
+
+    Args:
+        is_measured: Whether lakegate's engine measured the files; if not, all columns are wrapped.
+    """
 
     def wrapped(name: str, kind: str) -> str:
         # To Spark, these are expressions whose value it can't know from the column's bounds.
         column = quote(name)
+        if not is_measured and kind != "void":
+            return f"{opaque(column)} AS {column}"
         if kind in {"float", "double"}:
             return f"nanvl({column}, {column}) AS {column}"
         if kind.startswith("struct<") and ("float" in kind or "double" in kind):
@@ -374,9 +391,15 @@ def without_pushdown(frame: Any) -> Any:
     return frame.selectExpr(*(wrapped(name, kind) for name, kind in frame.dtypes))
 
 
+def opaque(column: str) -> str:
+    """Return SQL for a column's value, of any type, on which Spark pushes no filter down."""
+    return f"element_at(array({column}), 1)"
+
+
 def not_pushed_down(predicate: str) -> str:
     """Rewrite a predicate so that Spark evaluates it for each row instead of pushing it down."""
-    return f"CAST(({predicate}) AS STRING) = 'true'"  # Spark would remove a cast to a number
+    # Spark would remove a cast to a number. Without coalesce, it would push down that the columns aren't NULL.
+    return f"coalesce(CAST(({predicate}) AS STRING), '') = 'true'"
 
 
 def _comparable_as_text(kind: str) -> bool:

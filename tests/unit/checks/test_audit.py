@@ -49,7 +49,7 @@ class RecordingEngine:
         key: IntegerKey | None = None,
         only: Mapping[int, str] | None = None,
     ) -> ScanResult:
-        assert rows.model_copy(update={"one_by_one": False, "masked": ()}) == ROWS
+        assert rows.model_copy(update={"one_by_one": False, "masked": (), "is_measured": False}) == ROWS
         self.asked.append(("scan", *predicates, *(part for part in (key, only) if part is not None)))
         if self.refuses is not None and any(self.refuses in predicate for predicate in predicates):
             raise EngineError("Spark failed: Division by zero.")
@@ -113,6 +113,20 @@ def audit(
         narrator=notes,
         explain=explain,
     )
+
+
+def test_a_filter_may_only_skip_files_by_metrics_that_are_evidence() -> None:
+    seen: list[bool] = []
+
+    class Engine(RecordingEngine):
+        def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
+            del sql, computed
+            seen.append(rows.is_measured)
+            return ScanResult(total=10, failing=(0,))
+
+    for added in (COMPLETE, INCOMPLETE):
+        assert audit(Engine(), "custom_sql('SELECT * FROM batch WHERE id < 0')", added=added).passed
+    assert seen == [True, False]
 
 
 def test_an_audit_that_manifests_answer_never_asks_for_an_engine() -> None:

@@ -76,11 +76,20 @@ class _Reader:
 def test_rows_added_after_a_snapshot(after: int | None, options: dict[str, str], filters: list[str]) -> None:
     reader = _Reader()
     engine = SparkEngine(lambda _: SimpleNamespace(read=reader), lambda _: {}, shares_files=True)
-    rows = AddedRows(table=TRIPS, ref="main", after_snapshot_id=after, snapshot_id=2, where="id > 0")
+    rows = AddedRows(table=TRIPS, ref="main", after_snapshot_id=after, snapshot_id=2, where="id > 0", is_measured=True)
     engine.aggregate(rows, ["max(id)"])
     if after != rows.snapshot_id:
         assert reader.options.pop("aggregate-push-down-enabled") == "false"
     assert (reader.options, reader.filters) == (options, filters)
+
+
+def test_no_filter_is_pushed_down_on_files_that_others_measured() -> None:
+    reader = _Reader()
+    engine = SparkEngine(lambda _: SimpleNamespace(read=reader), lambda _: {}, shares_files=True)
+    engine.aggregate(
+        AddedRows(table=TRIPS, ref="main", after_snapshot_id=1, snapshot_id=2, where="id > 0"), ["max(id)"]
+    )
+    assert reader.filters == ["coalesce(CAST((id > 0) AS STRING), '') = 'true'"]
 
 
 def test_structs_get_the_fields_they_lack_and_lose_none() -> None:
