@@ -103,6 +103,7 @@ def run_audit(
     schemas: Schemas | None = None,
     explain: bool = False,
     past: BatchHistory | None = None,
+    listed: int | None = None,
 ) -> AuditReport:
     """Run all checks on the rows that a run added.
 
@@ -121,6 +122,8 @@ def run_audit(
         explain: Whether to say how each check was answered, and why no cheaper way would do.
         past: Earlier batches and the schema before the run. Default: no run is audited, so checks that need either are
             skipped.
+        listed: Number of rows by the table's metadata, for a report whose checks need none of them. Default: that of
+            ``added``.
 
     Returns:
         The report. A failed check is a result in it, never an exception.
@@ -133,7 +136,7 @@ def run_audit(
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
     valid = validate_checks(checks, schema, known, masked=rows.masked)
     rows = rows.model_copy(update={"is_measured": added.complete})
-    audit = _Audit(rows, schema, added, valid, engine, narrator, others, past, run_id)
+    audit = _Audit(rows, schema, added, valid, engine, narrator, others, past, run_id, listed)
     results = audit.results()
     return AuditReport(
         run_id=run_id,
@@ -272,6 +275,7 @@ class _Audit:
     others: Others | None
     past: BatchHistory | None
     run_id: str
+    listed: int | None
 
     def __post_init__(self) -> None:
         self._past_batches = iter(() if self.past is None else self.past.batches())
@@ -288,8 +292,10 @@ class _Audit:
 
     @property
     def total(self) -> int:
-        """Number of rows that were judged."""
-        return self.added.rows if self._total is None else self._total
+        """Number of rows that were judged; if none had to be read, the number that the table's metadata lists."""
+        if self._total is not None:
+            return self._total
+        return self.added.rows if self.listed is None else self.listed
 
     def results(self) -> tuple[CheckResult, ...]:
         """Answer all checks."""

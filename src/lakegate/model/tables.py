@@ -175,8 +175,8 @@ class TableMetadata(Value):
     def _total(self, key: str) -> int | None:
         if self.snapshot is None:
             return 0
-        value = self.snapshot.summary.get(key)
-        return None if value is None else int(value)
+        value = self.snapshot.summary.get(key, "")
+        return int(value) if value.isdecimal() else None
 
 
 class AddedRows(Value):

@@ -15,6 +15,7 @@ from lakegate.model.refs import MAIN, Ref, TableAt, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema, reserved_names
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, TableChange
+from lakegate.model.words import counted
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
@@ -48,11 +49,13 @@ def audit(
 
     Raises:
         CheckError: When a check can't be run on the table.
+        InputError: When another writer's metadata lists another number of rows than its files hold.
         SchemaError: When the table has a column that makes it unreadable.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
     at = Ref(name=staged.target, hash=staged.base)
-    schema = context.reader.metadata(staged.pointer).table_schema
+    metadata = context.reader.metadata(staged.pointer)
+    schema = metadata.table_schema
     require_readable(staged.table, staged.branch, schema)
     report = run_audit(
         run_id=staged.run_id,
@@ -68,7 +71,10 @@ def audit(
         schemas=schemas_at(context, at, beside),
         explain=explain,
         past=_history_before(context, staged, beside, at),
+        listed=staged.rows if staged.keeps_rows else metadata.rows_at_most,
     )
+    if staged.by_anyone and staged.keeps_rows and report.rows != staged.rows:
+        raise _miscounted(staged, report.rows)
     failpoints.reach("after-audit")
     return report
 
@@ -128,11 +134,14 @@ def audit_state(
         raise unknown_table(context.catalog, str(table), ref)
     before = None if since is None else context.catalog.get_table(table, since)
     change = None if since is None else _appended(context, table, before, pointer, since, ref)
+    metadata = context.reader.metadata(pointer)
     after = None if change is None else change.parent_snapshot_id
+    listed = metadata.rows_at_most if change is None else change.rows_added
     if own:
-        parents = {one.snapshot_id: one.parent_id for one in context.reader.snapshots(pointer)}
-        after = parents.get(own[0], after)
-    schema = context.reader.metadata(pointer).table_schema
+        snapshots = {one.snapshot_id: one for one in context.reader.snapshots(pointer)}
+        after = snapshots[own[0]].parent_id if own[0] in snapshots else after
+        listed = sum(int(snapshots[one].summary.get("added-records", 0)) for one in own if one in snapshots)
+    schema = metadata.table_schema
     require_readable(table, ref.name, schema)
     schemas = schemas_at(context, ref)
     return run_audit(
@@ -158,6 +167,7 @@ def audit_state(
         at=ref.hash,
         schemas=schemas,
         explain=explain,
+        listed=listed,
     ).model_copy(update={"branch": ref.name})
 
 
@@ -288,6 +298,16 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
             branch=branch,
             column=reserved[0],
         )
+
+
+def _miscounted(staged: StagedTable, rows: int) -> InputError:
+    return InputError(
+        f"The metadata of {staged.table} on branch '{staged.branch}' lists {counted(staged.rows, 'added row')}, but "
+        f"the audit read {rows:,}. Readers who count by the metadata would disagree with those who read the rows.",
+        hint=f"Write the rows again, on another branch, and drop this one: lakegate discard {staged.branch}",
+        table=str(staged.table),
+        branch=staged.branch,
+    )
 
 
 def _added(context: Context, staged: StagedTable) -> AddedFiles:

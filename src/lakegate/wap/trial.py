@@ -260,6 +260,7 @@ def try_contract(
             metadata_location="",
             narrator=narrator,
             others=lambda _table: (),
+            listed=batch.rows,
         )
 
     counts: Counter[str] = Counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -15,9 +16,11 @@ from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.model.tables import WriteTarget
 from lakegate.wap.audit import audit_state, measured_files
 from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
+from lakegate.wap.review import publish_branch
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, ordered
 from support.iceberg_tables import append, iceberg_tables, pointer_to
@@ -91,6 +94,28 @@ def test_only_what_was_added_since_a_commit_is_audited(house: FakeLakehouse) -> 
     between = published_twice(house)
     assert audit(house, "row_count(min=1)", since=between).rows == len(MORE)
     assert audit(house, "not_null(id)", since=house.catalog.get_ref("main")).rows == 0
+
+
+def test_a_report_whose_checks_read_no_row_says_how_many_there_are(house: FakeLakehouse) -> None:
+    between = published_twice(house)
+    by_hand = WriteTarget(table=TRIPS, ref="main", table_schema=None, snapshot_properties={})
+    house.append(house.batch("by hand", MORE), by_hand)
+    assert audit(house, "column_exists(id)").rows == len(CLEAN) + 2 * len(MORE)
+    assert audit(house, "column_exists(id)", since=between).rows == 2 * len(MORE)
+
+
+def test_a_branch_whose_metadata_miscounts_its_rows_is_not_published(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    branch = house.catalog.create_branch("by-hand", house.catalog.get_ref("main")).name
+    by_hand = WriteTarget(table=TRIPS, ref=branch, table_schema=None, snapshot_properties={})
+    house.append(house.batch("by hand", MORE), by_hand)
+    pointer = house.catalog.get_table(TRIPS, house.catalog.get_ref(branch))
+    assert pointer is not None
+    version = house.versions[pointer.metadata_location]
+    doubled = {**version.rows, pointer.snapshot_id: [*version.rows[pointer.snapshot_id]] * 2}
+    house.versions[pointer.metadata_location] = replace(version, rows=doubled)
+    with pytest.raises(InputError, match="lists 1 added row, but the audit read 2"):
+        publish_branch(house.context, branch, configured=lambda _: parse_checks("not_null(id)"))
 
 
 def test_a_since_that_is_later_than_the_state_is_refused(house: FakeLakehouse) -> None:

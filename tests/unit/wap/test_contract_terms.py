@@ -89,6 +89,7 @@ def test_what_was_written_without_the_contract_is_audited_by_its_columns(house: 
         ("contract_columns_2", "fail"),
     ]
     assert report.results[1].detail == f"id is of type {types(house)['id']}; passengers isn't expected."
+    assert {report.rows, *(one.total_rows for one in report.results)} == {len(MORE)}  # although no check read one
     with pytest.raises(AuditFailedError):
         publish_branch(house.context, branch, configured=checks)
 
