@@ -126,6 +126,9 @@ def is_own(context: Context, run: Run) -> bool:
     if run.request is None and run.branch.endswith(f"_{run.run_id}"):  # a transaction's id is always new
         return True
     commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
+    published = {commit.hash for commit in context.catalog.history(run.target, until=run.base)} if commits else ()
+    if any(commit.hash in published for commit in commits):
+        return False  # it was made from a later head of the target, perhaps with the run's own publish
     if run.request is None:  # a transaction: the commits of its statements don't name the run
         first = commits[-1] if commits else None
         return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import accumulate
 
 from lakegate.errors import (
+    AlreadyExistsError,
     AuditFailedError,
     ConflictError,
     LakegateError,
@@ -40,7 +41,7 @@ from lakegate.wap.audit import recheck_table
 from lakegate.wap.branches import store_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER
-from lakegate.wap.discard import discard
+from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.group_commit import (
     MOST_COMMITS,
     CommitGroup,
@@ -191,6 +192,11 @@ def publish(
 
 
 def _drop_branch(context: Context, run: Run, seen: Ref | None) -> None:
+    if seen is None and not run.is_users_branch:
+        # An earlier attempt published it, and may have dropped its branch: one of that name may be somebody else's.
+        with suppress(AlreadyExistsError):
+            discard_own(context, run)
+        return
     try:
         discard(context, run.branch, seen=seen)
     except ConflictError:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lakegate.errors import NotFoundError, NotReplayableError
+from lakegate.model.run import Run
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
@@ -45,6 +46,21 @@ def test_every_step_called_twice_is_done_once(house: FakeLakehouse) -> None:
     assert (ids(house), house.writes, commits(house)) == ([1, 2], 1, 1)
     for until in STAGES:
         assert step(house, until) == known(house), "a run that has ended is found, whatever is asked of it"
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_branch_that_somebody_else_made_after_the_publish_stays(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, recovers: bool
+) -> None:
+    def publish() -> Run:
+        return recover_now(house.context, "r1") if recovers else resume(house.context, "r1", until="publish")
+
+    ingest(house.context, ordered(house, run="r1", branch="january"), until="audit", suspends=True)
+    house.dies_at(monkeypatch, "after-branch-delete", lambda: resume(house.context, "r1", until="publish"))
+    theirs = house.catalog.create_branch("january", house.catalog.get_ref("main"))
+    run = publish()
+    assert (run.status, run.branch_kept, ids(house)) == ("published", False, [1, 2])
+    assert house.catalog.get_ref("january") == theirs
 
 
 def test_others_leave_a_run_alone_between_its_steps(house: FakeLakehouse) -> None:
