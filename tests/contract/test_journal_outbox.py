@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from lakegate.errors import NotFoundError
-from lakegate.journal.schema import DOWNSTREAMS
+from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
@@ -82,6 +82,21 @@ def test_a_system_that_a_newer_lakegate_registered_gets_its_events(shelf: Shelf)
     journal.outbox.register([LINEAGE])
     with shelf.databases[0].reading() as tx:
         assert json.loads(tx.execute(select(DOWNSTREAMS.c.document)).scalar_one()) == newer
+
+
+def test_an_event_of_a_kind_that_only_a_newer_lakegate_knows_is_left_to_it(shelf: Shelf) -> None:
+    journal = shelf.open().journal
+    journal.outbox.register([GLUE, HOOK])
+    journal.record("main", [], "c0", rebuild=True)
+    journal.record("main", [published(1), published(2), published(3)], "c3")
+    with shelf.databases[0].writing() as tx:
+        tx.execute(update(DELIVERIES).where(DELIVERIES.c.commit_hash == "c2").values(kind="invented"))
+    first = journal.outbox.waiting("hook")
+    assert [one.commit for one in first] == ["c1"], "later events of the tables come after it"
+    assert journal.outbox.waiting("hook", after=first[-1].delivery_id) == ()
+    assert [one.commit for one in journal.outbox.list(name="hook")] == ["c3", "c1"]
+    assert {one.name: one.pending for one in journal.outbox.status()} == {"glue": 3, "hook": 3}
+    assert {one.commit for one in journal.outbox.unsent_states()} == {"c1", "c2", "c3"}, "gc keeps their files"
 
 
 def test_the_end_of_a_run_that_published_nothing_is_queued_with_it(shelf: Shelf) -> None:

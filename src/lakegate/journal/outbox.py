@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -25,6 +26,7 @@ from lakegate.model.run import QueuedPublish, Run
 
 _COLUMNS = ("downstream", "kind", "ref", "commit_hash", "run_id", "tables", "state", "tries", "queued_at", "next_at")
 _WAITING = ("pending", "failed")
+_KINDS = get_args(DownstreamKind)
 _OUTBOX_LOCK = "outbox"
 
 
@@ -127,11 +129,14 @@ class Outbox:
     # Deliveries
 
     def waiting(self, name: str, *, after: int = 0, limit: int = 100) -> Sequence[Delivery]:
-        """Return a system's deliveries that are pending or given up, in order, ``after`` a delivery's number."""
+        """Return a system's deliveries that are pending or given up, in order, ``after`` a delivery's number.
+
+        One of a kind that only a newer lakegate knows is left to it, and so are those after it: they come later.
+        """
         which = _of(name, _WAITING) & (DELIVERIES.c.delivery_id > after)
         query = select(DELIVERIES).where(which).order_by(DELIVERIES.c.delivery_id).limit(limit)
         with self._database.reading() as tx:
-            return tuple(_delivery(row) for row in tx.execute(query))
+            return tuple(map(_delivery, takewhile(_is_known, tx.execute(query))))
 
     def list(
         self,
@@ -141,8 +146,9 @@ class Outbox:
         states: Collection[DeliveryState] = (),
         limit: int = 50,
     ) -> Sequence[Delivery]:
-        """Return deliveries, newest first."""
-        query = select(DELIVERIES).order_by(DELIVERIES.c.delivery_id.desc()).limit(limit)
+        """Return deliveries, newest first, without those of a kind that only a newer lakegate knows."""
+        query = select(DELIVERIES).where(DELIVERIES.c.kind.in_(_KINDS))
+        query = query.order_by(DELIVERIES.c.delivery_id.desc()).limit(limit)
         if name is not None:
             query = query.where(DELIVERIES.c.downstream == name)
         if run_id is not None:
@@ -218,7 +224,8 @@ class Outbox:
         """Return deliveries whose state a system that mirrors tables may need or already have.
 
         A skipped delivery, or one that failed and was superseded, may have arrived nevertheless: somebody did it by
-        hand, or only the answer was lost. It counts until the table's next delivery.
+        hand, or only the answer was lost. It counts until the table's next delivery. One of a kind that only a newer
+        lakegate knows counts as ``current``.
         """
         one, later = DELIVERIES.alias(), DELIVERIES.alias()
         moved_on = exists().where(
@@ -254,7 +261,7 @@ def _subscription(document: str) -> Subscription:
     """Return a subscription; without what only a newer lakegate knows, which must not keep runs from ending."""
     found = json.loads(document)
     known = {name: value for name, value in found.items() if name in Subscription.model_fields}
-    events = [kind for kind in found["events"] if kind in get_args(DownstreamKind)]
+    events = [kind for kind in found["events"] if kind in _KINDS]
     return Subscription.model_validate({**known, "events": events})
 
 
@@ -267,10 +274,14 @@ def _end(tx: JournalTransaction, which: ColumnElement[bool], state: DeliveryStat
     return tx.execute(update(DELIVERIES).where(which).values(changes)).rowcount
 
 
+def _is_known(row: Row[Any]) -> bool:
+    return row.kind in _KINDS
+
+
 def _delivery(row: Row[Any]) -> Delivery:
     values = row._asdict()
-    commit = values.pop("commit_hash")
-    return Delivery.model_validate({**values, "commit": commit, "tables": json.loads(values["tables"])})
+    commit, kind = values.pop("commit_hash"), row.kind if _is_known(row) else "current"
+    return Delivery.model_validate({**values, "kind": kind, "commit": commit, "tables": json.loads(values["tables"])})
 
 
 def _status(subscription: Subscription, since: str, states: Mapping[str, Any], reason: str | None) -> DownstreamStatus:
