@@ -266,3 +266,16 @@ def test_the_index_finds_the_last_commit_by_a_time_even_if_the_catalog_s_clock_g
         expected = map(as_text, indexed_times(one.time for one in reversed(past)))  # as `lakegate verify` has it
         recorded = journal.commits.known("main")
         assert [recorded[one.hash][0] for one in reversed(past)] == list(expected)
+
+
+def test_commits_of_one_time_are_indexed_in_their_order() -> None:
+    """The clock of a catalog may count whole seconds."""
+    journal, known, past = Journal(MemoryDatabase()), None, list[PastCommit]()
+    for number in range(4):
+        past.append(PastCommit(hash=f"{number}".rjust(64, "a"), time=NOON))
+        journal.record("main", [], past[-1].hash, rebuild=number == 0, known=known, commits=past[-1:])
+        known = past[-1].hash
+    expected = map(as_text, indexed_times(one.time for one in reversed(past)))
+    recorded = journal.commits.known("main")
+    assert [recorded[one.hash][0] for one in reversed(past)] == list(expected)
+    assert journal.commits.at("main", NOON) == known

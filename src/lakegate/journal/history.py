@@ -506,17 +506,16 @@ def _add(tx: JournalTransaction, target: str, commits: Sequence[PastCommit], *, 
     """
     # If several runs share a commit, one of them will do: they have the same tables.
     runs = {one.hash: one.events[-1].run_id if one.events else "" for one in reversed(commits)}
-    times = [one.time for one in reversed(commits)]
-    if extends and times:
-        time = EVENTS.c.committed_at
-        oldest = as_text(min(indexed_times(times)))
+    times, time, before = [one.time for one in reversed(commits)], EVENTS.c.committed_at, ""
+    while extends and times and before != (oldest := as_text(min(indexed_times(times)))):
+        # Those that move to an earlier time may move others.
         late = select(EVENTS.c.commit_hash, time).where(EVENTS.c.target == target, time >= oldest)
-        known = tx.execute(late.order_by(time.desc())).tuples().all()
-        for commit, made in known:
+        for commit, made in tx.execute(late.order_by(time.desc())).tuples().all():
             with suppress(OverflowError, TypeError, ValueError):  # a damaged row, which `lakegate verify` reports
                 if commit not in runs:
                     times.append(datetime.fromisoformat(made).astimezone(UTC))
                     runs[commit] = ""
+        before = oldest
     rows = [
         (target, commit, run_id, as_text(made))
         for (commit, run_id), made in zip(runs.items(), indexed_times(times), strict=True)
