@@ -14,7 +14,7 @@ import json
 import math
 import secrets
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
@@ -410,16 +410,22 @@ def count_mismatches(snapshot: Mapping[str, Any], manifests: ManifestList) -> It
             )
 
 
-def may_apply(delete: FileEntry, delete_spec_id: int, file: FileEntry, spec_id: int) -> bool:
-    """Return whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning")."""
+def may_apply(
+    delete: FileEntry, delete_spec_id: int, file: FileEntry, spec_id: int, *, unpartitioned: Collection[int] = ()
+) -> bool:
+    """Return whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning").
+
+    Args:
+        unpartitioned: The specs whose fields were all dropped; see
+            :func:`lakegate.iceberg.metadata.unpartitioned_specs`.
+    """
     # Cheap tests first: this runs for each pair of files.
     if delete.file.content == DataFileContent.POSITION_DELETES:
         if delete.sequence_number < file.sequence_number or not _may_reference(delete.file, file.file.file_path):
             return False
     elif delete.sequence_number <= file.sequence_number:
         return False
-    # Dropped fields stay in a spec of format version 1 as `void`, which is always NULL: such a spec has no partitions.
-    elif all(delete.file.partition[at] is None for at in range(len(delete.file.partition))):
+    elif delete_spec_id in unpartitioned or not len(delete.file.partition):
         return True
     here, there = comparable_values(delete.file.partition), comparable_values(file.file.partition)
     return delete_spec_id == spec_id and here == there

@@ -352,6 +352,18 @@ def specs(document: Document) -> dict[int, Document]:
     return {spec["spec-id"]: spec for spec in found or ()}
 
 
+def unpartitioned_specs(document: Document) -> frozenset[int]:
+    """Return the ids of the partition specs without partitions: their equality deletes apply to the whole table.
+
+    Dropped fields stay in a spec of format version 1, as ``void``.
+    """
+    return frozenset(
+        spec_id
+        for spec_id, spec in specs(document).items()
+        if all(field.get("transform") == "void" for field in spec.get("fields") or ())
+    )
+
+
 def bound_spec(document: Document, spec_id: int) -> tuple[PartitionSpec, Schema] | None:
     """Return a partition spec and the newest schema that has all its columns; ``None`` if no schema does.
 

@@ -222,7 +222,7 @@ class IcebergTableReader:
             list[tuple[_Partition, ManifestDataFile, int]](),
         )
         numbers, oldest = dict[str, int](), dict[_Partition, int]()
-        used = set[str]()
+        used, unpartitioned = set[str](), metadata.unpartitioned_specs(self._files.metadata(pointer).document)
         for manifest in self._manifests(snapshot, pointer):
             for entry in self._entries(manifest, pointer):
                 file = entry.data_file
@@ -244,7 +244,7 @@ class IcebergTableReader:
             is_positional = delete.content == DataFileContent.POSITION_DELETES
             target = target_data_file(delete)
             first = oldest.get(partition) if target is None else numbers.get(target)
-            if not is_positional and not len(delete.partition):
+            if not is_positional and partition[0] in unpartitioned:
                 first = min(oldest.values(), default=None)
             return first is not None and (first <= number if is_positional else first < number)
 

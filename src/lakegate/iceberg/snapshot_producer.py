@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import permutations, product
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
@@ -189,6 +190,11 @@ class SnapshotProducer:
         """The new snapshot's sequence number."""
         return max(self.head.sequence_number + 1, self.at_least)
 
+    @cached_property
+    def _may_apply(self) -> Callable[[FileEntry, int, FileEntry, int], bool]:
+        """Returns whether a delete file may delete rows of a data file, given each with its spec."""
+        return partial(may_apply, unpartitioned=metadata.unpartitioned_specs(self.table.document))
+
     def append_manifest(self, manifest: ListedManifest, *, is_ours: bool, keep_row_ids: bool = False) -> ListedManifest:
         """Return a manifest of the files that the staged snapshot of the same id added in ``manifest``.
 
@@ -279,7 +285,7 @@ class SnapshotProducer:
         return frozenset(
             _partition_of(*file)
             for file in files
-            if _row_identity(file[0]) not in now or any(may_apply(*delete, *file) for delete in changed)
+            if _row_identity(file[0]) not in now or any(self._may_apply(*delete, *file) for delete in changed)
         )
 
     def write_manifests(self, added: Sequence[_ManifestContent]) -> list[ListedManifest]:
@@ -313,7 +319,7 @@ class SnapshotProducer:
             refuse(self.table.pointer, "its rows got other ids meanwhile", RUN_AGAIN)
         live_deletes = {_delete_key(delete) for delete, _ in self._delete_files()}
         lifted = (one for one in base_deletes if _delete_key(one[0]) not in live_deletes)
-        if any(may_apply(*delete, *file) for delete, file in product(lifted, files)):
+        if any(self._may_apply(*delete, *file) for delete, file in product(lifted, files)):
             refuse(
                 self.table.pointer, "rows that delete files had hidden from the compaction are visible again", RUN_AGAIN
             )
@@ -558,7 +564,7 @@ class SnapshotProducer:
             deletes = self.read(manifest).live if manifest.live_files else ()
             others = [delete for delete in deletes if _delete_key(delete) not in allowed]
             for delete, (file, spec_id) in product(others, files):
-                if may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
+                if self._may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
                     path = file.file.file_path
                     refuse(
                         self.table.pointer,

@@ -11,6 +11,7 @@ from pyiceberg.typedef import Record
 from lakegate.errors import NotReplayableError
 from lakegate.iceberg.lineage import check_layout, check_lineage, check_schema
 from lakegate.iceberg.manifests import FileEntry, may_apply
+from lakegate.iceberg.metadata import unpartitioned_specs
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
@@ -182,5 +183,15 @@ def test_delete_files_in_the_partition_of_nan_may_apply(content: int) -> None:
 
 def test_equality_deletes_of_a_spec_whose_fields_were_all_dropped_may_apply_everywhere() -> None:
     file = entry("f", 5, 0, Record("x"))
-    assert may_apply(entry("d", 6, 2, Record(None)), 1, file, 0)
-    assert not may_apply(entry("d", 6, 1, Record(None)), 1, file, 0)
+    assert may_apply(entry("d", 6, 2, Record(None)), 1, file, 0, unpartitioned={1})
+    assert not may_apply(entry("d", 6, 1, Record(None)), 1, file, 0, unpartitioned={1})
+    fields = [{"field-id": 1000 + at, "source-id": at, "name": f"f{at}", "transform": "void"} for at in (1, 2)]
+    specs = ([], fields, [fields[0], {**fields[1], "transform": "identity"}])
+    document = {"partition-specs": [{"spec-id": at, "fields": spec} for at, spec in enumerate(specs)]}
+    assert unpartitioned_specs(document) == {0, 1}
+
+
+def test_equality_deletes_in_the_partition_of_null_apply_to_no_other_partition() -> None:
+    delete = entry("d", 6, 2, Record(None))
+    assert not may_apply(delete, 0, entry("f", 5, 0, Record("x")), 0)
+    assert may_apply(delete, 0, entry("f", 5, 0, Record(None)), 0)
