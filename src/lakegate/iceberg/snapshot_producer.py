@@ -28,6 +28,7 @@ from lakegate.iceberg.manifests import (
     ForeignLayoutError,
     ListedManifest,
     ManifestList,
+    comparable_values,
     count_mismatches,
     explicit_first_row_id,
     may_apply,
@@ -628,8 +629,7 @@ class SnapshotProducer:
 
 
 def _partition_of(entry: FileEntry, spec_id: int) -> _Partition:
-    partition = entry.file.partition
-    return spec_id, tuple(partition[at] for at in range(len(partition)))
+    return spec_id, tuple(comparable_values(entry.file.partition))
 
 
 def _row_identity(entry: FileEntry) -> tuple[str, int, int | None]:
