@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import certifi
 import yaml
@@ -180,7 +181,8 @@ def _url_beside_journal(home: Path, journal: JournalSettings) -> str:
     if journal.url is None or make_url(journal.url).get_backend_name() != "postgresql":
         database = private_folder(home / HOME_NAME) / "dbos.db"
         private_file(database)
-        return f"sqlite:///{database}"
+        # A URL's database ends at "?", but a URI inside it may have one.
+        return f"sqlite:///file:{quote(str(database))}?uri=true" if "?" in str(database) else f"sqlite:///{database}"
     password = resolve_secret(journal.password, setting="journal.password")
     url = make_url(journal.url).set(drivername="postgresql", password=password).update_query_dict(_tls(journal))
     return url.render_as_string(hide_password=False)

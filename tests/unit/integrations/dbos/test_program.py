@@ -12,7 +12,7 @@ from typing import Any, cast
 from unittest.mock import ANY, MagicMock
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
 from lakegate import integrations
@@ -51,6 +51,17 @@ def test_without_a_file_everything_is_beside_the_journal(project: Path) -> None:
     assert config["name"] == "lakegate"
     assert config["system_database_url"] == f"sqlite:///{project / '.lakegate' / 'dbos.db'}"
     assert (config["application_version"], config["executor_id"]) == ("lakegate-1", "local")
+
+
+def test_dbos_keeps_its_database_in_the_project_whatever_characters_the_path_has(tmp_path: Path) -> None:
+    project = tmp_path / "projects" / "what? 100%41"
+    project.mkdir(parents=True)
+    engine = create_engine(load(project).dbos["system_database_url"] or "")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE one (id INTEGER)"))
+    engine.dispose()
+    assert list(project.parent.iterdir()) == [project]
+    assert (project / ".lakegate" / "dbos.db").stat().st_size > 0
 
 
 def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
