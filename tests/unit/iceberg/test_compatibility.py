@@ -200,7 +200,7 @@ def test_equality_deletes_of_a_spec_whose_fields_were_all_dropped_may_apply_ever
     assert may_apply(entry("d", 6, 2, Record(None)), 1, file, 0, unpartitioned={1})
     assert not may_apply(entry("d", 6, 1, Record(None)), 1, file, 0, unpartitioned={1})
     fields = [{"field-id": 1000 + at, "source-id": at, "name": f"f{at}", "transform": "void"} for at in (1, 2)]
-    specs = ([], fields, [fields[0], {**fields[1], "transform": "identity"}])
+    specs: tuple[list[dict[str, Any]], ...] = ([], fields, [fields[0], {**fields[1], "transform": "identity"}])
     document = {"partition-specs": [{"spec-id": at, "fields": spec} for at, spec in enumerate(specs)]}
     assert unpartitioned_specs(document) == {0, 1}
 
