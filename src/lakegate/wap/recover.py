@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -37,6 +38,8 @@ from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
 from lakegate.wap.publish import RejectedLateError, publish
 from lakegate.wap.reachable import drop_announcements_of
 
+_LOG = logging.getLogger(__name__)
+
 
 class CannotPublishError(RetryableError):
     """What publishing a run takes can't be reached from here, such as Spark. That says nothing about the run."""
@@ -66,12 +69,17 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
             except (LeaseLostError, BeingPublishedError):
                 continue  # another process settles it, or we do next time
             except CannotPublishError as error:  # nobody else should have to wait for it
-                context.narrator.note(error.message)
+                _note(context, run, error.message)
             except (RetryableError, OutcomeUnknownError):
                 raise
             except Exception as error:  # noqa: BLE001 - a run that can't be settled must not stop all others
-                context.narrator.note(_unsettled(run.run_id, error))
+                _note(context, run, _unsettled(run.run_id, error))
     return tuple(settled)
+
+
+def _note(context: Context, run: Run, text: str) -> None:
+    context.narrator.note(text)
+    _LOG.warning("%s", text, extra={"facts": {"run_id": run.run_id, "table": run.table}})
 
 
 def _unsettled(run_id: str, error: Exception) -> str:

@@ -174,7 +174,9 @@ def test_a_run_of_a_newer_lakegate_that_has_ended_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("error", [NotFoundError("A file is missing."), KeyError("secret")])
-def test_one_run_that_cannot_be_recovered_stops_no_other(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_one_run_that_cannot_be_recovered_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     house = House()
     house.add("z", rows(9))
     house.dies_at(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, rows(1), run="a")))
@@ -194,7 +196,10 @@ def test_one_run_that_cannot_be_recovered_stops_no_other(monkeypatch: pytest.Mon
         with pytest.raises(type(error)):
             recover_now(house.context, "a")
     said = "A file is missing." if isinstance(error, LakegateError) else "Internal error: KeyError."
-    assert f"Run a couldn't be recovered: {said} After fixing it: lakegate recover a" in notes
+    note = f"Run a couldn't be recovered: {said} After fixing it: lakegate recover a"
+    assert note in notes
+    # A quiet command in JSON, as cron runs it, writes only warnings and errors.
+    assert ("WARNING", note) in [(one.levelname, one.message) for one in caplog.records]
     assert [run.run_id for run in recover(house.context)] == ["a"]
 
 
