@@ -96,7 +96,8 @@ def reject(context: Context, progress: Progress, *, keep: bool) -> None:
     if keep:
         store_verdict(context, progress.run)
     else:
-        discard(context, progress.run.branch)
+        with suppress(AlreadyExistsError):  # an earlier attempt dropped it, and one of that name is somebody else's
+            discard_own(context, progress.run)
     progress.end(status="rejected", branch_kept=keep)
 
 

@@ -11,7 +11,7 @@ from lakegate.model.run import Run
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
-from support.fakes import FakeLakehouse
+from support.fakes import Died, FakeLakehouse
 from support.flow_support import CLEAN, MORE, MOST, WITH_NULLS, Rows, branches, ordered
 from support.steps_support import STAGES, all_steps, commits, ids, known, step
 
@@ -60,6 +60,22 @@ def test_a_branch_that_somebody_else_made_after_the_publish_stays(
     theirs = house.catalog.create_branch("january", house.catalog.get_ref("main"))
     run = publish()
     assert (run.status, run.branch_kept, ids(house)) == ("published", False, [1, 2])
+    assert house.catalog.get_ref("january") == theirs
+
+
+def test_a_branch_that_somebody_else_made_after_the_rejection_stays(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any, **__: Any) -> Run:
+        raise Died
+
+    order = ordered(house, WITH_NULLS, run="r1", branch="january", on_failure="drop")
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(house.journal, "end", die)
+        ingest(house.context, order, suspends=True)
+    house.kill()
+    theirs = house.catalog.create_branch("january", house.catalog.get_ref("main"))
+    assert resume(house.context, "r1", until="publish").status == "rejected"
     assert house.catalog.get_ref("january") == theirs
 
 
