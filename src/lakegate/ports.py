@@ -389,13 +389,25 @@ class TableEditor(Protocol):
     """
 
     def replay(
-        self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
+        self,
+        source: TablePointer,
+        snapshot_ids: Sequence[int],
+        onto: TablePointer,
+        *,
+        keep_row_ids: bool = False,
+        is_ours: bool = False,
     ) -> TablePointer:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
 
         The snapshots keep their ids, so that what is published is what was audited; the result carries
-        ``onto.content_id`` and has the schema, the partition specs and the sort orders of ``onto``. ``keep_row_ids`` is
-        for rows that were published with their ids and the numbers of their last changes (format version 3).
+        ``onto.content_id`` and has the schema, the partition specs and the sort orders of ``onto``.
+
+        Args:
+            keep_row_ids: For rows that were published with their ids and the numbers of their last changes (format
+                version 3).
+            is_ours: Whether lakegate's engine wrote all of the snapshots, so that their files inherit sequence numbers
+                and row ids. Files of other writers may name some, and lose them: equality deletes may have a greater
+                number on ``onto``, and other rows the same ids.
 
         Raises:
             NotReplayableError: When a snapshot did more than append, the table was replaced by another of its name, or
@@ -410,6 +422,7 @@ class TableEditor(Protocol):
         *,
         at_least: int = 0,
         keep_row_ids: bool = False,
+        is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
         """Append to ``onto`` what each of ``sources`` appended, one after the other; see :meth:`replay`.
 
@@ -419,6 +432,7 @@ class TableEditor(Protocol):
             at_least: Number of newest snapshots of ``onto`` that the result lists in any case, besides the appended
                 ones.
             keep_row_ids: See :meth:`replay`.
+            is_ours: See :meth:`replay`.
 
         Returns:
             The new state, and the errors of sources that were left out, by their index in ``sources``.

@@ -22,9 +22,15 @@ class TableEdits:
     snapshot_ids: Iterator[int] = itertools.count(1)
 
     def replay(
-        self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
+        self,
+        source: TablePointer,
+        snapshot_ids: Sequence[int],
+        onto: TablePointer,
+        *,
+        keep_row_ids: bool = False,
+        is_ours: bool = False,
     ) -> TablePointer:
-        del keep_row_ids
+        del keep_row_ids, is_ours
         staged, version = self.versions[source.metadata_location], self.versions[onto.metadata_location]
         _check_columns(staged.schema, version.schema, onto)
         by_id = {snapshot.snapshot_id: snapshot for snapshot in staged.snapshots}
@@ -63,6 +69,7 @@ class TableEdits:
         *,
         at_least: int = 0,
         keep_row_ids: bool = False,
+        is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
         refused: dict[int, LakegateError] = {}
         for place, (source, snapshot_ids) in enumerate(sources):

@@ -33,7 +33,7 @@ from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, LoadedTable, SnapshotProducer
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
-from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY
+from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted
 
@@ -66,10 +66,17 @@ class IcebergTableEditor:
         self._files = files or TableFiles()
 
     def replay(
-        self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
+        self,
+        source: TablePointer,
+        snapshot_ids: Sequence[int],
+        onto: TablePointer,
+        *,
+        keep_row_ids: bool = False,
+        is_ours: bool = False,
     ) -> TablePointer:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``."""
-        replayed, refused = self.replay_each([(source, snapshot_ids)], onto, keep_row_ids=keep_row_ids)
+        sources = [(source, snapshot_ids)]
+        replayed, refused = self.replay_each(sources, onto, keep_row_ids=keep_row_ids, is_ours=is_ours)
         for error in refused.values():
             raise error
         return replayed
@@ -81,6 +88,7 @@ class IcebergTableEditor:
         *,
         at_least: int = 0,
         keep_row_ids: bool = False,
+        is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
         """Append to ``onto`` what each of ``sources`` appended, and write one metadata file for all."""
         table = self._table(onto)
@@ -96,7 +104,7 @@ class IcebergTableEditor:
                 # Check all snapshots of a source before writing anything for it.
                 appends = [_staged_append(staged, table, head, one) for one in dict.fromkeys(snapshot_ids)]
                 for snapshot, manifests in appends:
-                    new_head = _append(table, new_head, snapshot, manifests, keep_row_ids=keep_row_ids)
+                    new_head = _append(table, new_head, snapshot, manifests, keep_row_ids=keep_row_ids, is_ours=is_ours)
                     snapshots.append(new_head.snapshot or {})
             except LakegateError as error:
                 refused[index] = error
@@ -367,17 +375,16 @@ def _refuse_change(pointer: TablePointer, snapshot_id: int) -> NoReturn:
     refuse(pointer, f"snapshot {snapshot_id} did more than append data files", RUN_AGAIN, snapshot_id=snapshot_id)
 
 
-def _append(table: LoadedTable, head: Head, staged: Document, added: ManifestList, *, keep_row_ids: bool) -> Head:
+def _append(
+    table: LoadedTable, head: Head, staged: Document, added: ManifestList, *, keep_row_ids: bool, is_ours: bool
+) -> Head:
     # Rows that keep their ids also keep the sequence number of their last change.
     at_least = staged["sequence-number"] if keep_row_ids and head.next_row_id is not None else 0
     producer = SnapshotProducer(table, head, staged["snapshot-id"], at_least)
-    summary = {key: value for key, value in staged["summary"].items() if key != "operation"}
-    manifests = [
-        producer.append_manifest(one, is_ours=RUN_ID_PROPERTY in summary, keep_row_ids=keep_row_ids)
-        for one in added.manifests
-    ]
+    manifests = [producer.append_manifest(one, is_ours=is_ours, keep_row_ids=keep_row_ids) for one in added.manifests]
     manifests += producer.merge_manifests(head.manifests.manifests)
     meta = head.manifests.meta if head.manifests.manifests else added.meta
+    summary = {key: value for key, value in staged["summary"].items() if key != "operation"}
     return producer.write(ManifestList(meta, tuple(manifests)), "append", summary)
 
 

@@ -341,7 +341,7 @@ def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer
     if now is None:
         raise not_replayable(context, run, staged.table, "it no longer exists")
     try:
-        return context.editor.replay(staged.pointer, staged.snapshot_ids, now)
+        return context.editor.replay(staged.pointer, staged.snapshot_ids, now, is_ours=not staged.by_anyone)
     except NotReplayableError as error:
         raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
 

@@ -385,9 +385,9 @@ def test_a_shared_commit_keeps_the_leaders_own_snapshots(house: House, monkeypat
     kept: list[int] = []
     replay_each = house.replay_each
 
-    def noted(*arguments: Any, at_least: int) -> Any:
+    def noted(*arguments: Any, at_least: int, is_ours: bool) -> Any:
         kept.append(at_least)
-        return replay_each(*arguments, at_least=at_least)
+        return replay_each(*arguments, at_least=at_least, is_ours=is_ours)
 
     monkeypatch.setattr(house, "replay_each", noted)
     stopped = Stopped(house, adds(house, 1, 2))

@@ -19,7 +19,7 @@ from lakegate.errors import (
 )
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Publication, Run, StagedTable
 from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
@@ -180,6 +180,28 @@ def test_a_failed_publish_by_name_keeps_the_branch(
         assert after.branch_kept
         assert review.publish_branch(house.context, branch, configured=configured).status == "published"
     assert house.rows_on("main", "nyc.trips") == (CLEAN if kept is suspended else [*CLEAN, *MORE])
+
+
+@pytest.mark.parametrize("kept", [rejected, suspended])
+def test_only_files_of_a_runs_own_branch_are_rebased_as_ours(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Run]
+) -> None:
+    """A branch that's published by name may be another writer's, whatever run its snapshots name."""
+    replay, ours = house.replay, list[bool]()
+
+    def noted(*arguments: Any, is_ours: bool) -> TablePointer:
+        ours.append(is_ours)
+        return replay(*arguments, is_ours=is_ours)
+
+    ingest(house.context, ordered(house, run="r0"))
+    branch = kept(house, monkeypatch).branch
+    ingest(house.context, ordered(house, run="r9"))
+    monkeypatch.setattr(house, "replay", noted)
+    if kept is suspended:
+        resume(house.context, "r1", until="publish")
+    else:
+        review.publish_branch(house.context, branch, configured=configured)
+    assert ours == [kept is suspended]
 
 
 def test_publishing_a_branch_that_was_just_discarded_says_so(
