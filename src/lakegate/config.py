@@ -1002,6 +1002,7 @@ def find_home(start: Path | None = None) -> Path:
 
     Raises:
         InputError: The current folder no longer exists.
+        ConfigurationError: ``start`` itself is such a folder, so a project can't be anywhere else.
     """
     try:
         here = (start or Path.cwd()).absolute()
@@ -1009,15 +1010,22 @@ def find_home(start: Path | None = None) -> Path:
         raise InputError(
             "The current folder no longer exists.", hint="Change to your project's folder, or pass --home."
         ) from None
-    folders = (folder for folder in (here, *here.parents) if is_project(folder))
-    return next((folder for folder in folders if not _is_planted(folder)), here)
+    projects = [folder for folder in (here, *here.parents) if is_project(folder)]
+    home = next((folder for folder in projects if not _is_planted(folder)), here)
+    if home == here and here in projects and _is_planted(here):
+        raise ConfigurationError(
+            f"Another user has put a lakegate project into {here}, a folder for everyone.",
+            hint="Its settings could run commands. Work in a folder of your own; or, if you trust them, pass "
+            f"--home {here}",
+        )
+    return home
 
 
 def _is_planted(folder: Path) -> bool:
     """Return whether another user has put a project into a folder for everyone, as ``/tmp`` is."""
     if folder.stat().st_mode & _FOR_EVERYONE != _FOR_EVERYONE:
         return False
-    owners = {path.stat().st_uid for path in (folder / FILE_NAME, folder / HOME_NAME) if path.exists()}
+    owners = {path.lstat().st_uid for path in (folder / FILE_NAME, folder / HOME_NAME) if path.exists()}
     return not owners <= {os.geteuid(), 0}
 
 

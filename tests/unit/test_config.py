@@ -117,6 +117,8 @@ def test_a_project_that_somebody_else_put_into_a_folder_for_everyone_is_ignored(
     assert find_home(below) == tmp_path / "tmp", "a folder that a team shares, or is mounted"
     planted.parent.chmod(0o1777)
     assert find_home(below) == below
+    with pytest.raises(ConfigurationError, match=r"Another user has put a lakegate project into .*/tmp, a"):
+        find_home(planted.parent)
     write(below, "")
     assert find_home(below) == below
 
