@@ -39,16 +39,20 @@ def private_folder(folder: Path) -> Path:
 def copies_of(home: Path, run_id: str) -> Path:
     """Return the folder for copies of a run's sources that the engine can read. It may not exist.
 
-    In a project where nothing can be written, such as a function's on AWS Lambda, it's below a temporary folder.
+    In a project where nothing can be written, such as a function's on AWS Lambda, it's below a temporary folder, if
+    there's one.
     """
     own = home / HOME_NAME
     is_writable = os.access(own if own.is_dir() else home, os.W_OK)
-    return (own if is_writable else _temporary_folder() / HOME_NAME) / "sources" / run_id
+    return (own if is_writable else (_temporary_folder() or home) / HOME_NAME) / "sources" / run_id
 
 
 @cache
-def _temporary_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="lakegate-"))
+def _temporary_folder() -> Path | None:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="lakegate-"))
+    except OSError:  # nothing can be written anywhere, which matters only to files that are copied
+        return None
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

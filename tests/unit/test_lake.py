@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DecimalType, StructField, StructType
 
+from lakegate import private_files
 from lakegate.config import Settings
 from lakegate.contracts.store import Contracts
 from lakegate.errors import ConfigurationError, InputError, NotFoundError, NotReplayableError, QueryError
@@ -359,6 +360,21 @@ def test_files_are_copied_elsewhere_in_a_project_where_nothing_can_be_written(
     assert copy.parent.stat().st_mode & 0o077 == 0
     lake._drop_copies("r-1")
     assert not copy.exists()
+
+
+def test_files_that_need_no_copy_are_found_where_nothing_can_be_written_at_all(
+    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("lakegate.private_files._temporary_folder", private_files._temporary_folder.__wrapped__)
+    monkeypatch.setattr("lakegate.private_files.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("lakegate.private_files.os.access", lambda *_: False)
+    (tmp_path / "a.csv").write_text("id\n1\n", encoding="utf-8")
+    lake = lake_in(tmp_path, house)
+    assert len(lake._discover([str(tmp_path / "a.csv")], None, CsvOptions(), "r-1").files) == 1
+    lake._drop_copies("r-1")
 
 
 def test_a_spark_in_another_container_reads_copies_in_the_warehouse(
