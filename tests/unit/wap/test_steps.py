@@ -242,11 +242,11 @@ def test_a_run_that_cannot_be_rebased_starts_over_on_the_current_main(
     replay = house.replay
     refused: list[int] = []
 
-    def refuse_once(*arguments: Any) -> Any:
+    def refuse_once(*arguments: Any, **options: Any) -> Any:
         if not refused:
             refused.append(1)
             raise NotReplayableError("nyc.trips changed.")
-        return replay(*arguments)
+        return replay(*arguments, **options)
 
     monkeypatch.setattr(house, "replay", refuse_once)
     ingest(house.context, ordered(house, MOST, run="r2"))
