@@ -126,6 +126,10 @@ def is_own(context: Context, run: Run) -> bool:
     if run.request is None and run.branch.endswith(f"_{run.run_id}"):  # a transaction's id is always new
         return True
     commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
+    heads = {one.head for one in run.staged if not (run.request is None or run.adopted or one.by_anyone)}
+    staged = next((place for place, commit in enumerate(commits) if commit.hash in heads), None)
+    if staged is not None:  # up to there, the run made all commits: those that change columns name no run
+        return staged == 0 or made_all_commits(context, run, commits[:staged])
     published = {commit.hash for commit in context.catalog.history(run.target, until=run.base)} if commits else ()
     if any(commit.hash in published for commit in commits):
         return False  # it was made from a later head of the target, perhaps with the run's own publish

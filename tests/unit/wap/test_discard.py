@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakegate.errors import CatalogUnavailableError, NotFoundError
+from lakegate.model.batch import Batch
 from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
 from lakegate.model.schema import Schema
+from lakegate.model.tables import WriteTarget
+from lakegate.ports import Step
 from lakegate.wap.discard import discard_run, made_all_commits
 from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest, resume
@@ -90,6 +93,26 @@ def test_a_table_without_snapshots_belongs_to_the_run_that_its_folder_is_named_a
     )
     commits = list(house.catalog.history("empty", until=empty.hash, operations=True))
     assert made_all_commits(house.context, run, commits) is is_own
+
+
+def test_a_rejected_run_that_changed_columns_drops_its_branch(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, MORE, run="r0"))
+    append = house.append
+
+    def alter_and_append(batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
+        branch, tables = house.catalog.get_ref_with_tables(target.ref, [TRIPS])
+        was = tables[TRIPS]
+        assert was is not None
+        house.versions["mem://altered"] = house.versions[was.metadata_location]
+        moved = was.model_copy(update={"metadata_location": "mem://altered"})
+        house.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="alter", puts=(moved,)))
+        append(batch, target, step)
+
+    monkeypatch.setattr(house, "append", alter_and_append)
+    run = ingest(house.context, ordered(house, WITH_NULLS, branch="january", on_failure="drop"))
+    assert (run.status, run.branch_kept, branches(house)) == ("rejected", False, ["main"])
 
 
 @pytest.mark.parametrize("how", ["recovered", "resumed"])
