@@ -120,6 +120,13 @@ def test_memory_is_enough_and_no_more_than_is_said(lake: Any, spark: dict[str, s
     assert round(sum(limits.values()) / 1024) == int(said)
 
 
+def test_the_watcher_has_room_for_copies_of_files_that_spark_does_not_read(lake: Any) -> None:
+    watch = lake["services"]["watch"]
+    (size,) = (re.findall(r"\bsize=(\w+)", one)[0] for one in watch["tmpfs"] if one.startswith("/lake/.lakegate:"))
+    assert megabytes(size) >= 1024
+    assert megabytes(watch["mem_limit"]) >= megabytes(size) + 1024, "what's in it counts as the container's memory"
+
+
 def test_every_version_is_pinned(lake: Any) -> None:
     images = {name: service["image"] for name, service in lake["services"].items()}
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
