@@ -103,7 +103,7 @@ def _writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _NotWrittenError(error.errno, error.strerror or str(error)) from error
+        raise _NotWrittenError(error.errno, error.strerror or str(error), error.filename) from error
 
 
 def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:

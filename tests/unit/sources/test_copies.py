@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lakegate.config import StorageSettings
 from lakegate.errors import SourceError
 from lakegate.progress import SilentNarrator
 from lakegate.sources import changed_files, copies, discover
-from lakegate.sources.copies import drop_uploads, upload
+from lakegate.sources.copies import drop_uploads, upload, write
 from support.memory_store import MemoryStore
 
 
@@ -45,3 +46,10 @@ def test_a_full_disk_is_not_said_to_be_an_unreadable_file(tmp_path: Path, monkey
         discover([str(tmp_path / "a.json")], copies=tmp_path / "copies")
     assert caught.value.context["path"] == str(tmp_path / "a.json")
     assert list((tmp_path / "copies").iterdir()) == []
+
+
+def test_a_folder_for_copies_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(OSError, match=r"Not a directory|File exists") as caught:
+        write((), pa.schema([("id", pa.int64())]), tmp_path / "file" / "r1" / "rows.parquet")
+    assert str(caught.value.filename).startswith(str(tmp_path / "file"))
