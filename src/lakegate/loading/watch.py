@@ -220,6 +220,7 @@ class Summary:
         waiting: Number of files the last scan put off: those to retry, those other runs hold, and those queued behind.
         settling: Number of files still being written at the last scan.
         trouble: The error that currently stops all work.
+        has_more: Whether it was stopped before it had looked at all files.
     """
 
     published: int = 0
@@ -233,6 +234,7 @@ class Summary:
     waiting: int = 0
     settling: int = 0
     trouble: LakegateError | None = None
+    has_more: bool = False
 
     @property
     def unfinished(self) -> int:
@@ -244,7 +246,8 @@ class Summary:
         """Exit code for ``lakegate watch --once``."""
         if self.ended_badly:
             return ExitCode.AUDIT_FAILED
-        return ExitCode.RETRYABLE if self.unfinished or self.trouble is not None else ExitCode.OK
+        is_left = self.unfinished or self.has_more or self.trouble is not None
+        return ExitCode.RETRYABLE if is_left else ExitCode.OK
 
 
 class WatchObserver(Protocol):
@@ -311,10 +314,12 @@ class Watch:
             KeyboardInterrupt: If interrupted; the current run is undone.
         """
         changed: Collection[str] | None = EVERYTHING
+        has_more = True
         self._extend_settling()
         while not self._stopping:
             try:
                 found = self._scan(changed)
+                has_more = found.more
                 self._record_scan(found, everything=changed is EVERYTHING)
                 self._ingest_all(found.chunks)
             except (RetryableError, OutcomeUnknownError) as error:
@@ -331,6 +336,7 @@ class Watch:
             if not self._once and not self._stopping:
                 self._upkeep(self._loader.lake)
             changed = self._wait_for_work(found)
+        self.summary.has_more = has_more and self._stopping
         return self.summary
 
     def _scan(self, changed: Collection[str] | None) -> Scan:

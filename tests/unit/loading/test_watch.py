@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,26 @@ def test_stopped_between_two_chunks() -> None:
     summary = watch.run()
     assert (summary.published, summary.left, summary.exit_code) == (1, {"file:///landing/2.csv"}, ExitCode.RETRYABLE)
     assert lake.outcomes() == {"1.csv": ("done", 1)}
+
+
+@pytest.mark.parametrize("at", ["start", "first run"])
+def test_stopped_before_it_looked_at_all_files(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = FolderLake()
+    lake.put("1.csv")
+    loader = make_loader(lake, FakeClock(), settle_s=0.0)
+    found = replace(loader.scan(), more=True)
+    monkeypatch.setattr(loader, "scan", lambda *_: found)
+    watch, _ = watching(lake, PollingFeed(3600), loader=loader, once=True)
+
+    def stop(_: Sequence[str]) -> str:
+        watch.stop()
+        return "published"
+
+    lake.becomes = stop
+    if at == "start":
+        watch.stop()
+    summary = watch.run()
+    assert (summary.has_more, summary.exit_code) == (True, ExitCode.RETRYABLE)
 
 
 def test_polling() -> None:

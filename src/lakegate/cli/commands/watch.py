@@ -319,6 +319,8 @@ class WatchView:
             self.say("", f"{counted(summary.settling, 'file')} still being written; left for the next scan.")
         if summary.unfinished:
             self.say("", f"{counted(summary.unfinished, 'file')} left to retry.")
+        if summary.has_more:
+            self.say("", "Not all files were looked at.")
         if summary.trouble is not None:
             self.say("", summary.trouble.message)
 
