@@ -2817,7 +2817,8 @@ class Lake:
     def _upload_if_needed(self, batch: Batch, run_id: str) -> Batch:
         """Copy local files that the engine can't read into the warehouse; return the batch with those copies."""
         parts = self._components
-        has_copies = any(file.copy_uri is not None for file in batch.files)
+        private = f"/{HOME_NAME}/sources/"  # copies, and rows of Python
+        has_copies = any(private in (file.copy_uri or file.uri) for file in batch.files)
         is_readable = parts.shares_files and (not has_copies or parts.reads_private_files)
         if is_readable or not is_remote(parts.warehouse):
             return batch

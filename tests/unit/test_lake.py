@@ -385,6 +385,9 @@ def test_a_spark_in_another_container_reads_copies_in_the_warehouse(
     copied = batch.only(
         (batch.files[0].model_copy(update={"copy_uri": "file:///lake/.lakegate/sources/r-1/a.parquet"}),)
     )
+    rows = batch.only(
+        (batch.files[0].model_copy(update={"uri": "file:///lake/.lakegate/sources/r-1/pandas-dataframe.parquet"}),)
+    )
     uploaded: list[Any] = []
 
     def upload(one: Any, *_: Any) -> Any:
@@ -394,9 +397,9 @@ def test_a_spark_in_another_container_reads_copies_in_the_warehouse(
     monkeypatch.setattr("lakegate.sources.copies.upload", upload)
     for is_own in (True, False):
         vars(components_of(lake)).update(warehouse="s3://lake/w", shares_files=True, reads_private_files=is_own)
-        for one in (batch, copied):
+        for one in (batch, copied, rows):
             lake._upload_if_needed(one, "r-1")
-    assert uploaded == [copied]
+    assert uploaded == [copied, rows]
 
 
 def test_copies_of_rows_that_another_run_took_are_dropped(
