@@ -118,20 +118,6 @@ def test_a_branch_whose_metadata_miscounts_its_rows_is_not_published(house: Fake
         publish_branch(house.context, branch, configured=lambda _: parse_checks("not_null(id)"))
 
 
-def test_a_branch_whose_writer_counts_no_rows_in_its_summaries_is_published(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house))
-    branch = house.catalog.create_branch("by-hand", house.catalog.get_ref("main")).name
-    by_hand = WriteTarget(table=TRIPS, ref=branch, table_schema=None, snapshot_properties={})
-    house.append(house.batch("by hand", MORE), by_hand)
-    pointer = house.catalog.get_table(TRIPS, house.catalog.get_ref(branch))
-    assert pointer is not None
-    version = house.versions[pointer.metadata_location]
-    snapshots = (*version.snapshots[:-1], version.snapshots[-1].model_copy(update={"summary": {}}))
-    house.versions[pointer.metadata_location] = replace(version, snapshots=snapshots)
-    run = publish_branch(house.context, branch, configured=lambda _: parse_checks("not_null(id)"))
-    assert (run.status, run.reports[0].rows) == ("published", len(MORE))
-
-
 def test_a_since_that_is_later_than_the_state_is_refused(house: FakeLakehouse) -> None:
     between = published_twice(house)
     head = house.catalog.get_ref("main")
