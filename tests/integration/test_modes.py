@@ -235,3 +235,6 @@ def test_rows_are_deleted_by_floats_as_spark_compares_them(lake: Lake, table: st
     assert [row[0] for row in rows(lake, table)] == [1, 3, 4]
     lake.delete_rows(table, f"`x` < 0 AND id IN (SELECT id FROM {table})")
     assert [row[0] for row in rows(lake, table)] == [1, 4]
+    with pytest.raises(QueryError, match=r"(?i)boolean"):
+        lake.delete_rows(table, "x")
+    assert [row[0] for row in rows(lake, table)] == [1, 4]

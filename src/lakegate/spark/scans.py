@@ -366,7 +366,8 @@ def filter_rows(frame: Any, predicate: Any, *, is_measured: bool = True) -> Any:
     floats = [name for name, kind in frame.dtypes if "float" in kind or "double" in kind]
     text = str(predicate).lower()
     if not is_measured or any(name.lower().partition("`")[0] in text for name in floats):
-        predicate = not_pushed_down(predicate) if isinstance(predicate, str) else predicate.cast("string") == "true"
+        is_text = isinstance(predicate, str)
+        predicate = not_pushed_down(predicate) if is_text else predicate.cast("string").eqNullSafe("true")
     return frame.where(predicate)
 
 

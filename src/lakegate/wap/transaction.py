@@ -168,13 +168,16 @@ class Transaction:
                 "The condition is empty.", hint=f"To delete all rows: lakegate table truncate {table}", table=table
             )
         identifier = TableIdentifier.parse(table)
+        source = f"FROM {'.'.join(map(quote, identifier.parts))} WHERE"
         # Double parentheses: Spark reads `FROM t WHERE (name)` as an alias with a column name.
         condition = f"(({condition}))"
         if {one.name.lower() for one in tokens} & self._floats(identifier):
+            # As text, any value would do as a condition.
+            self.sql(f"SELECT 1 {source} {condition} LIMIT 0").take(1)
             # By Iceberg's bounds, NaN isn't greater than any number, and -0.0 is less than 0. As text, the condition is
             # evaluated for each row.
-            condition = f"CAST({condition} AS STRING) = 'true'"
-        chosen = f"FROM {'.'.join(map(quote, identifier.parts))} WHERE {condition}"
+            condition = f"coalesce(CAST({condition} AS STRING), '') = 'true'"
+        chosen = f"{source} {condition}"
         # A DELETE without matching rows would still create a snapshot.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
             self.sql(f"DELETE {chosen}")
