@@ -108,6 +108,14 @@ def test_a_failure_says_why_without_secrets() -> None:
     assert "hunter22" not in told
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"), [("engine", "Nothing was published."), ("outcome-unknown", "It may have been published")]
+)
+def test_a_failure_says_whether_anything_was_published(code: str, expected: str) -> None:
+    run = FAILED_RUN.model_copy(update={"error": RunError(code=code, message="No answer.")})
+    assert expected in text_of(message(notice(run)))
+
+
 def test_a_dropped_branch_is_not_named_and_a_publish_shows_its_rows() -> None:
     dropped = REJECTED.model_copy(update={"branch_kept": False})
     assert BRANCH not in text_of(message(notice(dropped)))
