@@ -99,15 +99,15 @@ def hide(secret: str) -> None:
         _SECRETS.append(secret)
 
 
-def without_secrets(text: str) -> str:
-    """Return another program's text without known secrets or anything that looks like one.
+def without_secrets(text: str, more: Collection[str] = ()) -> str:
+    """Return another program's text without known secrets (and ``more``) or anything that looks like one.
 
     Example:
         >>> without_secrets("GET https://host/a?X-Amz-Signature=0f3a failed")
         'GET https://host/a?X-Amz-Signature=… failed'
     """
     # Longest first: if one is part of another, the rest of the other must not stay.
-    for secret in sorted(_SECRETS, key=len, reverse=True):
+    for secret in sorted({*_SECRETS, *more}, key=len, reverse=True):
         text = text.replace(secret, "…")
     kept: list[str] = []
     at = 0
@@ -259,10 +259,7 @@ class LogNarrator:
             return value
         if isinstance(value, float):
             return value if math.isfinite(value) else None
-        text = str(value)
-        for secret in self._hidden:
-            text = text.replace(secret, "…")
-        return without_secrets(text)
+        return without_secrets(str(value), self._hidden)
 
 
 class _LogStep:

@@ -158,6 +158,9 @@ def test_of_two_secrets_that_begin_alike_nothing_stays(monkeypatch: pytest.Monke
     progress.hide("lake")
     progress.hide("lake-hunter22")
     assert without_secrets("Can't sign in with lake-hunter22 to lake.") == "Can't sign in with … to …."
+    stream = io.StringIO()
+    LogNarrator(stream, hidden=("env", "env-hunter22", "lake-hunter22-old")).note("env-hunter22 lake-hunter22-old")
+    assert json.loads(stream.getvalue())["event"] == "… …"
 
 
 def test_records_of_logging_become_lines(log: Log, records: logging.Logger) -> None:
