@@ -82,6 +82,11 @@ def test_values_keep_their_line_ends_and_get_none_of_the_rows(
             lake.ingest(table, source, csv=CsvOptions(header=bool(header)))
             found = lake.query(f"SELECT * FROM {table}").to_arrow().to_pylist()
             assert {tuple(row.values()) for row in found} == expected, (inside, header)
+        source = tmp_path / "single.csv"
+        source.write_bytes(f'x,"y{inside}z"'.encode())
+        lake.ingest(f"{namespace}.single{number}", source, csv=CsvOptions(header=False))
+        (row,) = lake.query(f"SELECT * FROM {namespace}.single{number}").to_arrow().to_pylist()
+        assert tuple(row.values()) == ("x", f"y{inside}z")
 
 
 def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path) -> None:

@@ -254,7 +254,8 @@ def common_line_end(inspections: Sequence[CsvInspection]) -> str:
     makes an LF of each one of this kind inside values.
     """
     found = {end for inspection in inspections for end in inspection.line_ends}
-    return found.pop() if any(map(_needs_line_end, inspections)) else ""
+    # A file of a single row without an end can be read with any.
+    return (found or {"\n"}).pop() if any(map(_needs_line_end, inspections)) else ""
 
 
 def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceError]:
@@ -270,9 +271,10 @@ def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceEr
                 path=path,
             )
         elif len(common) > 1 and _needs_line_end(inspection):
+            ends = f"its rows end in {kinds}" if kinds else "no row ends"
             yield SourceError(
-                f"'{path}' has line endings inside values, and its rows end in {kinds}, but those of other files of "
-                "the batch don't. Spark can't read both at once.",
+                f"'{path}' has line endings inside values, and {ends}, unlike those of other files of the batch. Spark "
+                "can't read both at once.",
                 hint="Ingest it separately.",
                 path=path,
             )
@@ -280,7 +282,8 @@ def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceEr
 
 def _needs_line_end(inspection: CsvInspection) -> bool:
     ends = inspection.line_ends
-    return bool(ends) and (inspection.first_line_end not in ends or (inspection.has_cr and "\n" not in ends))
+    is_misled = bool(ends) and inspection.first_line_end not in ends
+    return is_misled or (inspection.has_cr and "\n" not in ends)
 
 
 def _column_problems(path: str, stream: CsvStream, options: CsvOptions) -> Sequence[InputError]:

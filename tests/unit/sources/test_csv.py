@@ -87,6 +87,7 @@ CELLS = st.text(st.sampled_from("ab,;\"'\n\r\\ é日0"), max_size=6)
         ('"x\r\ny",5" wide\n"z",2\n', "\n"),
         ('x,"y\nz"\r"z",2\r', "\r"),
         ('x,"y\nz"', ""),
+        ('x,"y\r\nz"', "\n"),
         ('x,1\r\n"y\nz",2\r\n', ""),
         ('x,1\r\n"y\r\nz",2\r\n', "\r\n"),
         ('x,5" wide\r\n"y\r\nz",2\r\n', "\r\n"),
