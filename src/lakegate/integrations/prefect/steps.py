@@ -253,7 +253,7 @@ def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
             "rows": one.rows,
             "files": one.files,
             "run": one.run_id or "",
-            "why": one.error.message if one.error else "; ".join(one.failed_checks),
+            "why": without_secrets(one.error.message) if one.error else "; ".join(one.failed_checks),
         }
         for one in results
     ]
