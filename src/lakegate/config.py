@@ -1010,9 +1010,9 @@ def find_home(start: Path | None = None) -> Path:
         raise InputError(
             "The current folder no longer exists.", hint="Change to your project's folder, or pass --home."
         ) from None
-    projects = [folder for folder in (here, *here.parents) if is_project(folder)]
+    projects = (folder for folder in (here, *here.parents) if is_project(folder))
     home = next((folder for folder in projects if not _is_planted(folder)), here)
-    if home == here and here in projects and _is_planted(here):
+    if home == here and is_project(here) and _is_planted(here):
         raise ConfigurationError(
             f"Another user has put a lakegate project into {here}, a folder for everyone.",
             hint="Its settings could run commands. Work in a folder of your own; or, if you trust them, pass "
