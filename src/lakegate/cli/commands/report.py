@@ -76,7 +76,7 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
         return
     with writing(file, "report") as draft:
         draft.write_bytes(data)
-    if not app.quiet:
+    if not app.quiet and file.is_file():
         click.echo(f"Wrote {file} ({size(len(data))}). Open it: {file.absolute().as_uri()}", err=True)
 
 
