@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from lakegate.config import NotifySettings, fill_link
 from lakegate.credentials.webhook import UndeliveredError, quiet
-from lakegate.errors import OutcomeUnknownError
 from lakegate.model.checks import CheckResult
 from lakegate.model.downstream import AlertGroup, Notice
 from lakegate.model.run import Run, changed_rows
@@ -227,8 +226,7 @@ def _summary_of_run(run: Run) -> str:
         return f"{len(run.failures)} of {checks} check{'' if checks == 1 else 's'} failed; nothing was published."
     if run.status == "failed":
         why = "" if run.error is None else f" {without_secrets(run.error.message)}"
-        is_unknown = run.error is not None and run.error.code == OutcomeUnknownError.code
-        return f"{'It may have been published nevertheless' if is_unknown else 'Nothing was published'}.{why}"
+        return f"{'It may have been published nevertheless' if run.may_be_published else 'Nothing was published'}.{why}"
     published = run.publication
     changed = "" if published is None else changed_rows(published.rows, published.rows_removed)
     aside = f", {published.quarantined:,} quarantined" if published is not None and published.quarantined else ""

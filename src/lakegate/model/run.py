@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from lakegate.errors import OutcomeUnknownError
 from lakegate.model.base import Value
 from lakegate.model.batch import KnownFile
 from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Severity, Verdict
@@ -318,6 +319,11 @@ class Run(Value):
     def is_users_branch(self) -> bool:
         """Whether a user made its branch. Only publishing it may drop the branch."""
         return self.adopted or self.kind == "branch"
+
+    @property
+    def may_be_published(self) -> bool:
+        """Whether it failed without an answer to its commit, which may have reached the target nevertheless."""
+        return self.status == "failed" and self.error is not None and self.error.code == OutcomeUnknownError.code
 
     @property
     def rows_published(self) -> int | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from lakegate.dashboard.model import Problem, ReadModel
 from lakegate.dashboard.overview import LakeFacts, read_facts
-from lakegate.errors import OutcomeUnknownError, RetryableError
+from lakegate.errors import RetryableError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
@@ -212,9 +212,7 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
         link: URL of the dashboard.
     """
     report, runs = found.report, found.runs
-    errors = [run.error for run in runs if run.status == "failed" and run.error is not None]
-    unknown = sum(error.code == OutcomeUnknownError.code for error in errors)
-    status_text = _status_text(report, unknown=unknown)
+    status_text = _status_text(report, unknown=sum(run.may_be_published for run in runs))
     about = report.table or "All tables"
     return page(
         f"{status_text.title}: {about} · lakegate",

@@ -147,7 +147,7 @@ def _means(run: Run) -> str:  # noqa: PLR0911 - a sentence for each ending
             return f"{seen} {_failed_checks(run)}; {run.accepted.actor} published it anyway: {run.accepted.reason}"
         return f"{seen} {_verdict(run)}".strip()
     unchanged = f"{target} is unchanged: no reader has seen any of these rows."
-    if run.status == "failed" and run.error is not None and run.error.code == "outcome-unknown":
+    if run.may_be_published:
         return "The catalog became unavailable during the publish, which may or may not have happened."
     if run.status in ("rejected", "failed") and run.branch_kept:
         return f"{unchanged} They wait on branch {run.branch} for a decision."
