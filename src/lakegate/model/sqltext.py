@@ -161,6 +161,19 @@ def sql_string(text: str) -> str:
     return f"'{_SPECIAL.sub(_escaped, text)}'"
 
 
+def not_pushed_down(predicate: str) -> str:
+    """Rewrite a predicate so that Spark evaluates it for each row instead of pushing it down.
+
+    Spark then takes any value for a predicate, also one that is neither true nor false.
+
+    Example:
+        >>> not_pushed_down("fare > 5")
+        "coalesce(CAST((fare > 5) AS STRING), '') = 'true'"
+    """
+    # Spark would remove a cast to a number. Without coalesce, it would push down that the columns aren't NULL.
+    return f"coalesce(CAST(({predicate}) AS STRING), '') = 'true'"
+
+
 def sql_skeleton(tokens: Sequence[SqlToken]) -> str:
     r"""Return the tokens as SQL that other parsers can't read differently.
 

@@ -12,10 +12,10 @@ from typing import Any
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import COLUMNS, ROW_ID, FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.schema import Schema, SchemaChange
-from lakegate.model.sqltext import sql_string
+from lakegate.model.sqltext import not_pushed_down, sql_string
 from lakegate.model.types import can_promote
 from lakegate.spark.reader import iceberg_schema, spark_ddl
-from lakegate.spark.scans import LONGEST_TEXT, free_names, not_pushed_down, path
+from lakegate.spark.scans import LONGEST_TEXT, free_names, path
 
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 _ROW_ID = "md5(concat({file}, '#', {position}))"

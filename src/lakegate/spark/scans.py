@@ -28,7 +28,7 @@ from typing import Any
 from lakegate.errors import CheckError, EngineError
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import FILE_COLUMN
-from lakegate.model.sqltext import sql_string
+from lakegate.model.sqltext import not_pushed_down, sql_string
 from lakegate.model.tables import IntegerKey, Rows, ScanResult
 from lakegate.spark.sessions import is_connect
 
@@ -395,12 +395,6 @@ def without_pushdown(frame: Any, *, is_measured: bool = True) -> Any:
 def opaque(column: str) -> str:
     """Return SQL for a column's value, of any type, on which Spark pushes no filter down."""
     return f"element_at(array({column}), 1)"
-
-
-def not_pushed_down(predicate: str) -> str:
-    """Rewrite a predicate so that Spark evaluates it for each row instead of pushing it down."""
-    # Spark would remove a cast to a number. Without coalesce, it would push down that the columns aren't NULL.
-    return f"coalesce(CAST(({predicate}) AS STRING), '') = 'true'"
 
 
 def _comparable_as_text(kind: str) -> bool:

@@ -16,7 +16,7 @@ from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Action, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema
-from lakegate.model.sqltext import SqlTextError, sql_text, sql_tokens
+from lakegate.model.sqltext import SqlTextError, not_pushed_down, sql_text, sql_tokens
 from lakegate.model.tables import CreateTable
 from lakegate.model.types import type_words
 from lakegate.model.words import suggest_keywords
@@ -172,11 +172,10 @@ class Transaction:
         # Double parentheses: Spark reads `FROM t WHERE (name)` as an alias with a column name.
         condition = f"(({condition}))"
         if {one.name.lower() for one in tokens} & self._floats(identifier):
-            # As text, any value would do as a condition.
+            # Spark refuses a condition that's neither true nor false only as it is.
             self.sql(f"SELECT 1 {source} {condition} LIMIT 0").take(1)
-            # By Iceberg's bounds, NaN isn't greater than any number, and -0.0 is less than 0. As text, the condition is
-            # evaluated for each row.
-            condition = f"coalesce(CAST({condition} AS STRING), '') = 'true'"
+            # By Iceberg's bounds, NaN isn't greater than any number, and -0.0 is less than 0.
+            condition = not_pushed_down(condition)
         chosen = f"{source} {condition}"
         # A DELETE without matching rows would still create a snapshot.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
