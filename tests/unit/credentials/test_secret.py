@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lakegate import progress
 from lakegate.credentials import secret as secrets_by_reference
 from lakegate.credentials.secret import AwsSecrets, Secret, resolve_secret
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
@@ -18,6 +20,12 @@ from support.secrets_manager import SecretsManager, secrets_manager
 
 PLANTED = "planted-s3cret"
 ARN = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:lake/nessie-AbCdEf"
+
+
+@pytest.fixture(autouse=True)
+def known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no secret to the tests that come after, whose errors may have the same words."""
+    monkeypatch.setattr(progress, "_SECRETS", deque[str]())
 
 
 def shown(error: LakegateError) -> str:
