@@ -2553,7 +2553,8 @@ class Lake:
         """
         outbox = self._components.journal.outbox
         after = 0 if delivery is None else min(max(delivery, 1), _HIGHEST_NUMBER) - 1
-        found = [one for one in outbox.waiting(name, after=after, limit=1) if delivery in (None, one.delivery_id)]
+        oldest = outbox.waiting(name, after=after, limit=1, any_kind=True)
+        found = [one for one in oldest if delivery in (None, one.delivery_id)]
         if not found:
             what = "Nothing" if delivery is None else f"No delivery {delivery}"
             raise NotFoundError(f"{what} is queued for downstream '{name}'.", hint=f"lakegate downstream status {name}")

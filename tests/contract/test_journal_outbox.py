@@ -97,6 +97,14 @@ def test_an_event_of_a_kind_that_only_a_newer_lakegate_knows_is_left_to_it(shelf
     assert [one.commit for one in journal.outbox.list(name="hook")] == ["c3", "c1"]
     assert {one.name: one.pending for one in journal.outbox.status()} == {"glue": 3, "hook": 3}
     assert {one.commit for one in journal.outbox.unsent_states()} == {"c1", "c2", "c3"}, "gc keeps their files"
+    held_up = journal.outbox.waiting("hook", after=first[-1].delivery_id, limit=1, any_kind=True)
+    for one in journal.outbox.status():
+        assert one.reason is not None
+        assert "event 'invented', which only a newer lakegate knows" in one.reason
+    assert f"Delivery {held_up[0].delivery_id} " in (journal.outbox.status()[1].reason or "")
+    journal.outbox.ended(held_up, "skipped", "Not needed.")
+    assert [one.commit for one in journal.outbox.waiting("hook")] == ["c1", "c3"]
+    assert [one.name for one in journal.outbox.status() if one.reason] == ["glue"]
 
 
 def test_the_end_of_a_run_that_published_nothing_is_queued_with_it(shelf: Shelf) -> None:

@@ -128,15 +128,17 @@ class Outbox:
 
     # Deliveries
 
-    def waiting(self, name: str, *, after: int = 0, limit: int = 100) -> Sequence[Delivery]:
+    def waiting(self, name: str, *, after: int = 0, limit: int = 100, any_kind: bool = False) -> Sequence[Delivery]:
         """Return a system's deliveries that are pending or given up, in order, ``after`` a delivery's number.
 
-        One of a kind that only a newer lakegate knows is left to it, and so are those after it: they come later.
+        One of a kind that only a newer lakegate knows is left to it, and so are those after it: they come later. With
+        ``any_kind``, it's returned as ``current``.
         """
         which = _of(name, _WAITING) & (DELIVERIES.c.delivery_id > after)
         query = select(DELIVERIES).where(which).order_by(DELIVERIES.c.delivery_id).limit(limit)
         with self._database.reading() as tx:
-            return tuple(map(_delivery, takewhile(_is_known, tx.execute(query))))
+            rows = tx.execute(query)
+            return tuple(map(_delivery, rows if any_kind else takewhile(_is_known, rows)))
 
     def list(
         self,
@@ -247,9 +249,16 @@ class Outbox:
             return tx.now()
 
     def _reason(self, tx: JournalTransaction, name: str) -> str | None:
-        query = select(DELIVERIES.c.reason).where(_of(name, _WAITING), DELIVERIES.c.reason.is_not(None))
-        reason: str | None = tx.scalar(query.order_by(DELIVERIES.c.delivery_id).limit(1))
-        return reason
+        """Return why the first delivery that something holds up wasn't sent."""
+        held_up = or_(DELIVERIES.c.reason.is_not(None), DELIVERIES.c.kind.not_in(_KINDS))
+        query = select(DELIVERIES).where(_of(name, _WAITING), held_up).order_by(DELIVERIES.c.delivery_id).limit(1)
+        row = tx.execute(query).first()
+        if row is None or _is_known(row):
+            return None if row is None else row.reason
+        return (
+            f"Delivery {row.delivery_id} is an event '{row.kind}', which only a newer lakegate knows. "
+            "It and those behind it wait for that release."
+        )
 
 
 def _subscriptions(tx: JournalTransaction) -> Mapping[str, Subscription]:
