@@ -2935,7 +2935,8 @@ class Lake:
             paths = replace(source, watermark=None, until=None)
         found = self._paths(table, paths, options, read_only=True)
         origin = self._origins.get(run_id, _Origin())
-        return self._discover(found, file_format, csv, run_id, columns=columns, origin=origin)
+        batch = self._discover(found, file_format, csv, run_id, columns=columns, origin=origin)
+        return self._upload_if_needed(batch, run_id)
 
     @property
     def _masked_columns(self) -> tuple[str, ...]:

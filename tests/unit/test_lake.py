@@ -25,7 +25,7 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Origin
-from lakegate.model.batch import CsvOptions, SourceFile
+from lakegate.model.batch import Batch, CsvOptions, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -308,7 +308,8 @@ def test_trying_a_source_reads_all_its_rows_and_no_journal(
     lake._read_source = read.append
     monkeypatch.setattr("lakegate.lake.rows_left", pytest.fail)
     monkeypatch.setattr("lakegate.frames.to_batches", lambda _: (pa.schema([("id", pa.int64())]), iter(())))
-    lake._discover = lambda found, *_, **__: found
+    lake._discover = lambda *_, **__: Batch(format="parquet", files=(), columns=())
+    vars(components_of(lake)).update(shares_files=True, reads_private_files=True)
     for given in ("source://shop/t?watermark=id", Source.parse("shop.t", watermark="id", until="9")):
         lake._batch_to_try(TABLE, given, None, CsvOptions(), {"run_id": "r-1"})
     assert read == [Source.parse("shop.t")] * 2
@@ -400,6 +401,9 @@ def test_a_spark_in_another_container_reads_copies_in_the_warehouse(
         for one in (batch, copied, rows):
             lake._upload_if_needed(one, "r-1")
     assert uploaded == [copied, rows]
+    lake._discover = lambda *_, **__: copied
+    lake._batch_to_try(TABLE, "a.json", None, CsvOptions(), {"run_id": "r-2"})
+    assert uploaded == [copied, rows, copied], "a contract is tried on copies, too"
 
 
 def test_copies_of_rows_that_another_run_took_are_dropped(
