@@ -2827,6 +2827,9 @@ class Lake:
 
         uploaded = upload(batch, parts.warehouse, run_id, self.settings.storage, parts.narrator)
         self._uploaded[run_id] = (*self._uploaded.get(run_id, ()), *uploaded.files)
+        if all(file.copy_uri for file in batch.files) and not copies_of(self.home, run_id).is_relative_to(self.home):
+            # Only this process reads its own temporary folder, and the disk of a function on AWS Lambda is small.
+            drop_copies(self.home, run_id)
         return uploaded
 
     def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:

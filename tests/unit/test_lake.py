@@ -42,6 +42,7 @@ from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 from support.journals import Actor
 from support.lakes import components_of
+from support.memory_store import MemoryStore
 
 TABLE = "nyc.trips"
 START = datetime(2026, 1, 31, 7, tzinfo=UTC)
@@ -361,6 +362,26 @@ def test_files_are_copied_elsewhere_in_a_project_where_nothing_can_be_written(
     assert copy.parent.stat().st_mode & 0o077 == 0
     lake._drop_copies("r-1")
     assert not copy.exists()
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_copies_in_a_temporary_folder_are_dropped_when_they_are_uploaded(
+    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_writable: bool
+) -> None:
+    """The run may be suspended then, and resumed by another function, while this one's disk gets full."""
+    monkeypatch.setattr("lakegate.private_files.os.access", lambda *_: is_writable)
+    store = MemoryStore()
+    monkeypatch.setattr("lakegate.sources.copies.open_store", lambda *_: store)
+    (tmp_path / "a.json").write_text('[{"id": 1}]', encoding="utf-8")
+    project = tmp_path / "project"
+    project.mkdir()
+    lake = lake_in(project, house)
+    vars(components_of(lake)).update(warehouse="s3://lake/w", shares_files=False)
+    batch = lake._discover([str(tmp_path / "a.json")], None, CsvOptions(), "r-1")
+    copy = Path(from_uri(batch.files[0].copy_uri or ""))
+    content = copy.read_bytes()
+    uploaded = lake._upload_if_needed(batch, "r-1")
+    assert (store.objects, copy.exists()) == ({uploaded.files[0].copy_uri: content}, is_writable)
 
 
 def test_files_that_need_no_copy_are_found_where_nothing_can_be_written_at_all(
