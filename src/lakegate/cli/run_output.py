@@ -96,8 +96,11 @@ def run_payload(run: Run) -> dict[str, Any]:
 def journal_payload(run: Run) -> dict[str, Any]:
     """Return a run as ``runs --output json`` prints it, with everything that the journal records."""
     files = run.request.batch.files if run.request else ()
+    payload = run_payload(run)
+    if run.publication is not None and run.rows_published is None:
+        payload["rows"] |= {"published": None, "removed": None}
     return {
-        **run_payload(run),
+        **payload,
         "name": run.name,
         "orchestrator": run.orchestrator,
         "started_at": run.started_at,

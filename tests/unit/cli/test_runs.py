@@ -330,6 +330,8 @@ def test_a_run_of_a_rebuilt_journal_does_not_claim_to_have_added_no_rows() -> No
     run = make_run("published", request=None, publication=known_by_commit, detail="Known from commit 2e1c only.")
     assert "nyc.trips  an unknown number of rows in commit 2e1cfa" in invoke(f"runs {RUN_ID}", FakeLake(run=run)).stdout
     assert " 0 " not in invoke("runs", FakeLake(runs=[run])).stdout
+    (told,) = json.loads(invoke("runs -o json", FakeLake(runs=[run])).stdout)
+    assert (told["rows"]["published"], told["rows"]["removed"]) == (None, None)
     counted = run.model_copy(update={"staged": (staged("nyc.trips", rows=0),)})
     assert "nyc.trips  0 rows in commit 2e1cfa" in invoke(f"runs {RUN_ID}", FakeLake(run=counted)).stdout
 
