@@ -37,6 +37,8 @@ _EXPONENT = 999
 _JSON_TEXT = frozenset({"date", "timestamp", "timestamptz"})
 _LONG_INTEGER = "decimal(38, 0)"
 """The type of JSON integers beyond 64 bits."""
+_ONLY_READ = re.compile(r"uuid|fixed\[.*")
+"""Types that Spark reads, but that lakegate doesn't write: other engines made such columns."""
 _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 
 
@@ -102,6 +104,12 @@ def fit(
             0,
             f"If a column was renamed, pass --column {next(iter(renames.values()))}, or map it in the table's settings "
             "(key columns) or its contract (key was).",
+        )
+    refused = (column for column in table.columns if column.name in chosen.problems and batch.find(column.name))
+    if (only_read := next((one for one in refused if _ONLY_READ.fullmatch(one.type)), None)) is not None:
+        hints.append(
+            f"lakegate doesn't write {only_read.type} columns. Write the rows to a branch with the engine that made "
+            "the table; to audit and publish it: lakegate publish BRANCH."
         )
     raise SchemaError(
         f"The batch doesn't fit {name}: {listed}",

@@ -80,6 +80,9 @@ def test_what_evolving_changes(batch: str, table: str, changes: list[str], notes
         ("zone string", "id long!, zone string", "can't be NULL in the table", "table show"),
         ("id long, new string", "id long", "'new' (string) isn't in the table", "pass --schema ignore_extra"),
         ("id long, new unknown", "id long", "'new' (unknown) isn't in", "without values, pass --schema evolve"),
+        ("id string", "id uuid", "'id' is string in the batch and uuid in the table", "lakegate publish BRANCH"),
+        ("id binary", "id fixed[16]", "'id' is binary in the batch and fixed[16]", "doesn't write fixed[16] columns"),
+        ("n long", "n long, id uuid!", "'id' (uuid) is missing in the batch, and can't be NULL", "table show"),
     ],
 )
 def test_what_is_refused_names_the_mode_that_would_take_it(batch: str, table: str, message: str, hint: str) -> None:
