@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import JournalSettings, NotifySettings
+from lakegate.journal.factory import open_sqlite
 from lakegate.model.downstream import Notice
 from support.journals import PASSWORD_VARIABLE, START, Actor, Place, empty, run
 from support.postgres import PostgresServer
@@ -113,6 +115,31 @@ def test_a_forked_process_uses_connections_of_its_own(place: Place, journal: Act
         os._exit(0 if ours and seen else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert journal.renew("r01")
+
+
+def test_a_forked_process_loses_no_commit_when_its_parent_closes_the_journal(tmp_path: Path) -> None:
+    parent = open_sqlite(tmp_path / "journal.db")
+    parent.save(run(1))
+    (asked, ask), (heard, hear) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            parent.save(run(2))
+            os.write(hear, b".")
+            os.read(asked, 1)
+            parent.save(run(4))
+            code = 0 if parent.get("r03") else 2
+        finally:
+            os._exit(code)
+    os.read(heard, 1)
+    parent.close()
+    with closing(open_sqlite(tmp_path / "journal.db")) as other:
+        other.save(run(3))
+    os.write(ask, b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with closing(open_sqlite(tmp_path / "journal.db")) as other:
+        assert sorted(one.run_id for one in other.runs()) == ["r01", "r02", "r03", "r04"]
 
 
 def test_of_those_told_by_five_processes_one_leads_the_thread(

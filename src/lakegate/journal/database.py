@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import (
     URL,
@@ -269,6 +270,7 @@ class SqliteDatabase(Sqlite):
         super().__init__(engine, str(path), clock)
         self._locks = FileLocks(path.parent / "locks")
         self._busy_timeout_s = busy_timeout_s
+        _FILES.add(self)
 
     @contextmanager
     def upgrading(self) -> Iterator[JournalTransaction]:
@@ -291,6 +293,19 @@ class SqliteDatabase(Sqlite):
     def is_locked(self, name: str) -> bool:
         """Return whether somebody holds a file lock."""
         return self._locks.is_locked(f"turn {name}")
+
+
+_FILES: WeakSet[SqliteDatabase] = WeakSet()
+
+
+def _close_before_fork() -> None:
+    # With an inherited connection, even an idle one, SQLite in the fork believes that it has this process's locks. It
+    # could lose commits once this process closes the file ("How To Corrupt An SQLite Database File", 2.6).
+    for database in tuple(_FILES):
+        database.engine.dispose()
+
+
+os.register_at_fork(before=_close_before_fork)
 
 
 def not_a_journal(name: str, reason: str) -> InputError:
