@@ -5,14 +5,14 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, make_url, text
+from sqlalchemy import URL, Connection, make_url, text
 
 from lakegate.config import JournalSettings
 from lakegate.errors import ClockError, ConfigurationError, InputError, RetryableError
@@ -20,7 +20,7 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import LEASE_S, Journal
 from lakegate.journal.outbox import withdraw
-from lakegate.journal.postgres import PostgresDatabase
+from lakegate.journal.postgres import _SESSION, PostgresDatabase
 from lakegate.journal.schema import HEAD
 from lakegate.model.run import HistoryEvent, QueuedPublish
 from support.black_hole import way_to
@@ -337,6 +337,74 @@ def test_what_else_is_in_the_database_is_left_alone(server: PostgresServer, shar
         journal.save(run(1))
     assert server.run("SELECT id FROM public.runs") == [(7,)]
     server.run("DROP TABLE public.runs")
+
+
+@pytest.fixture
+def database(server: PostgresServer) -> Iterator[Callable[[str], URL]]:
+    """Return the URL of a new database with these options."""
+    server.run("DROP DATABASE IF EXISTS other")
+
+    def make(options: str) -> URL:
+        server.run(f"CREATE DATABASE other {options}")
+        return make_url(server.url).set(password=server.password, database="other")
+
+    yield make
+    server.run("DROP DATABASE IF EXISTS other WITH (FORCE)")
+
+
+@on_postgres
+def test_what_a_database_sets_for_its_sessions_changes_nothing(
+    server: PostgresServer, database: Callable[[str], URL]
+) -> None:
+    url = database("")
+    for setting in (
+        "default_transaction_isolation TO 'repeatable read'",
+        "client_encoding TO 'LATIN1'",
+        "DateStyle TO 'German'",
+        "TimeZone TO 'Europe/Berlin'",
+    ):
+        server.run(f"ALTER DATABASE other SET {setting}")
+    with closing(PostgresDatabase(url, tls=False)) as opened:
+        with opened.writing() as tx:
+            assert abs(tx.now() - datetime.now(UTC)) < timedelta(minutes=1)
+            assert tx.scalar(text("SHOW transaction_isolation")) == "read committed"
+        journal = Journal(opened)
+        journal.begin(run(1, detail="東京"))
+        assert journal.get("r01") == run(1, detail="東京")
+
+
+@on_postgres
+def test_no_tables_are_made_elsewhere_if_a_pooler_drops_the_settings_of_sessions(
+    server: PostgresServer, database: Callable[[str], URL], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = database("")
+    monkeypatch.setitem(_SESSION, "search_path", "public")
+    with pytest.raises(ConfigurationError, match="lose their settings") as raised:
+        open_postgres(url, tls=False)
+    assert "pool_mode = session" in str(raised.value.hint)
+    monkeypatch.undo()
+    open_postgres(url, tls=False).close()
+
+
+@on_postgres
+def test_a_user_without_rights_to_the_schema_is_told_so(server: PostgresServer, shared: Actor) -> None:
+    del shared
+    server.run("DROP ROLE IF EXISTS stranger", "CREATE ROLE stranger LOGIN PASSWORD 'x'")
+    with pytest.raises(ConfigurationError, match="schema") as raised:
+        open_postgres(make_url(server.url).set(username="stranger", password="x"), tls=False)
+    assert "GRANT" in str(raised.value.hint)
+    server.run("DROP ROLE stranger")
+
+
+@on_postgres
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_cannot_store_every_text_is_refused_before_any_run(
+    database: Callable[[str], URL], encoding: str
+) -> None:
+    url = database(f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    with pytest.raises(ConfigurationError, match=f"encoding is {encoding}") as raised:
+        open_postgres(url, tls=False)
+    assert "--encoding=UTF8" in str(raised.value.hint)
 
 
 @on_postgres

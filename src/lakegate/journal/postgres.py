@@ -42,8 +42,19 @@ _UPGRADE_TIMEOUT_S = 3600.0
 """How long one statement of a migration may take: it may read every run, or index every source file."""
 _LOCK_POOL_TIMEOUT_S = 1.0
 _KEPT_OPEN = 5
-# Without these, the server would keep the locks of a lost machine for two hours.
-_KEEPALIVE = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
+_SESSION = {
+    "search_path": SCHEMA,
+    # What the code takes for granted, whatever a role, a database or the server sets. With another isolation level, a
+    # transaction that waited for a lock wouldn't see what the one before it did.
+    "default_transaction_isolation": "read committed",
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO",
+    "TimeZone": "UTC",
+    # Without these, the server would keep the locks of a lost machine for two hours.
+    "tcp_keepalives_idle": 30,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
+}
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERVER_GOES = ("57P01", "57P02", "57P03", "08")
@@ -126,9 +137,17 @@ class PostgresDatabase(Database):
         """Open a transaction for changing the schema."""
         with self.writing() as tx:
             tx.lock("schema")
+            if not tx.scalar(select(func.to_regclass(f"{SCHEMA}.runs"))):
+                self._require_unicode(tx)
             # CREATE … IF NOT EXISTS needs the CREATE privilege even if the schema exists.
             if not tx.scalar(select(func.to_regnamespace(SCHEMA))):
                 tx.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
+            if tx.scalar(select(func.current_schema())) not in (SCHEMA, None):  # none if the user may not use it
+                raise ConfigurationError(
+                    f"The sessions of the journal {self.name} lose their settings, as behind a connection pooler.",
+                    hint="Connect to Postgres itself, or have the pooler keep sessions apart (pool_mode = session).",
+                    setting="journal.url",
+                )
             with _answering_within(tx.connection, _UPGRADE_TIMEOUT_S):
                 yield tx
 
@@ -178,6 +197,15 @@ class PostgresDatabase(Database):
             connection.close()
             raise
         return connection
+
+    def _require_unicode(self, tx: JournalTransaction) -> None:
+        encoding = tx.scalar(text("SHOW server_encoding"))
+        if encoding != "UTF8":
+            raise ConfigurationError(
+                f"The journal {self.name} can't store all of Unicode: the database's encoding is {encoding}.",
+                hint="Create one with createdb --encoding=UTF8 --template=template0, and name it in journal.url.",
+                setting="journal.url",
+            )
 
     def _translate(self, error: DBAPIError) -> LakegateError:
         code, text = _code_and_text(error.orig)
@@ -232,7 +260,7 @@ def _engine(
             hint="pip install 'lakegate[postgres]'",
             setting="journal.url",
         ) from None
-    settings = {"search_path": SCHEMA, "lock_timeout": round(busy_timeout_s * 1000), **_KEEPALIVE}
+    settings = {**_SESSION, "lock_timeout": round(busy_timeout_s * 1000)}
     configuring = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
 
     def configure(connection: Any, _record: object) -> None:
