@@ -44,6 +44,7 @@ _BESIDE = ("-wal", "-shm")
 """Files that SQLite creates next to its own, with the same mode."""
 
 _BATCH = 10_000
+_LONGEST_JSON = 50_000_000
 
 Row = Sequence[str | int | float | None]
 Clock = Callable[[], datetime]
@@ -81,7 +82,7 @@ class JournalTransaction:
         replace: Sequence[str] = (),
         change: str = "",
     ) -> None:
-        """Insert rows, 10,000 per statement, in one parameter.
+        """Insert rows, up to 10,000 per statement, in one parameter.
 
         The statement is text, because SQLAlchemy can't cache an ``INSERT`` with ``ON CONFLICT``, and takes milliseconds
         to compile one.
@@ -102,7 +103,8 @@ class JournalTransaction:
             excluded = change or ", ".join(f"{name} = excluded.{name}" for name in replace or names)
             sql = f"{sql} ON CONFLICT ({key}) DO UPDATE SET {excluded}"
         for start in range(0, len(rows), _BATCH):
-            self.execute(_text(sql), {"given": json.dumps(rows[start : start + _BATCH])})
+            for given in _as_json(rows[start : start + _BATCH]):
+                self.execute(_text(sql), {"given": given})
 
     def delete(self, column: Column[str], values: Collection[str]) -> None:
         """Delete the rows that have one of ``values`` in ``column``."""
@@ -120,6 +122,17 @@ class JournalTransaction:
 _DELETES: dict[tuple[type[Database], Column[str]], Delete] = {}
 """Statements for :meth:`JournalTransaction.delete`: SQLAlchemy takes four times as long for one that's built anew."""
 _text = cache(text)
+
+
+def _as_json(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield rows as JSON, in parts that the database can read: Postgres's ``jsonb`` holds no more than 256 MB."""
+    given = json.dumps(rows)
+    if len(given) <= _LONGEST_JSON or len(rows) == 1:
+        yield given
+        return
+    half = len(rows) // 2
+    yield from _as_json(rows[:half])
+    yield from _as_json(rows[half:])
 
 
 class Database(ABC):

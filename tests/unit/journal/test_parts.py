@@ -11,14 +11,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event, select, text
 
 from lakegate.config import JournalSettings, load_settings
 from lakegate.errors import ClockError, ConfigurationError
 from lakegate.journal import holder as holders
-from lakegate.journal.database import FileLocks
-from lakegate.journal.factory import open_journal
+from lakegate.journal.database import FileLocks, SqliteDatabase
+from lakegate.journal.factory import open_journal, open_sqlite
 from lakegate.journal.holder import ProcessHolder
 from lakegate.journal.journal import Journal
+from lakegate.journal.schema import EVENTS
 from lakegate.model.run import Run
 from support.memory_journal import MemoryDatabase
 
@@ -177,3 +179,18 @@ def test_a_machine_with_a_fast_clock_starts_nothing() -> None:
     # One that is slow dates nothing later than the table's last change.
     assert Journal(ServersClock(clock=lambda: datetime.now(UTC) + timedelta(hours=1))).begin(run)
     assert Journal(MemoryDatabase(clock=lambda: datetime.now(UTC) - timedelta(hours=1))).begin(run)
+
+
+def test_rows_that_are_too_long_for_one_parameter_come_in_parts_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakegate.journal.database._LONGEST_JSON", 2_000)
+    runs = [f"r{at}" * length for at, length in enumerate((9, 9, 5_000, 9, 900, 900, 900))]
+    open_sqlite(tmp_path / "journal.db").close()
+    with closing(SqliteDatabase(tmp_path / "journal.db")) as database:
+        sent: list[str] = []
+        event.listen(database.engine, "before_cursor_execute", lambda *given: sent.append(given[2]))
+        with database.writing() as tx:
+            tx.insert(EVENTS, [("main", f"c{at}", run_id, None) for at, run_id in enumerate(runs)])
+            assert list(tx.scalars(select(EVENTS.c.run_id).order_by(text("rowid")))) == runs
+    assert sum(statement.startswith("INSERT") for statement in sent) > 1
