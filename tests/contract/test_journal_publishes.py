@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from lakegate.model.run import QueuedPublish, Run
 from support.journals import Actor, Shelf, run
@@ -56,6 +58,22 @@ def test_what_is_taken_is_on_offer_no_more_and_keeps_its_lease(first: Actor, oth
     assert not queue.leave("r01")
     assert first.renew("r01")
     assert queue.take(offered, taken=("r01",), own="me") == {"r01"}
+
+
+def test_taking_needs_no_sqlite_newer_than_the_oldest_that_is_around(first: Actor, other: Actor) -> None:
+    """RETURNING came with 3.35; Python 3.11 on RHEL 9 and Debian 11 uses 3.34."""
+    offered, sent = [offer(first, 1)], list[str]()
+
+    def note(*given: Any) -> None:
+        sent.append(given[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        assert other.journal.publishes.take(offered, taken=(), own="me") == {"r01"}
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert sent
+    assert not any("RETURNING" in statement for statement in sent)
 
 
 def test_who_takes_others_is_on_offer_no_more(first: Actor, other: Actor) -> None:

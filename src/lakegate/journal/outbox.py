@@ -372,10 +372,13 @@ class PublishQueue:
         """
         ids, tokens = [one.run.run_id for one in wanted], [one.token for one in wanted]
         with self._database.writing() as tx:
+            # Not RETURNING: SQLite has it since 3.35, and RHEL 9's is older.
             queued = PUBLISH_QUEUE.c.run_id.in_(tx.values([*ids, own]))
-            offered = set(tx.scalars(delete(PUBLISH_QUEUE).where(queued).returning(PUBLISH_QUEUE.c.run_id)))
+            offered = set(tx.scalars(select(PUBLISH_QUEUE.c.run_id).where(queued).with_for_update()))
+            tx.execute(delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id.in_(tx.values(offered))))
             now = tx.now()
             times = {"renewed_at": as_text(now), "expires_at": as_text(now + self._lease)}
             theirs = LEASES.c.run_id.in_(tx.values(ids)), LEASES.c.token.in_(tx.values(tokens))
-            renewed = update(LEASES).where(*theirs).values(times).returning(LEASES.c.run_id)
-            return frozenset(tx.scalars(renewed)) & (offered | set(taken))
+            held = frozenset(tx.scalars(select(LEASES.c.run_id).where(*theirs).with_for_update()))
+            tx.execute(update(LEASES).where(LEASES.c.run_id.in_(tx.values(held))).values(times))
+            return held & (offered | set(taken))
