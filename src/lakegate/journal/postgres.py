@@ -214,6 +214,9 @@ class PostgresDatabase(Database):
             return ConfigurationError(f"The journal {self.name} doesn't support TLS.", hint=hint)
         if code in _NOT_ALLOWED:
             return ConfigurationError(f"Can't use the journal {self.name}: {text}.", hint=_NOT_ALLOWED[code])
+        cause = None if error.orig is None else error.orig.__cause__
+        if isinstance(cause, OSError):  # pg8000 itself only says that there's a network error
+            text = cause.strerror or str(cause)
         return RetryableError(
             f"The journal {self.name} isn't available: {text}.", hint="Check that the server is running, and try again."
         )
