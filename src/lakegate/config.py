@@ -1021,6 +1021,12 @@ def find_home(start: Path | None = None) -> Path:
     return home
 
 
+def home_at(folder: str | Path) -> Path:
+    """Return a project's folder as an absolute path without ``..``: the locations of its tables begin with it."""
+    found = Path(folder).absolute()
+    return found.resolve() if ".." in found.parts else found
+
+
 def _is_planted(folder: Path) -> bool:
     """Return whether another user has put a project into a folder for everyone, as ``/tmp`` is."""
     if folder.stat().st_mode & _FOR_EVERYONE != _FOR_EVERYONE:

@@ -23,6 +23,7 @@ from lakegate.config import (
     Settings,
     StorageSettings,
     find_home,
+    home_at,
     load_settings,
     override_settings,
 )
@@ -219,7 +220,7 @@ def connect(
         ...     print(lake.query("SELECT 1 AS one").to_arrow().to_pylist())
         [{'one': 1}]
     """
-    folder = find_home() if home is None else Path(home).absolute()
+    folder = find_home() if home is None else home_at(home)
     flags = {
         "engine.url": engine if isinstance(engine, str) else None,
         "catalog.uri": catalog,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lakegate.config import FILE_NAME, Settings, SourceSettings, find_home, load_settings
+from lakegate import connect
+from lakegate.config import FILE_NAME, Settings, SourceSettings, find_home, home_at, load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.model.identifiers import TableIdentifier
 
@@ -101,6 +102,18 @@ def test_a_run_has_a_link_where_a_setting_names_one(tmp_path: Path, text: str, l
 def test_a_delimiter_may_be_spelled_out_and_quotes_left_out(tmp_path: Path) -> None:
     write(tmp_path, "[tables.'nyc.trips'.csv]\ndelimiter = 'tab'\nquote = ''")
     assert load_settings(tmp_path, env={}).tables["nyc.trips"].csv.delimiter == "tab"
+
+
+def test_a_table_is_nowhere_below_the_folder_from_which_its_project_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lake", "notebooks"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    with connect("../lake") as lake:
+        assert lake.home == tmp_path / "lake"
+        assert lake.warehouse == f"file://{tmp_path}/lake/.lakegate/warehouse"
+    assert home_at("lake") == tmp_path / "notebooks" / "lake"
 
 
 def test_a_project_that_somebody_else_put_into_a_folder_for_everyone_is_ignored(

@@ -252,7 +252,11 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     # Given before and after the command's name, the latter wins. Missing here, it mustn't override the former.
     if value and param.name:
-        setattr(ctx.ensure_object(App), param.name, value.absolute() if isinstance(value, Path) else value)
+        if isinstance(value, Path):
+            from lakegate.config import home_at
+
+            value = home_at(value)
+        setattr(ctx.ensure_object(App), param.name, value)
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:

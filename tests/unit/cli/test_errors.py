@@ -187,7 +187,9 @@ def test_a_new_file_is_a_new_command(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_global_options_work_before_and_after_the_command(tmp_path: Path) -> None:
-    for words in (["--home", str(tmp_path), "runs"], ["runs", "--home", str(tmp_path)]):
+    (tmp_path / "below").mkdir()
+    homes = str(tmp_path), f"{tmp_path}/below/.."
+    for words in (["--home", homes[0], "runs"], ["runs", "--home", homes[0]], ["--home", homes[1], "runs"]):
         lake = FakeLake(runs=[])
         assert invoke(words, lake).exit_code == 0
         assert lake.opened_with["home"] == tmp_path
