@@ -61,7 +61,7 @@ def launched(
             DBOS.listen_queues(queues)
             DBOS.launch()
             is_launched = True
-            recovered = [*_pending(), *recover_dead(configuration.locks, base)]
+            recovered = [*pending(), *recover_dead(configuration.locks, base)]
             try:
                 yield recovered
             finally:
@@ -267,8 +267,10 @@ def _require_same(workflow: WorkflowHandle[Outcome], order: Order) -> None:
     )
 
 
-def _pending() -> Sequence[str]:
-    own = DBOS.list_workflows(status=["PENDING", "ENQUEUED"], executor_id=DBOS.executor_id, load_input=False)
+def pending() -> Sequence[str]:
+    """Return the ids of workflows that DBOS recovers at its launch: those of this executor and version."""
+    states, version = ["PENDING", "ENQUEUED"], DBOS.application_version
+    own = DBOS.list_workflows(status=states, executor_id=DBOS.executor_id, app_version=version, load_input=False)
     return [one.workflow_id for one in own if one.queue_name not in QUEUES]
 
 

@@ -404,6 +404,19 @@ def test_only_dead_processes_workflows_are_recovered(
     DBOS.cancel_workflows(["living", "stranger"])
 
 
+def test_nobody_waits_for_a_workflow_of_another_version(lake: FakeLake, database: Path) -> None:
+    """No process of this version runs it."""
+    for name in ("older", "same"):
+        program.run_one(ORDER, name)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE workflow_status SET status = 'PENDING' WHERE workflow_uuid IN ('older', 'same')")
+        connection.execute("UPDATE workflow_status SET application_version = '0' WHERE workflow_uuid = 'older'")
+    try:
+        assert program.pending() == ["same"]
+    finally:
+        DBOS.cancel_workflows(["older", "same"])
+
+
 def test_a_workflow_that_was_cancelled_since_it_was_listed_is_not_recovered(
     lake: FakeLake, configuration: DbosConfiguration, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
