@@ -45,6 +45,13 @@ def shared(server: PostgresServer) -> Iterator[Actor]:
     made.close()
 
 
+def end_sessions(server: PostgresServer) -> None:
+    server.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+
+
 def test_runs_outlive_the_process_in_sqlite(tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
@@ -185,10 +192,23 @@ def test_a_postgres_gone_in_mid_run_is_retryable_and_the_next_call_finds_it_agai
 @on_postgres
 def test_sessions_that_the_server_ends_are_replaced(server: PostgresServer, shared: Actor) -> None:
     shared.begin(run(1))
-    server.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-    )
+    end_sessions(server)
+    assert shared.renew("r01")
+
+
+@on_postgres
+def test_a_session_on_a_server_that_is_read_only_is_replaced(server: PostgresServer, shared: Actor) -> None:
+    """As after a failover, when a name still meant the server that was the primary before."""
+    shared.begin(run(1))
+    server.run("ALTER DATABASE postgres SET default_transaction_read_only TO on")
+    try:
+        end_sessions(server)
+        with pytest.raises(RetryableError, match="read-only"):
+            shared.renew("r01")
+    finally:
+        server.run(
+            "SET default_transaction_read_only TO off", "ALTER DATABASE postgres RESET default_transaction_read_only"
+        )
     assert shared.renew("r01")
 
 

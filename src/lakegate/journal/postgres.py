@@ -57,7 +57,8 @@ _SESSION = {
 }
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
-_SERVER_GOES = ("57P01", "57P02", "57P03", "08")
+_SERVER_GOES = ("57P01", "57P02", "57P03", "08", "25006")
+"""The last one: it's read-only, as one that a failover has left behind, or that DNS still names."""
 _LOGIN_REFUSED = "28P01"
 _NOT_ALLOWED = {
     _LOGIN_REFUSED: "Check journal.url's user and the secret that journal.password names.",
@@ -301,7 +302,7 @@ def _connect(password: Secret, dialect: Any, _record: object, given: Sequence[An
 
 
 def _recognise_disconnect(context: ExceptionContext) -> None:
-    # A server that shuts down says so in an ordinary error.
+    # A server that shuts down, or is the primary no more, says so in an ordinary error.
     if _code_and_text(context.original_exception)[0].startswith(_SERVER_GOES):
         context.is_disconnect = True
 
