@@ -33,6 +33,7 @@ from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFi
 from prefect.events.schemas.events import ReceivedEvent
 from prefect.exceptions import PrefectException
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.types.entrypoint import EntrypointType
 
@@ -169,6 +170,8 @@ def _ingest(lake: Lake, loader: FileLoader, chunk: Chunk, parameters: dict[str, 
         state: State[Any] = wap_flow(
             table=chunk.table, path=list(chunk.uris), run_id=chunk.run_id, **given, return_state=True
         )
+    if _is_repeated(state):
+        return state.name or "Failed"  # its run may be of other files; the next scan finds what it left
     # Not the state's own: from a busy server, it may lack it. Of a completed run, the journal knows more anyway.
     error = errors[-1] if errors else None
     if isinstance(error, ConfigurationError):
@@ -179,6 +182,15 @@ def _ingest(lake: Lake, loader: FileLoader, chunk: Chunk, parameters: dict[str, 
     if isinstance(error, RETRYABLE_ERRORS) and not isinstance(error, EngineError):
         raise error
     return state.name or "Failed"
+
+
+def _is_repeated(state: State[Any]) -> bool:
+    """Return whether Prefect did a flow run again that was in progress when an earlier attempt of ours died."""
+    flow_run_id = state.state_details.flow_run_id
+    if flow_run_id is None or (flow_run.get_run_count() or 1) == 1:
+        return False
+    with get_client(sync_client=True) as client:
+        return client.read_flow_run(flow_run_id).run_count > 1
 
 
 def deployments(

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterParentFlowRunId
 from prefect.client.schemas.objects import State
+from prefect.flow_engine import run_flow
+from prefect.states import Pending, Running
 
 from lakegate.errors import CatalogUnavailableError, EngineError
 from lakegate.integrations.prefect import flows, intake, steps
@@ -75,6 +79,31 @@ def test_a_published_state_that_the_server_sends_without_its_result_counts_as_pu
     lake.put("a.csv")
     assert look().message == "Chunks: 1 published."
     assert look().message == "Nothing new."
+
+
+def test_a_flow_run_that_prefect_does_again_after_a_crash_settles_only_its_own_files(lake: SteppedLake) -> None:
+    """It continues the flow run that was in progress, with the run that it had then."""
+    lake.put("a.csv")
+    given = {"paths": FOLDER, "table": TABLE, "settle_s": 0.0}
+    with get_client(sync_client=True) as client:
+        parent = client.create_flow_run(intake.intake_flow, parameters=given)
+        run_flow(intake.intake_flow, flow_run=parent, parameters=given, return_type="state")
+        # Killed right after it had published a.csv.
+        lake.known.clear()
+        children = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[parent.id]))
+        (child,) = client.read_flow_runs(flow_run_filter=children)
+        assert child.parent_task_run_id is not None
+        client.set_flow_run_state(child.id, Running(), force=True)
+        client.set_task_run_state(child.parent_task_run_id, Running(), force=True)
+        client.set_flow_run_state(parent.id, Pending(), force=True)
+        lake.put("b.csv")
+        again = client.read_flow_run(parent.id)
+        state: Any = run_flow(intake.intake_flow, flow_run=again, parameters=given, return_type="state")
+        assert len(client.read_flow_runs(flow_run_filter=children)) == 2
+    assert state.message == "Chunks: 2 published."
+    published = [run_id for step, run_id in lake.steps if step == "publish"]
+    assert len(published) == len(set(published)) == 2
+    assert lake.known[TABLE, "file:///landing/b.csv"].run_id == published[1]
 
 
 def test_a_file_that_the_engine_fails_at_is_isolated_and_does_not_stop_others(lake: SteppedLake) -> None:
