@@ -186,6 +186,8 @@ def main(leave_behind: Callable[[], None] | None = None) -> NoReturn:
         leave_behind: Called when the command has ended, unless it was interrupted.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    # If this process inherited that it's ignored, the programs that it runs would all seem to end with exit code 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     streams.guard()
     # A command ends before garbage piles up, and collecting it among the libraries' objects takes 0.2 s.
     gc.set_threshold(1_000_000, 50, 100)

@@ -101,6 +101,17 @@ def test_signals_end_a_command_with_130_and_a_message(number: int) -> None:
     assert "Traceback" not in told
 
 
+def test_programs_that_fail_are_noticed_if_a_parent_ignores_children_that_end() -> None:
+    """As daemons do that don't want to wait for them; programs that they start inherit it."""
+    body = "import subprocess; print(subprocess.run(['false']).returncode); return []"
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = [sys.executable, "-c", ignoring, *program(body, "branch", "list")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("1\n")
+
+
 ASKING = """
 import signal
 import click
