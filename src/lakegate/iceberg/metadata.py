@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 from pydantic_core import from_json
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -40,6 +40,7 @@ _FIRST_FIELD = 1000
 """First partition field id where format version 1 has none (Iceberg spec, "Partition Evolution")."""
 _TYPED = ("fields", "type", "element", "key", "value")
 """Keys of a schema's JSON whose values are types or contain types."""
+_OPAQUE = ("variant", "geometry", "geography")
 _TOTALS = {
     "total-records": ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
@@ -320,27 +321,33 @@ def schemas(document: Document) -> Sequence[Document]:
     return [document["schema"]] if found is None and "schema" in document else found or ()
 
 
-class VariantType(PrimitiveType):
-    """Format version 3's ``variant``, which PyIceberg doesn't know."""
+class OpaqueType(PrimitiveType):
+    """A type of format version 3 as the file spells it. PyIceberg knows no variants, and only ``geometry('…')``."""
 
-    root: Literal["variant"] = Field(default="variant")
+    root: str = Field()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def handle_primitive_type(cls, value: Any, handler: ModelWrapValidatorHandler[OpaqueType]) -> OpaqueType:
+        """Take any text: PyIceberg's own validator, which this replaces, parses it."""
+        return handler(value)
 
 
 def iceberg_schema(schema: Document) -> Schema:
     """Convert a schema to PyIceberg's.
 
     Raises:
-        ValueError: When it has something, other than variants, that PyIceberg doesn't know.
+        ValueError: When it has something, other than an :class:`OpaqueType`, that PyIceberg doesn't know.
     """
-    return Schema.model_validate(_with_variants(schema))
+    return Schema.model_validate(_with_opaque_types(schema))
 
 
-def _with_variants(part: Any) -> Any:
+def _with_opaque_types(part: Any) -> Any:
     if isinstance(part, list):
-        return [_with_variants(one) for one in part]
+        return [_with_opaque_types(one) for one in part]
     if not isinstance(part, Mapping):
-        return VariantType() if part == "variant" else part
-    return {key: _with_variants(value) if key in _TYPED else value for key, value in part.items()}
+        return OpaqueType(part) if str(part).startswith(_OPAQUE) else part
+    return {key: _with_opaque_types(value) if key in _TYPED else value for key, value in part.items()}
 
 
 def specs(document: Document) -> dict[int, Document]:

@@ -1306,23 +1306,28 @@ def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
         editor.replay(main, [staged[1].snapshot_id], old)
 
 
-def test_a_table_with_a_variant_is_known_but_for_its_values(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+@pytest.mark.parametrize(
+    "kind", ["variant", "geometry(OGC:CRS84)", "geometry(srid:3857)", "geography(OGC:CRS84, spherical)"]
+)
+def test_a_table_with_a_type_that_pyiceberg_lacks_is_known_but_for_its_values(
+    tables: IcebergTables, editor: IcebergTableEditor, kind: str
+) -> None:
     spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
     table = tables.create(spec=spec)
     append(table, [0])
     append(table, [1], "south")
     plain = upgraded(pointer_to(table))
     (schema,) = document_at(plain)["schemas"]
-    nested = {"type": "list", "element-id": 12, "element": "variant", "element-required": False}
+    nested = {"type": "list", "element-id": 12, "element": kind, "element-required": False}
     more = [
-        {"id": 10, "name": "variant", "required": False, "type": "variant", "doc": "variant"},
+        {"id": 10, "name": "variant", "required": False, "type": kind, "doc": "variant"},
         {"id": 11, "name": "many", "required": False, "type": nested},
     ]
     base = rewritten(plain, {"schemas": [{**schema, "fields": [*schema["fields"], *more]}], "last-column-id": 12})
 
     reader = IcebergTableReader()
     found = {column.name: column.type for column in reader.metadata(base).table_schema.columns}
-    assert found == {"id": "long", "region": "string", "variant": "variant", "many": "list<variant>"}
+    assert found == {"id": "long", "region": "string", "variant": kind, "many": f"list<{kind}>"}
     assert reader.schemas(base)[-1].table_schema == reader.metadata(base).table_schema
     gone, kept = sorted(paths_at(base), key=lambda path: "south" in path)
     left = editor.drop_files(base, [gone], {})
