@@ -228,7 +228,8 @@ class FileEntry:
 
     def deleted(self, snapshot_id: int) -> FileEntry:
         """Return the entry with status "deleted", for a manifest of the snapshot that deletes the file."""
-        return replace(self, status=int(ManifestEntryStatus.DELETED), snapshot_id=snapshot_id)
+        deleted = int(ManifestEntryStatus.DELETED)
+        return replace(self, status=deleted, snapshot_id=snapshot_id, raw=self.numbered or self.raw)
 
 
 def read_list(content: bytes) -> ManifestList:

@@ -17,6 +17,7 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
     construct_partition_summaries,
 )
+from pyiceberg.types import UUIDType
 
 from lakegate.errors import AuditFailedError, InputError
 from lakegate.iceberg import metadata
@@ -623,7 +624,10 @@ class SnapshotProducer:
     def _partition_summaries(self, entries: Sequence[FileEntry], spec_id: int) -> list[PartitionFieldSummary] | None:
         with read_errors(f"Metadata of table {self.table.pointer.table}", self.table.pointer):
             bound = metadata.bound_spec(self.table.document, spec_id)
-            if bound is None:
+            # Iceberg for Java orders UUIDs as signed numbers, so it would skip manifests by bounds in another order.
+            if bound is None or any(
+                isinstance(one.field_type, UUIDType) for one in bound[0].partition_type(bound[1]).fields
+            ):
                 return None
             return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,7 +34,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField
+from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakegate.errors import AuditFailedError, EngineError, InputError, NotFoundError, NotReplayableError
@@ -47,9 +47,11 @@ from lakegate.iceberg.manifests import (
     ManifestList,
     _file_reader,
     encode,
+    explicit_first_row_id,
     read_container,
     read_entries,
     read_list,
+    read_manifest,
     write_container,
     write_entries,
     write_list,
@@ -63,6 +65,7 @@ from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 from support.iceberg_tables import (
     IcebergTables,
     append,
+    data_file,
     delete_by_equality,
     iceberg_tables,
     ids_at,
@@ -810,6 +813,22 @@ def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergT
     assert ids_at(fewer, row_filter=f"fare = {exact}") == [1]
 
 
+def test_manifests_of_partitions_by_uuid_have_no_bounds(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    """Iceberg for Java and PyIceberg order UUIDs differently, so one would skip manifests with matching rows."""
+    schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "u", UUIDType(), required=False))
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="u"))
+    table = tables.create(schema=schema, spec=spec)
+    for name, first in (("a", 0x10), ("b", 0xF0)):
+        file = data_file([UUID(bytes=bytes([first, *range(15)]))])
+        file[1], file.spec_id = f"file:///{name}.parquet", 0
+        with table.transaction() as tx, tx.update_snapshot().fast_append() as append:
+            append.append_data_file(file)
+    fewer = editor.rewrite_manifests(pointer_to(table), {})
+    (line,) = manifests_at(fewer)
+    assert (line.file.partitions, line.live_files) == (None, 2)
+    assert paths_at(fewer) == {"file:///a.parquet", "file:///b.parquet"}
+
+
 def test_a_compaction_leaves_the_partitions_that_others_rewrote(
     tables: IcebergTables, editor: IcebergTableEditor
 ) -> None:
@@ -1190,6 +1209,14 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     left = row_ids(third)
     assert left.items() < row_ids(second).items()
     assert len(left) == 4
+    # Whoever reads changes sees the ids of removed rows, too.
+    (removed,) = [
+        entry.data_file
+        for line in manifests_at(third)
+        for entry in read_manifest(local_path(line.file.manifest_path).read_bytes())
+        if entry.status == ManifestEntryStatus.DELETED
+    ]
+    assert {explicit_first_row_id(removed)} == set(row_ids(second).values()) - set(left.values())
     assert document_at(third)["next-row-id"] == 9
     snapshot = document_at(third)["snapshots"][-1]
     assert (snapshot["first-row-id"], snapshot["added-rows"]) == (9, 0)
