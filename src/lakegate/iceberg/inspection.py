@@ -29,7 +29,7 @@ from lakegate.iceberg.manifests import (
     read_list,
     read_manifest,
 )
-from lakegate.iceberg.metadata import Document, find_snapshot, specs
+from lakegate.iceberg.metadata import Document, find_snapshot, lacks_schemas, specs
 from lakegate.model.maintenance import DeletionVector, Flaw, NeededFile
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import REPLACE
@@ -84,6 +84,8 @@ class Inspector:
         if last is not None and last < newest:
             problem = f"a column has id {newest}, but last-column-id is {last}, so new columns would reuse ids"
             yield Flaw("wrong-count", file, problem)
+        if lacks_schemas(document):
+            self._columns |= frozenset(range(1, (last or newest) + 1))
         self._numbers = dict(_data_sequence_numbers(document))
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current

@@ -321,6 +321,15 @@ def schemas(document: Document) -> Sequence[Document]:
     return [document["schema"]] if found is None and "schema" in document else found or ()
 
 
+def lacks_schemas(document: Document) -> bool:
+    """Return whether data files may have a schema that the metadata doesn't list.
+
+    Expiring snapshots may remove their schemas, too, and format version 1 may list none.
+    """
+    found = document.get("schemas") or ()
+    return len(found) <= max((one.get("schema-id", 0) for one in found), default=0)
+
+
 class OpaqueType(PrimitiveType):
     """A type of format version 3 as the file spells it. PyIceberg knows no variants, and only ``geometry('…')``."""
 

@@ -199,9 +199,7 @@ def _filters_changed_column(row_filter: BooleanExpression, schema: Schema, docum
     if not asked:
         return False
     every = [Schema.model_validate(one) for one in metadata.schemas(document)]
-    # Expiring snapshots may remove their schemas, too, though not files that have them; format version 1 may list none.
-    is_missing = "schemas" not in document or len(every) <= max(one.schema_id for one in every)
-    return is_missing or any(
+    return metadata.lacks_schemas(document) or any(
         schema.find_field(field).initial_default is not None
         or len({str(one.find_type(field)) for one in every if one.find_column_name(field)}) > 1
         for field in asked
