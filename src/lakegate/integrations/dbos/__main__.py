@@ -224,7 +224,7 @@ def _serve(configuration: DbosConfiguration, given: Options, flags: Mapping[str,
     watch = None if cron in (None, _OFF) else given.watch()
     with program.launched(configuration, queues=queues.QUEUES, debug=flags["debug"], grace_s=flags["grace"]):
         workflows.undo_cancelled_runs()
-        queues.register(concurrency=flags["concurrency"], parallel=flags["parallel"])
+        queues.register(concurrency=flags["concurrency"])
         if cron == _OFF:
             queues.unschedule(queues.schedule_name(given.table()))
         elif cron is not None and watch is not None:
@@ -252,7 +252,7 @@ def _backfill(configuration: DbosConfiguration, given: Options, flags: Mapping[s
     )
     ended = []
     with program.launched(configuration, queues=[queues.BACKFILL], debug=flags["debug"]):
-        queues.register(concurrency=flags["concurrency"], parallel=flags["parallel"])
+        queues.register_backfill(flags["parallel"])
         for one in chunks:
             ended.append(one)
             if flags["output"] == "text":

@@ -37,6 +37,7 @@ SCANS = "lakegate-looks"
 """Queue for the schedule's own short workflows, which must not wait for an ingest."""
 BACKFILL = "lakegate-backfill"
 QUEUES = (QUEUE, SCANS, BACKFILL)
+_PARALLEL = 4
 _MAX_CHUNKS = 100
 """Maximum number of chunks in one workflow, since recovery replays everything that the workflow did."""
 
@@ -59,16 +60,29 @@ class ScheduledScan(TypedDict, total=False):
     max_files: int
 
 
-def register(*, concurrency: int = 4, parallel: int = 4) -> None:
-    """Register the queues with the launched DBOS.
+def register(*, concurrency: int = 4, parallel: int | None = None) -> None:
+    """Register the queues with the launched DBOS, for all processes: running ones follow within a second.
 
     Args:
         concurrency: Maximum number of concurrent ingests in one process.
-        parallel: Maximum number of concurrent backfill chunks in all processes together.
+        parallel: See :func:`register_backfill`.
     """
     DBOS.register_queue(SCANS, worker_concurrency=1, on_conflict="always_update")
     DBOS.register_queue(QUEUE, worker_concurrency=concurrency, on_conflict="always_update")
-    DBOS.register_queue(BACKFILL, global_concurrency=parallel, on_conflict="always_update")
+    register_backfill(parallel)
+
+
+def register_backfill(parallel: int | None) -> None:
+    """Register the queue for backfills alone.
+
+    Args:
+        parallel: Maximum number of concurrent backfill chunks in all processes together; ``None`` to leave it as it is,
+            at first 4.
+    """
+    if parallel is None:
+        DBOS.register_queue(BACKFILL, global_concurrency=_PARALLEL, on_conflict="never_update")
+    else:
+        DBOS.register_queue(BACKFILL, global_concurrency=parallel, on_conflict="always_update")
 
 
 def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> WorkflowHandle[Outcome]:

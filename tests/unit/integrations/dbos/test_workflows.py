@@ -385,6 +385,29 @@ def test_a_backfill_limits_concurrent_chunks(lake: FakeLake) -> None:
     assert {handle.get_result()["status"] for handle in handles} == {"published"}
 
 
+def limits() -> tuple[int | None, int | None]:
+    ingests, chunks = DBOS.retrieve_queue(queues.QUEUE), DBOS.retrieve_queue(queues.BACKFILL)
+    assert ingests is not None
+    assert chunks is not None
+    return ingests.worker_concurrency, chunks.concurrency
+
+
+@pytest.mark.usefixtures("app")
+def test_a_backfill_and_a_server_leave_each_others_limits_alone() -> None:
+    """DBOS keeps them in its database, for all processes."""
+    before = limits()
+    try:
+        queues.register(concurrency=1)
+        assert limits() == (1, before[1])
+        queues.register_backfill(3)
+        assert limits() == (1, 3)
+        queues.register()
+        assert limits() == (4, 3)
+    finally:
+        queues.register(parallel=before[1])
+    assert limits() == before
+
+
 def test_only_dead_processes_workflows_are_recovered(
     lake: FakeLake, configuration: DbosConfiguration, database: Path
 ) -> None:
