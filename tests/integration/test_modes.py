@@ -50,7 +50,7 @@ def filled(lake: Lake, table: str, parquet: Parquet) -> str:
 
 
 def rows(lake: Lake, table: str, ref: str = "main") -> Rows:
-    found = lake.query(f"SELECT * FROM {table}", ref=ref).to_arrow().to_pylist()
+    found = lake.table(table, ref=ref).to_arrow().to_pylist()
     return sorted((tuple(row.values()) for row in found), key=lambda row: [(value is not None, value) for value in row])
 
 

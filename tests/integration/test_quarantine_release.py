@@ -18,7 +18,7 @@ POSITIVE = "in_range(fare, min=0, severity='quarantine')"
 
 
 def rows(lake: Lake, table: str) -> list[tuple[Any, ...]]:
-    found = lake.query(f"SELECT id, fare FROM {table}").to_arrow().to_pylist()
+    found = lake.table(table).to_arrow(columns=["id", "fare"]).to_pylist()
     return sorted(((row["id"], row["fare"]) for row in found), key=lambda row: row[0])
 
 

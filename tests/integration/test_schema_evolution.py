@@ -46,9 +46,16 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def rows(lake: Lake, table: str, columns: str = "*") -> list[dict[str, Any]]:
-    found = lake.query(f"SELECT {columns} FROM {table}").to_arrow().to_pylist()
-    return sorted(found, key=lambda row: int(row["id"]))
+def rows(lake: Lake, table: str, *columns: str, where: str | None = None) -> list[dict[str, Any]]:
+    return in_order(lake.table(table).to_arrow(columns=columns or None, where=where))
+
+
+def rows_by_spark(lake: Lake, table: str, columns: str = "*") -> list[dict[str, Any]]:
+    return in_order(lake.query(f"SELECT {columns} FROM {table}").to_arrow())
+
+
+def in_order(found: pa.Table) -> list[dict[str, Any]]:
+    return sorted(found.to_pylist(), key=lambda row: int(row["id"]))
 
 
 def types(lake: Lake, table: str) -> dict[str, str]:
@@ -100,7 +107,7 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
         "id": "long", "fare": "double", "gone": "string", "ZONE": "string", "tags": "list<string>",
         "at": "struct<`a b`: long, long: string>",
     }  # fmt: skip
-    assert rows(lake, table, "id, gone, ZONE, tags[0] AS tag, at.`a b` AS n") == [
+    assert rows_by_spark(lake, table, "id, gone, ZONE, tags[0] AS tag, at.`a b` AS n") == [
         {"id": 1, "gone": "x", "ZONE": None, "tag": None, "n": None},
         {"id": 2, "gone": "y", "ZONE": None, "tag": None, "n": None},
         {"id": 4, "gone": None, "ZONE": None, "tag": None, "n": None},
@@ -142,8 +149,7 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
         {"id": 10, "tags": None, "at": {"a b": 2, "long": "y", "zone": {"n": [1]}}},
         {"id": 11, "tags": [], "at": {"a b": None, "long": None, "zone": {"n": []}}},
     ]
-    assert rows(lake, nested) == expected
-    assert lake.table(nested).to_arrow().sort_by("id").to_pylist() == expected
+    assert rows_by_spark(lake, nested) == rows(lake, nested) == expected
 
 
 def test_what_fails_leaves_the_table_as_it_was(lake: Lake, table: str, files: Files) -> None:
@@ -185,7 +191,7 @@ def test_files_of_other_columns_are_one_batch(lake: Lake, table: str, files: Fil
     files.csv("text/2", "fare,note,id\n2.5,hello,11\n")
     files.csv("text/3", "fare,id\n4,12\n")
     assert lake.ingest(table, files.folder / "text", schema="evolve").status == "published"
-    assert rows(lake, f"(SELECT * FROM {table} WHERE id >= 10)", "id, fare, note, zone") == [
+    assert rows(lake, table, "id", "fare", "note", "zone", where="id >= 10") == [
         {"id": 10, "fare": 1.0, "note": None, "zone": None},
         {"id": 11, "fare": 2.5, "note": "hello", "zone": None},
         {"id": 12, "fare": 4.0, "note": None, "zone": None},
@@ -216,7 +222,7 @@ def test_two_runs_that_evolve_the_table_at_once_both_land_right(
     with when_reached(monkeypatch, "before-publish", lambda: lake.ingest(table, taxes, schema="evolve")):
         run = lake.ingest(table, tips, schema="evolve")
     assert run.status == "published"
-    assert rows(lake, table, "id, tip, tax") == [
+    assert rows(lake, table, "id", "tip", "tax") == [
         {"id": 1, "tip": None, "tax": None},
         {"id": 2, "tip": 2.0, "tax": None},
         {"id": 3, "tip": None, "tax": 3.0},
@@ -226,7 +232,7 @@ def test_two_runs_that_evolve_the_table_at_once_both_land_right(
     more = files.parquet("more", id=pa.array([5], pa.int64()), toll=pa.array([5.0]))
     with when_reached(monkeypatch, "before-publish", lambda: lake.ingest(table, more, schema="evolve")):
         assert lake.ingest(table, plain).status == "published"
-    assert rows(lake, table, "id, tip, toll")[3:] == [
+    assert rows(lake, table, "id", "tip", "toll")[3:] == [
         {"id": 4, "tip": 4.0, "toll": None},
         {"id": 5, "tip": None, "toll": 5.0},
     ]
@@ -256,7 +262,7 @@ def test_names_decide_whatever_the_order_case_and_types_of_each_file(lake: Lake,
     assert lake.ingest(table, files.folder / "new", checks=[aside]).status == "published"
     files.parquet("new/3", TS=stamp, b=pa.array(["b3"]), a=pa.array(["a3"]), id=pa.array([3], pa.int32()))
     assert lake.ingest(table, files.folder / "new").status == "published"
-    assert rows(lake, table, "id, a, b, year(Ts) AS year") == [
+    assert rows_by_spark(lake, table, "id, a, b, year(Ts) AS year") == [
         {"id": number, "a": f"a{number}", "b": f"b{number}", "year": 2026} for number in (1, 2, 3)
     ]
     # A column without values fits one of lists.
@@ -265,7 +271,7 @@ def test_names_decide_whatever_the_order_case_and_types_of_each_file(lake: Lake,
     files.parquet("more/1", **plain, tags=lists)
     files.parquet("more/2", **plain, tags=pa.nulls(1))
     assert lake.ingest(table, files.folder / "more", schema="evolve").status == "published"
-    assert rows(lake, f"(SELECT * FROM {table} WHERE tags IS NOT NULL)", "id, tags") == [{"id": 4, "tags": ["x"]}]
+    assert [(row["id"], row["tags"]) for row in rows(lake, table) if row["tags"]] == [(4, ["x"])]
     with pytest.raises(SchemaError, match="columns without names"):
         lake.ingest(table, files.csv("bare", "1,2\n"), schema="evolve", csv=CsvOptions(header=False))
 
@@ -288,7 +294,7 @@ def test_columns_change_by_hand_and_files_keep_their_names(lake: Lake, table: st
         files.parquet("new", amount=pa.array([4.0]), id=pa.array([4])),
     )
     lake.ingest(table, [str(path) for path in both], columns={"fare": "amount"}, schema="evolve")
-    assert rows(lake, table, "id, amount, zone") == [
+    assert rows(lake, table, "id", "amount", "zone") == [
         {"id": id_, "amount": float(id_), "zone": None} for id_ in range(1, 5)
     ]
     with pytest.raises(AuditFailedError):

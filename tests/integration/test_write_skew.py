@@ -44,8 +44,9 @@ class Keys:
         return self.other.ingest(self.children, self.file(name, keys), checks=[check])
 
     def orphans(self) -> list[int]:
-        sql = f"SELECT k FROM {self.children} WHERE k NOT IN (SELECT k FROM {self.parents}) ORDER BY k"
-        return [row["k"] for row in self.lake.query(sql).to_arrow().to_pylist()]
+        children, parents = (self.lake.table(one).to_arrow()["k"] for one in (self.children, self.parents))
+        known = parents.to_pylist()
+        return [key for key in children.to_pylist() if key is not None and key not in known]
 
 
 def test_a_revert_and_a_run_that_relies_on_its_rows_are_not_both_committed(
