@@ -24,16 +24,17 @@ from support.flow_support import when_reached
 pytestmark = pytest.mark.jvm
 
 
-@pytest.fixture
-def lake(tmp_path: Path, stack: StackState) -> Iterator[Lake]:
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, stack: StackState) -> Iterator[Lake]:
     """A lake with a journal and a warehouse of its own."""
-    warehouse = (tmp_path / "warehouse").as_uri()
-    with connect(tmp_path / "home", engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as opened:
+    folder = tmp_path_factory.mktemp("maintenance")
+    warehouse = (folder / "warehouse").as_uri()
+    with connect(folder / "home", engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as opened:
         yield opened
 
 
 def rows(lake: Lake, table: str) -> list[tuple[int, str | None]]:
-    found = lake.query(f"SELECT id, zone FROM {table}").to_arrow().to_pylist()
+    found = lake.table(table).to_arrow(columns=["id", "zone"]).to_pylist()
     return sorted((row["id"], row["zone"]) for row in found)
 
 
