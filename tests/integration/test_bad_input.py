@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,13 +213,16 @@ def test_names_that_no_table_can_have(lake: Lake, tmp_path: Path, name: str) -> 
             require_refusal(caught.value, f"'{name}' can't name a table")
 
 
-@pytest.mark.parametrize("name", ["select.table", "from.where.group", "order.by", "_x.a-b", "NULL.True"])
-def test_reserved_words_are_names(lake: Lake, tmp_path: Path, name: str) -> None:
-    run = lake.ingest(name, write_trips(tmp_path / "a.parquet", 5), checks=["unique(id)"])
-    assert run.status == "published"
-    assert lake.table(name).rows == 5
-    quoted = ".".join(f"`{part}`" for part in name.split("."))
-    assert lake.query(f"SELECT id FROM {quoted}").to_arrow().num_rows == 5
+def test_reserved_words_are_names(lake: Lake, tmp_path: Path) -> None:
+    names = ["select.table", "from.where.group", "order.by", "_x.a-b", "NULL.True"]
+    for rows, name in enumerate(names, start=1):
+        run = lake.ingest(name, write_trips(tmp_path / f"{rows}.parquet", rows), checks=["unique(id)"])
+        assert run.status == "published", name
+        assert lake.table(name).rows == rows, name
+    quoted = {name: ".".join(f"`{part}`" for part in name.split(".")) for name in names}
+    counted = " UNION ALL ".join(f"SELECT '{name}' AS name, id FROM {one}" for name, one in quoted.items())
+    found = Counter(lake.query(counted).to_arrow()["name"].to_pylist())
+    assert found == {name: rows for rows, name in enumerate(names, start=1)}
 
 
 def test_a_branch_that_exists_is_left_alone(lake: Lake, table: str, tmp_path: Path) -> None:
@@ -374,10 +378,6 @@ def test_local_files_and_an_engine_elsewhere(lake: Lake, stack: StackState, tabl
     ("words", "told"),
     [
         (["ingest", "bad_input.trips", "nope.parquet"], "nope.parquet"),
-        (["ingest", "bad_input.trips"], "PATH"),
-        (["ingest", "bad_input.trips", "x.csv", "--format", "xlsx"], "xlsx"),
-        (["ingest", "bad_input.trips", "x.csv", "--delimiter", ";;"], ";;"),
-        (["ingest", "bad_input.trips", "x.csv", "--encoding", "klingon"], "klingon"),
         (["ingest", "bad input", "x.csv"], "bad input"),
         (["query", "SELECT 1", "--ref", "nope"], "nope"),
         (["query", ""], "empty"),
