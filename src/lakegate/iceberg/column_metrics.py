@@ -153,16 +153,17 @@ def _transform_text(field: PartitionField, column: str) -> str:
 
 def _partition_decoder(field: PartitionField, schema: IcebergSchema) -> tuple[str, str | None, _Convert]:
     """Return a field's name, the top-level column it equals (identity transforms only), and its value converter."""
-    source = next((column for column in schema.fields if column.field_id == field.source_id), None)
-    if source is None or not isinstance(source.field_type, PrimitiveType):
+    source = schema.find_type(field.source_id) if schema.find_column_name(field.source_id) else None
+    if not isinstance(source, PrimitiveType):
         return field.name, None, lambda value: value
-    is_identity = isinstance(field.transform, transforms.IdentityTransform)
     if isinstance(field.transform, (transforms.YearTransform, transforms.MonthTransform, transforms.HourTransform)):
         # The spec counts from 1970. People read 2025-11, not 670.
-        return field.name, None, partial(field.transform.to_human_string, source.field_type)
+        return field.name, None, partial(field.transform.to_human_string, source)
+    is_identity = isinstance(field.transform, transforms.IdentityTransform)
+    column = next((one.name for one in schema.fields if is_identity and one.field_id == field.source_id), None)
     # A day is an int in the spec, but a date in Java and PyIceberg. Show it as a date.
-    result = source.field_type if is_identity else field.transform.result_type(source.field_type)
-    return field.name, source.name if is_identity else None, _CONVERSIONS.get(type(result), _refuse)
+    result = source if is_identity else field.transform.result_type(source)
+    return field.name, column, _CONVERSIONS.get(type(result), _refuse)
 
 
 def _bound_decoder(iceberg_type: PrimitiveType) -> Callable[[bytes | None], Any]:

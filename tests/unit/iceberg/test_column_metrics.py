@@ -64,6 +64,7 @@ def test_only_identity_partitions_tell_values() -> None:
         NestedField(1, "at", TimestampType(), required=False),
         NestedField(2, "id", UUIDType(), required=False),
         NestedField(3, "who", StructType(NestedField(4, "name", StringType(), required=False)), required=False),
+        NestedField(5, "event", StructType(NestedField(6, "at", TimestampType(), required=False)), required=False),
     )
     spec = PartitionSpec(
         PartitionField(1, 1000, DayTransform(), "day"),
@@ -74,10 +75,14 @@ def test_only_identity_partitions_tell_values() -> None:
         PartitionField(4, 1005, IdentityTransform(), "name"),
         PartitionField(99, 1006, IdentityTransform(), "dropped"),
         PartitionField(1, 1007, IdentityTransform(), "at"),
+        PartitionField(6, 1008, DayTransform(), "event_day"),
+        PartitionField(6, 1009, MonthTransform(), "event_month"),
     )
     value = uuid.UUID(int=7)
     unreadable = 2**62
-    decoded = FileDecoder(schema, spec).decode(data_file([20484, 672, 3, value, None, "ann", 1, unreadable]))
+    decoded = FileDecoder(schema, spec).decode(
+        data_file([20484, 672, 3, value, None, "ann", 1, unreadable, 20484, 672])
+    )
     assert decoded.partition == {
         "day": date(2026, 1, 31),
         "month": "2026-01",
@@ -86,6 +91,8 @@ def test_only_identity_partitions_tell_values() -> None:
         "gone": None,
         "name": "ann",
         "dropped": 1,
+        "event_day": date(2026, 1, 31),
+        "event_month": "2026-01",
     }
     assert decoded.identity_values == {"id": value}
 
