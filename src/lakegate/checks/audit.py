@@ -135,7 +135,7 @@ def run_audit(
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
     valid = validate_checks(checks, schema, known, masked=rows.masked)
-    rows = rows.model_copy(update={"is_measured": added.complete})
+    rows = rows.model_copy(update={"is_measured": added.complete and not schema.uuids})
     audit = _Audit(rows, schema, added, valid, engine, narrator, others, past, run_id, listed)
     results = audit.results()
     return AuditReport(

@@ -54,6 +54,7 @@ class TableAt(Value):
         without: Paths of data files whose rows don't count because the run is about to remove them.
         where: A validated predicate that the rows meet.
         lacks: Columns of the audited rows that the table doesn't have yet. They are NULL.
+        opaque: Columns on which a filter mustn't skip files by their bounds.
     """
 
     table: TableIdentifier
@@ -62,6 +63,7 @@ class TableAt(Value):
     without: tuple[str, ...] = ()
     where: str | None = None
     lacks: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
 
 
 class Commit(Value):

@@ -17,6 +17,7 @@ from lakegate.model.types import (
     path_parts,
     struct_fields,
     type_differences,
+    type_words,
     wider_type,
 )
 from lakegate.model.words import did_you_mean, nearest
@@ -148,6 +149,15 @@ class Schema(Value):
     def names(self) -> tuple[str, ...]:
         """Column names, in order."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """Columns of UUIDs, or with some inside.
+
+        Iceberg for Java orders UUIDs as signed numbers (apache/iceberg#14216), so a filter on them skips files with
+        rows that match it.
+        """
+        return tuple(column.name for column in self.columns if "uuid" in type_words(column.type))
 
     def find(self, name: str) -> Column | None:
         """Return the column called ``name``; case is ignored if no column has exactly this name.

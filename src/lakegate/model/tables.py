@@ -188,8 +188,8 @@ class AddedRows(Value):
         snapshot_id: The last snapshot, current at commit ``hash`` unless ``is_past``.
         hash: Commit of the branch; ``None`` for its head.
         is_past: Whether commit ``hash`` may have later snapshots, of runs that share it.
-        is_measured: Whether lakegate's engine measured the files, so that a filter may skip those that can't match by
-            their metrics. What another writer's metrics say is a claim.
+        is_measured: Whether a filter may skip files that can't match by their metrics: lakegate's engine measured them,
+            and no column holds UUIDs. What another writer's metrics say is a claim.
         one_by_one: Read row by row: slower, but it can be cancelled between any two rows.
         where: A validated predicate that the rows meet.
         masked: Patterns of columns whose values never leave the engine.

@@ -46,6 +46,7 @@ from lakegate.spark.scans import (
     path,
     require_columns,
     sample_passing_texts,
+    with_opaque,
     without_pushdown,
 )
 from lakegate.spark.sessions import (
@@ -630,7 +631,8 @@ class SparkEngine:
             # Nessie's TableReference, table@reference#hash, pins the commit even if the reference moves.
             frame = reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
             gone = ", ".join(sql_string(path) for path in rows.without)
-            return _matching(frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame, rows)
+            frame = frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame
+            return _matching(with_opaque(frame, rows.opaque), rows)
         ref = rows.ref if rows.hash is None else f"{rows.ref}#{rows.hash}"
         if rows.after_snapshot_id == rows.snapshot_id:  # Iceberg refuses to read between a snapshot and itself
             return reader.table(rows.table.sql(CATALOG, ref=ref)).where("FALSE")

@@ -392,6 +392,15 @@ def without_pushdown(frame: Any, *, is_measured: bool = True) -> Any:
     return frame.selectExpr(*(wrapped(name, kind) for name, kind in frame.dtypes))
 
 
+def with_opaque(frame: Any, columns: Collection[str]) -> Any:
+    """Wrap ``columns`` of ``frame`` so that no filter on them is pushed down."""
+    names = map(quote, frame.columns)
+    opaques = set(map(quote, columns))
+    return (
+        frame.selectExpr(*(f"{opaque(one)} AS {one}" if one in opaques else one for one in names)) if opaques else frame
+    )
+
+
 def opaque(column: str) -> str:
     """Return SQL for a column's value, of any type, on which Spark pushes no filter down."""
     return f"element_at(array({column}), 1)"

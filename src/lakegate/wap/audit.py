@@ -342,13 +342,17 @@ def _other_rows(
         if own is not None and not own.keeps_rows:
             return (added_rows(own),)
         pointer = context.catalog.get_table(table, at)
-        there: tuple[Rows, ...] = () if pointer is None else (TableAt(table=table, ref=at.name, hash=at.hash),)
-        if pointer is not None and table == staged.table:
-            gone = _replaced_files(context, table, replaces, at)
+        there: tuple[Rows, ...] = ()
+        if pointer is not None:
             before = context.reader.metadata(pointer).table_schema
-            names = context.reader.metadata(staged.pointer).table_schema.names
-            lacks = tuple(name for name in names if before.find(name) is None)
-            there = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone, lacks=lacks),)
+            gone: tuple[str, ...] = ()
+            lacks: tuple[str, ...] = ()
+            if table == staged.table:
+                gone = _replaced_files(context, table, replaces, at)
+                names = context.reader.metadata(staged.pointer).table_schema.names
+                lacks = tuple(name for name in names if before.find(name) is None)
+            opaque = before.uuids
+            there = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone, lacks=lacks, opaque=opaque),)
         return there if own is None else (*there, added_rows(own))
 
     return find
@@ -404,7 +408,7 @@ def _others_at(context: Context, audited: TableIdentifier, ref: Ref, since: Ref 
             return ()
         there = context.reader.metadata(pointer).table_schema
         lacks = tuple(name for name in columns.names if there.find(name) is None) if table == audited else ()
-        return (TableAt(table=table, ref=_name_of(ref), hash=at.hash, lacks=lacks),)
+        return (TableAt(table=table, ref=_name_of(ref), hash=at.hash, lacks=lacks, opaque=there.uuids),)
 
     return find
 

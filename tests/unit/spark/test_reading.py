@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import TableAt
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
@@ -44,8 +45,10 @@ class _Reader:
     def __init__(self) -> None:
         self.options: dict[str, str] = {}
         self.filters: list[str] = []
+        self.selected: list[tuple[str, ...]] = []
 
     dtypes = (("id", "bigint"),)
+    columns = ("id",)
 
     def option(self, name: str, value: str) -> _Reader:
         self.options[name] = value
@@ -58,7 +61,8 @@ class _Reader:
         self.filters.append(predicate)
         return self
 
-    def selectExpr(self, *_: str) -> _Reader:
+    def selectExpr(self, *columns: str) -> _Reader:
+        self.selected.append(columns)
         return self
 
     def collect(self) -> list[Any]:
@@ -90,6 +94,15 @@ def test_no_filter_is_pushed_down_on_files_that_others_measured() -> None:
         AddedRows(table=TRIPS, ref="main", after_snapshot_id=1, snapshot_id=2, where="id > 0"), ["max(id)"]
     )
     assert reader.filters == ["coalesce(CAST((id > 0) AS STRING), '') = 'true'"]
+
+
+def test_no_filter_on_an_opaque_column_is_pushed_down() -> None:
+    reader = _Reader()
+    engine = SparkEngine(lambda _: SimpleNamespace(read=reader), lambda _: {}, shares_files=True)
+    rows = TableAt(table=TRIPS, ref="main", hash="ab", without=("f",), where="id > 0", opaque=("id",))
+    engine.aggregate(rows, ["max(id)"])
+    assert reader.filters == ["_file NOT IN ('f')", "id > 0"]
+    assert reader.selected[0] == ("element_at(array(`id`), 1) AS `id`",)
 
 
 def test_structs_get_the_fields_they_lack_and_lose_none() -> None:
