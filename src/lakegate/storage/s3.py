@@ -43,6 +43,7 @@ _PART_BYTES = 64 << 20
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
 _ASK_REGION = "us-east-1"  # its endpoint redirects to a bucket's region
 _CONFLICT_CODE = "ConditionalRequestConflict"  # two clients are creating the same object, and neither has won yet
+_NO_REASON = frozenset({"400", "403"})
 _STATUS_OF: Mapping[str, int] = {
     **dict.fromkeys(("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "RequestTimeTooSkewed"), 503),
     **dict.fromkeys(("Throttling", "ThrottlingException"), 503),
@@ -98,9 +99,17 @@ class S3Store(ObjectStore):
         return found, page.get("NextContinuationToken") if page.get("IsTruncated") else None
 
     def _head(self, uri: str) -> Any:
+        from botocore.exceptions import ClientError
+
         address = ObjectAddress.parse(uri)
         with translated(uri):
-            return self._client.head_object(Bucket=address.bucket, Key=address.key)
+            try:
+                return self._client.head_object(Bucket=address.bucket, Key=address.key)
+            except ClientError as error:
+                # An answer to HEAD has no body, and so no reason, such as an expired token or a wrong clock.
+                if error.response["Error"]["Code"] in _NO_REASON:
+                    self._client.get_object(Bucket=address.bucket, Key=address.key, Range="bytes=0-0")["Body"].close()
+                raise
 
     def _read(self, uri: str, etag: str, start: int, end: int) -> bytes:
         address = ObjectAddress.parse(uri)
@@ -269,7 +278,9 @@ def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
     if status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED:
         if code == "NoSuchBucket":
             return ERRORS.no_bucket(uri)
-        status = _STATUS_OF.get(code, HTTPStatus.BAD_REQUEST)
+        # Other stores have their own codes for too many requests.
+        is_limited = status == HTTPStatus.TOO_MANY_REQUESTS
+        status = _STATUS_OF.get(code, status if is_limited else HTTPStatus.BAD_REQUEST)
     return ERRORS.refused(uri, status, reason)
 
 

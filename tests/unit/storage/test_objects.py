@@ -190,6 +190,8 @@ def test_what_azure_refuses(raised: Exception, becomes: type[Exception]) -> None
     [
         ("InternalError", 0, StorageUnavailableError),
         ("SlowDown", 503, StorageUnavailableError),
+        ("ErrTooManyRequest", 429, StorageUnavailableError),
+        ("429", 429, StorageUnavailableError),
         ("Whatever", 500, StorageUnavailableError),
         ("NotImplemented", 501, SourceError),
         ("ConditionalRequestConflict", HTTPStatus.CONFLICT, CutError),

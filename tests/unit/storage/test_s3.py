@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lakegate.config import S3Settings
+from lakegate.errors import ConfigurationError, StorageUnavailableError
 from lakegate.storage.s3 import S3Store
 
 OWNER, ANOTHER = "123456789012", "210987654321"
@@ -88,3 +89,37 @@ def test_the_own_bucket_answers(server: ThreadingHTTPServer, owner: str | None) 
 def test_an_account_is_twelve_digits(owner: str) -> None:
     with pytest.raises(ValidationError):
         S3Settings(bucket_owner=owner)
+
+
+class Refusing(OwnedBucket):
+    """Refuses all requests. As HTTP demands, its answers to HEAD have no body."""
+
+    status: int
+    code: str
+
+    def do(self) -> None:
+        body = f"<Error><Code>{self.code}</Code><Message>In words.</Message></Error>".encode()
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_HEAD = do
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "becomes", "text"),
+    [
+        (400, "ExpiredToken", ConfigurationError, "ExpiredToken: In words"),
+        (403, "InvalidAccessKeyId", ConfigurationError, "InvalidAccessKeyId: In words"),
+        (403, "RequestTimeTooSkewed", StorageUnavailableError, "RequestTimeTooSkewed: In words"),
+        (403, "AccessDenied", PermissionError, "AccessDenied: In words"),
+    ],
+)
+def test_an_object_that_cannot_be_found_says_why(
+    server: ThreadingHTTPServer, status: int, code: str, becomes: type[Exception], text: str
+) -> None:
+    server.RequestHandlerClass = type("Refusal", (Refusing,), {"status": status, "code": code})
+    with pytest.raises(becomes, match=text):
+        _store(server, None).stat(OBJECT)
