@@ -78,7 +78,7 @@ class SignedPost:
             ):
                 if not answer.is_success:
                     raise refused(answer.status_code, after=answer.headers.get("Retry-After"))
-        except httpx.TimeoutException:
+        except (httpx.ReadTimeout, httpx.WriteTimeout):
             raise UndeliveredError("it didn't answer in time; the message may have arrived") from None
         except httpx.TransportError as error:
             raise UndeliveredError(_away(error), again=True) from None
@@ -144,7 +144,7 @@ def _is_not_ours(_record: logging.LogRecord) -> bool:
 
 
 def _away(error: httpx.TransportError) -> str:
-    if isinstance(error, httpx.ConnectError):
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return "it can't be reached"
     if isinstance(error, httpx.UnsupportedProtocol):
         return "its address doesn't start with https:// or http://"

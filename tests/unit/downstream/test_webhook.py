@@ -8,9 +8,11 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lakegate.config import WebhookDownstream, load_settings
+from lakegate.credentials.webhook import SignedPost, UndeliveredError
 from lakegate.downstream import TYPES, DownstreamContext, open_downstream
 from lakegate.downstream.webhook import WebhookTarget
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
@@ -58,6 +60,16 @@ def test_only_what_may_help_is_tried_again(
     with caplog.at_level(logging.DEBUG), pytest.raises(error, match=text):
         target(server, timeout_s=0.5 if odd == "hang" else 10).deliver(event(), None)
     assert "verysecretpath" not in caplog.text
+
+
+def test_what_was_not_sent_cannot_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object, **_options: object) -> None:
+        raise httpx.ConnectTimeout("timed out")
+
+    monkeypatch.setattr(httpx.Client, "stream", connect)
+    with pytest.raises(UndeliveredError) as caught:
+        SignedPost("https://hooks.example.com/secret", None).send(b"{}", event="test", key="k", timeout_s=1)
+    assert (caught.value.reason, caught.value.again) == ("it can't be reached", True)
 
 
 def test_testing_sends_an_event_about_nothing(server: SlackServer) -> None:
