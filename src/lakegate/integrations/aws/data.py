@@ -76,8 +76,10 @@ class Data:
         place: Any = {} if region == _AMERICA else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         if region not in SHARED_NAMESPACE_ONLY:
             place["BucketNamespace"] = "account-regional"
-        with translate_errors(f"creating bucket {bucket}"):
+        # The client repeats a request whose answer was lost.
+        with translate_errors(f"creating bucket {bucket}", unless={"BucketAlreadyOwnedByYou"}):
             s3.create_bucket(Bucket=bucket, **place)
+        with translate_errors(f"creating bucket {bucket}"):
             s3.put_public_access_block(
                 Bucket=bucket,
                 PublicAccessBlockConfiguration={

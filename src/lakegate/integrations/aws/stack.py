@@ -125,9 +125,11 @@ class Stack:
         values = {**defaults(), **{name: value for name, value in known.items() if name in NAMES}, **given}
         if self._template == TEMPLATE:
             require_fitting(values)
+        token = f"lakegate-{uuid.uuid4().hex[:16]}"
         request: dict[str, Any] = {
             "StackName": self.name,
-            "ChangeSetName": f"lakegate-{uuid.uuid4().hex[:16]}",
+            "ChangeSetName": token,
+            "ClientToken": token,  # the client repeats a request whose answer was lost
             "ChangeSetType": "CREATE" if is_new else "UPDATE",
             "TemplateBody": template_body(self._template),
             "Parameters": [
@@ -159,7 +161,7 @@ class Stack:
         total = len(change_set.changes)
         before = self._newest_event(change_set.stack_id)
         with translate_errors(f"changing stack {self.name}"):
-            self._client.execute_change_set(ChangeSetName=change_set.id)
+            self._client.execute_change_set(ChangeSetName=change_set.id, ClientRequestToken=uuid.uuid4().hex)
         end, events = self._follow(change_set.stack_id, f"Changing stack {self.name}", total, before)
         if end.status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}:
             raise self._failed("Deploying", end, events)

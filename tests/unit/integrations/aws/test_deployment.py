@@ -177,11 +177,16 @@ def package(tmp_path: Path) -> Path:
     return path
 
 
+EXECUTED = {"ChangeSetName": CHANGES, "ClientRequestToken": ANY}
+"""With a token, AWS knows a request that is repeated because its answer was lost."""
+
+
 def _create(parameters: Any, kind: str) -> dict[str, Any]:
     failure = {"OnStackFailure": "DELETE"} if kind == "CREATE" else {}
     return {
         "StackName": STACK,
         "ChangeSetName": ANY,
+        "ClientToken": ANY,
         "ChangeSetType": kind,
         "TemplateBody": ANY,
         "Parameters": parameters,
@@ -237,7 +242,7 @@ def test_the_ecs_role_exists_before_the_first_service(aws: Aws, package: Path, c
     else:
         aws.stubs["iam"].add_client_error("create_service_linked_role", code, "", 400, expected_params=asked)
     aws.has_events((STACK, "REVIEW_IN_PROGRESS", ""))
-    aws.answers("execute_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.answers("execute_change_set", {}, EXECUTED)
     aws.has_stack("CREATE_COMPLETE")
     aws.has_events((STACK, "REVIEW_IN_PROGRESS", ""))
     aws.has_function(package.read_bytes())
@@ -296,7 +301,7 @@ def test_a_deployment_follows_the_stack_to_its_end(aws: Aws, demo: Deployment, p
     aws.has_stack("CREATE_COMPLETE")
     aws.prepares()
     aws.has_events((STACK, "CREATE_COMPLETE", ""))
-    aws.answers("execute_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.answers("execute_change_set", {}, EXECUTED)
     begun = ((STACK, "CREATE_COMPLETE", ""), ("Queue", "UPDATE_IN_PROGRESS", ""))
     aws.has_stack("UPDATE_IN_PROGRESS")
     aws.has_events(*begun)
@@ -319,7 +324,7 @@ def test_a_stopped_spark_that_should_always_run_is_started(
         aws.has_code()
         aws.prepares()
         aws.has_events((STACK, "CREATE_COMPLETE", ""))
-        aws.answers("execute_change_set", {}, {"ChangeSetName": CHANGES})
+        aws.answers("execute_change_set", {}, EXECUTED)
     else:
         aws.answers("create_change_set", {"Id": CHANGES, "StackId": STACK_ID})
         aws.answers("describe_change_set", {"Status": "FAILED", "StatusReason": "No updates are to be performed."})
@@ -375,7 +380,7 @@ def test_a_function_with_replaced_code_is_an_error(aws: Aws, demo: Deployment, p
     aws.has_stack("CREATE_COMPLETE")
     aws.prepares()
     aws.has_events((STACK, "CREATE_COMPLETE", ""))
-    aws.answers("execute_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.answers("execute_change_set", {}, EXECUTED)
     aws.has_stack("UPDATE_COMPLETE")
     aws.has_events((STACK, "CREATE_COMPLETE", ""))
     aws.has_function(b"another's")
@@ -405,6 +410,15 @@ def test_the_code_bucket_is_created_in_the_accounts_own_namespace(region: str) -
 
     assert len(name) <= 63
     assert name.endswith(f"-{ACCOUNT}-{region}-an") is (region != "me-south-1")
+
+
+def test_a_code_bucket_whose_creation_got_no_answer_is_tagged(aws: Aws) -> None:
+    aws.refuses("get_bucket_tagging", "NoSuchBucket", "", 404, "s3")
+    aws.refuses("create_bucket", "BucketAlreadyOwnedByYou", "", 409, "s3")
+    aws.answers("put_public_access_block", {}, {"Bucket": CODE, "PublicAccessBlockConfiguration": ANY}, "s3")
+    aws.answers("put_bucket_tagging", {}, {"Bucket": CODE, "Tagging": ANY}, "s3")
+
+    Data(Clients(aws), STACK, SilentNarrator()).make_bucket(CODE)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
