@@ -169,6 +169,7 @@ _REFUSED = frozenset(
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation", "403"})
 """Error codes for missing permissions."""
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable", "SlowDown"})
+_TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
 
 
@@ -248,6 +249,6 @@ def _refusal(error: Any, doing: str) -> LakegateError:
             hint=f"The user or role needs the permission for {error.operation_name}.",
             operation=error.operation_name,
         )
-    if code in _BUSY or status >= _SERVER_ERROR:
+    if code in _BUSY or status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
         return RetryableError(f"AWS is unavailable; it failed while {doing} ({reason}).", hint="Try again.")
     return DeploymentError(f"AWS refused {doing} ({reason}).", operation=error.operation_name)

@@ -533,6 +533,7 @@ def test_a_stack_that_can_only_be_deleted(
         ("ExpiredToken", 403, ConfigurationError, "rejected these credentials"),
         ("Throttling", 400, RetryableError, "is unavailable"),
         ("InternalFailure", 500, RetryableError, "is unavailable"),
+        ("TooManyRequestsException", 429, RetryableError, "is unavailable"),
         ("ValidationError", 400, DeploymentError, "refused looking at stack"),
     ],
 )
