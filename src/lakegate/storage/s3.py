@@ -257,6 +257,9 @@ def translated(uri: str) -> Iterator[None]:
     except exceptions.ClientError as error:
         answer = error.response["Error"]
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if error.operation_name.startswith("AssumeRole") and status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            # STS refuses the role, before S3 is asked.
+            raise ERRORS.unauthenticated(uri, redact(str(error).rstrip("."))) from error
         raise refusal(answer.get("Code", ""), answer.get("Message", ""), uri, status) from error
     except exceptions.BotoCoreError as error:
         reason = redact(str(error).rstrip("."))

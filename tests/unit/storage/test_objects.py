@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
+from botocore.exceptions import ClientError
 from google.api_core.exceptions import GoogleAPICallError, RetryError, from_http_status
 from google.auth.exceptions import DefaultCredentialsError, TransportError
 from hypothesis import given
@@ -206,6 +207,14 @@ def test_what_s3_refuses(code: str, status: int, becomes: type[Exception]) -> No
     error = s3.refusal(code, "in words", "s3://lake/a.csv", status)
     assert isinstance(error, becomes)
     _tells(error, "s3://lake/a.csv")
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredTokenException", "InvalidIdentityToken"])
+def test_a_role_that_cannot_be_assumed_is_no_fault_of_the_object(code: str) -> None:
+    refused: Any = {"Error": {"Code": code, "Message": "No."}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+    with pytest.raises(ConfigurationError, match=code) as caught, s3.translated("s3://lake/a.csv"):
+        raise ClientError(refused, "AssumeRoleWithWebIdentity")
+    _tells(caught.value, "s3://lake/a.csv")
 
 
 def test_a_connection_to_s3_that_tls_ends_in_a_body_is_a_reason_to_try_later() -> None:
