@@ -17,16 +17,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException, InvalidURL
 from math import ceil
+from ssl import create_default_context
 from typing import Any
 from urllib.error import URLError
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
-from slack_sdk.webhook import WebhookClient
 
 from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip, code, escape, without_ticks
 from lakegate.config import ChannelSettings
-from lakegate.credentials.webhook import UndeliveredError, refused
+from lakegate.credentials.webhook import UndeliveredError, client_for, refused
 from lakegate.model.words import counted
 from lakegate.progress import one_line
 
@@ -38,27 +38,29 @@ _MUTE.setLevel(logging.CRITICAL + 1)
 
 
 class WebhookSlackSender:
-    """Implements :class:`lakegate.alerts.message.Sender` with an incoming webhook, which has no threads."""
+    """Implements :class:`lakegate.alerts.message.Sender` with an incoming webhook, which has no threads.
+
+    It doesn't use the SDK, which follows redirects with a GET: any page may answer that with 200.
+    """
 
     def __init__(self, url: str) -> None:
-        self._client = WebhookClient(url, logger=_MUTE, retry_handlers=[])
-        self._client.proxy = None  # urllib then chooses the proxy, and unlike the SDK it honours NO_PROXY
+        self._url = url
+        self._trust = create_default_context()
 
     def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
         """Send the message."""
         del thread
-        self._client.timeout = _seconds(deadline)
-        with _translated_errors():
-            answer = self._client.send_dict(
-                {
-                    "text": fallback(message),
-                    "blocks": blocks(message),
-                    "unfurl_links": False,
-                    "unfurl_media": False,
-                }
-            )
+        body = {
+            "text": fallback(message),
+            "blocks": blocks(message),
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        with client_for(self._url, self._trust, deadline.left_s) as client:
+            answer = client.post(self._url, content=content, headers=headers)
         if answer.status_code != 200:
-            raise refused(answer.status_code, said=_words(answer.body), after=_retry_after(answer.headers))
+            raise refused(answer.status_code, said=_words(answer.text), after=answer.headers.get("Retry-After"))
         return None
 
 

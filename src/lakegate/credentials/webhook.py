@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class UndeliveredError(Exception):
 
 
 class SignedPost:
-    """Posts to one URL. It doesn't follow redirects, which could lead to an unknown receiver.
+    """Posts to one URL, without following redirects.
 
     Args:
         secret: Key to sign bodies with; ``None`` to send them unsigned.
@@ -69,23 +70,39 @@ class SignedPost:
         headers = {"Content-Type": "application/json", EVENT: event, DELIVERY: key}
         if self._secret is not None:
             headers |= sign(self._secret, int(time.time()), body)
-        try:
-            by_proxy = not is_loopback(httpx.URL(self._url).host)
-            with (
-                quiet(),
-                httpx.Client(timeout=max(timeout_s, 0.001), verify=self._trust, trust_env=by_proxy) as client,
-                client.stream("POST", self._url, content=body, headers=headers) as answer,
-            ):
-                if not answer.is_success:
-                    raise refused(answer.status_code, after=answer.headers.get("Retry-After"))
-        except (httpx.ReadTimeout, httpx.WriteTimeout):
-            raise UndeliveredError("it didn't answer in time; the message may have arrived") from None
-        except httpx.TransportError as error:
-            raise UndeliveredError(_away(error), again=True) from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError):
-            raise UndeliveredError("its address, or that of the proxy, is invalid") from None
-        except ImportError:
-            raise UndeliveredError("the proxy is a SOCKS proxy, which needs httpx[socks]") from None
+        with (
+            client_for(self._url, self._trust, timeout_s) as client,
+            client.stream("POST", self._url, content=body, headers=headers) as answer,
+        ):
+            if not answer.is_success:
+                raise refused(answer.status_code, after=answer.headers.get("Retry-After"))
+
+
+@contextmanager
+def client_for(url: str, trust: ssl.SSLContext, timeout_s: float) -> Iterator[httpx.Client]:
+    """Yield a client for a request to a URL. It doesn't follow redirects, which could lead to an unknown receiver.
+
+    Args:
+        trust: Whom to trust if the URL or the proxy uses TLS.
+
+    Raises:
+        UndeliveredError: When the request fails.
+    """
+    try:
+        by_proxy = not is_loopback(httpx.URL(url).host)
+        with (
+            quiet(),
+            httpx.Client(timeout=max(timeout_s, 0.001), verify=trust, trust_env=by_proxy) as client,
+        ):
+            yield client
+    except (httpx.ReadTimeout, httpx.WriteTimeout):
+        raise UndeliveredError("it didn't answer in time; the message may have arrived") from None
+    except httpx.TransportError as error:
+        raise UndeliveredError(_away(error), again=True) from None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        raise UndeliveredError("its address, or that of the proxy, is invalid") from None
+    except ImportError:
+        raise UndeliveredError("the proxy is a SOCKS proxy, which needs httpx[socks]") from None
 
 
 def sign(secret: str, timestamp: int, body: bytes) -> dict[str, str]:

@@ -208,7 +208,7 @@ def test_a_failing_channel_does_not_stop_others(server: SlackServer, monkeypatch
     [
         ("BOT_TOKEN", "xoxb-wrong", "Slack says: invalid_auth"),
         ("HOOK_URL", "{url}/gone", None),
-        ("HOOK_URL", "ftp://verysecretpath", "its address is invalid"),
+        ("HOOK_URL", "ftp://verysecretpath", "its address doesn't start with https:// or http://"),
         ("OTHER_URL", "verysecretpath", "its address doesn't start with https:// or http://"),
     ],
 )
@@ -221,9 +221,10 @@ def test_errors_about_secrets_do_not_reveal_them(
     assert told.reason == ("it answered 204" if reason is None else reason)
 
 
-def test_a_redirect_is_not_followed(server: SlackServer) -> None:
+@pytest.mark.parametrize("channel", [WEBHOOK, SIGNED], ids=lambda one: str(one["name"]))
+def test_a_redirect_is_not_followed(server: SlackServer, channel: dict[str, Any]) -> None:
     server.odd.append("302")
-    (told,) = dispatcher(channels(server, SIGNED)).send(rejection())
+    (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert (told.outcome, told.reason, server.received) == ("failed", "it answered 302", [])
 
 
