@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from lakegate.config import S3Settings
-from lakegate.errors import ConfigurationError, StorageUnavailableError, missing_package
+from lakegate.errors import ConfigurationError, SourceError, StorageUnavailableError, missing_package
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import redact
 from lakegate.storage.objects import ATTEMPTS, CutError, ObjectAddress, ObjectStore, StoredObject, StoreErrors, retried
@@ -96,7 +96,16 @@ class S3Store(ObjectStore):
             StoredObject(f"{address.root}/{entry['Key']}", entry["Size"], entry["LastModified"], _bare(entry["ETag"]))
             for entry in page.get("Contents", ())
         )
-        return found, page.get("NextContinuationToken") if page.get("IsTruncated") else None
+        if not page.get("IsTruncated"):
+            return found, None
+        following = page.get("NextContinuationToken")
+        if not following:  # files would be left out, and nobody would notice
+            raise SourceError(
+                f"S3 cut off the list of objects below '{address.uri}' and didn't say where it goes on.",
+                hint="The store must support version 2 of S3's ListObjects.",
+                file=address.uri,
+            )
+        return found, following
 
     def _head(self, uri: str) -> Any:
         from botocore.exceptions import ClientError

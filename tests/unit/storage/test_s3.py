@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lakegate.config import S3Settings
-from lakegate.errors import ConfigurationError, StorageUnavailableError
+from lakegate.errors import ConfigurationError, SourceError, StorageUnavailableError
 from lakegate.storage.s3 import S3Store
 
 OWNER, ANOTHER = "123456789012", "210987654321"
@@ -37,7 +37,11 @@ class OwnedBucket(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     _denied = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
-    do_GET = do_HEAD = do_PUT = do_POST = do
+
+    def do_GET(self) -> None:
+        self.do()
+
+    do_HEAD = do_PUT = do_POST = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -105,8 +109,6 @@ class Refusing(OwnedBucket):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_GET = do_HEAD = do
-
 
 @pytest.mark.parametrize(
     ("status", "code", "becomes", "text"),
@@ -123,3 +125,21 @@ def test_an_object_that_cannot_be_found_says_why(
     server.RequestHandlerClass = type("Refusal", (Refusing,), {"status": status, "code": code})
     with pytest.raises(becomes, match=text):
         _store(server, None).stat(OBJECT)
+
+
+class CutOff(OwnedBucket):
+    """Lists objects as version 1 of the request does, whatever is asked."""
+
+    def do(self) -> None:
+        entry = f'<Key>a.csv</Key><Size>1</Size><ETag>"{ETAG}"</ETag><LastModified>2026-01-31T07:00:00Z</LastModified>'
+        body = f"<ListBucketResult><IsTruncated>true</IsTruncated><Contents>{entry}</Contents></ListBucketResult>"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+def test_a_listing_without_a_way_to_go_on_is_not_taken_for_all(server: ThreadingHTTPServer) -> None:
+    server.RequestHandlerClass = CutOff
+    with pytest.raises(SourceError, match="cut off the list"):
+        list(_store(server, None).list("s3://lake/landing/"))
