@@ -271,11 +271,12 @@ class SimulatedQueue:
     def get_queue_url(self, **_: str) -> dict[str, str]:
         return {"QueueUrl": QUEUE}
 
-    def change_message_visibility_batch(self, QueueUrl: str, Entries: Sequence[dict[str, Any]]) -> None:
+    def change_message_visibility_batch(self, QueueUrl: str, Entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for entry in Entries:
             sent = self.messages[int(entry["ReceiptHandle"])]
             if not sent.is_deleted:
                 self.hide(sent, entry["VisibilityTimeout"])
+        return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 
 
 class SimulatedLake:

@@ -436,10 +436,12 @@ def _change(queue: str, receipts: Sequence[tuple[str, int]]) -> None:
     client = boto3.client("sqs", region_name=region, config=config)
     url = client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
     for start in range(0, len(receipts), _MAX_ENTRIES):
-        client.change_message_visibility_batch(
+        answer = client.change_message_visibility_batch(
             QueueUrl=url,
             Entries=[
                 {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": after_s}
                 for number, (receipt, after_s) in enumerate(receipts[start : start + _MAX_ENTRIES])
             ],
         )
+        for refused in answer.get("Failed", ()):
+            _LOG.warning("Couldn't ask queue %s to deliver a message again: %s", queue, refused["Code"])

@@ -68,6 +68,17 @@ def test_an_unreachable_queue_is_not_an_error(sqs: Stubber, queue: str, caplog: 
     assert "Couldn't ask queue" in caplog.text
 
 
+def test_a_message_that_the_queue_refuses_is_logged(sqs: Stubber, caplog: pytest.LogCaptureFixture) -> None:
+    sqs.add_response("get_queue_url", {"QueueUrl": URL})
+    failed = {"Id": "0", "SenderFault": True, "Code": "InvalidParameterValue"}
+    sqs.add_response("change_message_visibility_batch", {"Successful": [], "Failed": [failed]})
+
+    with caplog.at_level(logging.WARNING, "lakegate"):
+        deliver_again([(EventMessage((), queue=QUEUE, receipt="r"), 43_200)])
+
+    assert "deliver a message again: InvalidParameterValue" in caplog.text
+
+
 def delays(*fates: FileOutcome, times: int = 1) -> set[int]:
     """Return the delays that a message of files with these fates is given, drawn again and again."""
     files = tuple(AnnouncedObject("b", str(number)) for number in range(len(fates)))
