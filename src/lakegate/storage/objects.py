@@ -98,14 +98,19 @@ def is_remote(uri: str) -> bool:
 
 
 def canonical(uri: str) -> str:
-    """Return the URI that lakegate uses for an object, whichever of its scheme names is given.
+    """Return the URI that lakegate uses for an object, however its scheme and host are written.
 
     Example:
-        >>> canonical("S3A://lake/a b.csv"), canonical("abfs://lake@acme.dfs.core.windows.net/a")
-        ('s3://lake/a b.csv', 'abfss://lake@acme.dfs.core.windows.net/a')
+        >>> canonical("S3A://lake/a b.csv"), canonical("abfs://lake@ACME.dfs.core.windows.net/A")
+        ('s3://lake/a b.csv', 'abfss://lake@acme.dfs.core.windows.net/A')
     """
     scheme, found, rest = uri.partition("://")
-    return f"{_CANONICAL.get(scheme.lower(), scheme.lower())}{found}{rest}" if found else uri
+    scheme = scheme.lower()
+    if SERVICES.get(scheme) == "adls":
+        place, slash, key = rest.partition("/")
+        container, at, host = place.partition("@")
+        rest = f"{container}{at}{host.lower()}{slash}{key}"
+    return f"{_CANONICAL.get(scheme, scheme)}{found}{rest}" if found else uri
 
 
 @dataclass(frozen=True, slots=True)

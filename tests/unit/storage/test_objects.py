@@ -43,6 +43,12 @@ def test_an_address_is_its_uri(root: str, key: str) -> None:
     assert canonical(canonical(address.uri)) == canonical(address.uri)
 
 
+def test_an_accounts_host_is_the_same_in_any_case() -> None:
+    """Otherwise a file that is named with another spelling would be published again."""
+    assert canonical("ABFS://lake@ACME.dfs.core.windows.net/In/A.csv") == f"{ADLS_ROOT}/In/A.csv"
+    assert canonical("s3://Lake@X/A.csv") == "s3://Lake@X/A.csv"
+
+
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
