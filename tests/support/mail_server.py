@@ -14,10 +14,11 @@ from email.policy import default
 
 @dataclass
 class MailServer:
-    """Where it listens, and the mails that arrived."""
+    """Where it listens, the mails that arrived, and the recipient that it doesn't know."""
 
     port: int
     mails: list[EmailMessage] = field(default_factory=list)
+    unknown: str = "nobody@example.com"
 
 
 @contextmanager
@@ -52,6 +53,9 @@ class _Handler(socketserver.StreamRequestHandler):
             if word == b"DATA":
                 self._answer("354 go on")
                 self.server.state.mails.append(message_from_bytes(self._data(), policy=default))
+            if word == b"RCPT" and self.server.state.unknown in line.decode():
+                self._answer("550 no such user")
+                continue
             self._answer("221 bye" if word == b"QUIT" else "250 ok")
             if word == b"QUIT":
                 return

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Any
 
 import apprise
 
-from lakegate.alerts.message import Message, SendDeadline, cell, clip
+from lakegate.alerts.message import Message, PartlyDeliveredError, SendDeadline, cell, clip
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError
 from lakegate.model.words import counted
@@ -18,6 +20,8 @@ from lakegate.progress import one_line
 
 _LONGEST_TITLE = 200
 _LONGEST = 500
+_MOST_SEPARATE = 5
+"""Recipients of a service that get a message each. More would take too long."""
 _MARKUP = re.compile(r"([@<!#](?=[\w!@#&])|\](?=[(\[:]))")
 """Text that a service may read as a mention (``@everyone``), or Markdown as a link or picture (``[x](y)``).
 
@@ -38,23 +42,43 @@ class AppriseSender:
     """
 
     def __init__(self, url: str) -> None:
-        self._service = apprise.Apprise()
-        if not self._service.add(url):
+        found = apprise.Apprise()
+        if not found.add(url):
             raise UndeliveredError("Apprise doesn't support this kind of URL")
+        self._services = [one for service in found for one in _by_recipient(service)]
 
     def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
         """Send the message. Apprise returns no reason for a failure; ``apprise -vv URL`` shows one."""
         del deadline, thread
-        sent = self._service.notify(
-            title=clip(_text(message.title), _LONGEST_TITLE),
-            body="\n".join(_lines(message)),
-            notify_type=_TYPES[message.notice.severity],
-            body_format=apprise.NotifyFormat.TEXT,
-            interpret_escapes=False,
-        )
-        if not sent:
+        sent = [
+            service.notify(
+                title=clip(_text(message.title), _LONGEST_TITLE),
+                body="\n".join(_lines(message)),
+                notify_type=_TYPES[message.notice.severity],
+                body_format=apprise.NotifyFormat.TEXT,
+                interpret_escapes=False,
+            )
+            for service in self._services
+        ]
+        if not any(sent):
             raise UndeliveredError("Apprise couldn't deliver it", again=True)
+        if not all(sent):
+            raise PartlyDeliveredError(f"Apprise couldn't deliver it to {sent.count(False)} of {len(sent)} recipients")
         return None
+
+
+def _by_recipient(service: Any) -> Iterator[apprise.Apprise]:
+    """Yield a service for each of its recipients, because Apprise doesn't say which of several a message reached."""
+    targets = getattr(service, "targets", None)
+    if not isinstance(targets, list) or not 1 < len(targets) <= _MOST_SEPARATE:
+        targets = [targets]
+    for target in targets:
+        one = copy(service)
+        if len(targets) > 1:
+            one.targets = [target]
+        alone = apprise.Apprise()
+        alone.add(one)
+        yield alone
 
 
 def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> AppriseSender:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
 
-from lakegate.alerts.message import SendDeadline, Sender, compose, deliver
+from lakegate.alerts.message import PartlyDeliveredError, SendDeadline, Sender, compose, deliver
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.credentials.secret import resolve_secret
 from lakegate.credentials.webhook import UndeliveredError, quiet
@@ -108,6 +108,7 @@ class ChannelDelivery:
         window_s: Seconds for which it covers messages of the same group.
         groups: The groups that count it. The last one is shown in the message.
         outcome: ``None`` until it's sent, grouped or failed.
+        is_told: Whether somebody got it although it failed, so that it isn't sent again.
         thread: The thread it was sent to, if the channel has threads.
     """
 
@@ -117,6 +118,7 @@ class ChannelDelivery:
     groups: list[GroupMembership] = field(default_factory=list)
     outcome: Literal["sent", "grouped", "failed"] | None = None
     reason: str | None = None
+    is_told: bool = False
     thread: str | None = None
 
     @property
@@ -184,7 +186,7 @@ class AlertGrouping:
 
     def settle(self, delivery: ChannelDelivery) -> None:
         """Save the outcome of a message that was sent or failed."""
-        self._settle(delivery, delivery.groups, sent=delivery.outcome == "sent")
+        self._settle(delivery, delivery.groups, sent=delivery.outcome == "sent" or delivery.is_told)
 
     def _restored(self, outline: Notice) -> Notice | None:
         """Return a stored notice with its full run; ``None`` if the journal no longer has the run."""
@@ -329,8 +331,12 @@ class Dispatcher:
                     masked=self._masked,
                 )
                 thread = None if delivery.place.number == 1 else delivery.place.thread
-                delivery.thread = deliver(sender, message, deadline, thread)
-                delivery.end("sent")
+                try:
+                    delivery.thread = deliver(sender, message, deadline, thread)
+                    delivery.end("sent")
+                except PartlyDeliveredError as error:
+                    delivery.is_told = True
+                    delivery.end("failed", error.reason)
                 done += 1
         except Exception as error:  # noqa: BLE001 - one channel must not stop the others
             for delivery in queue[done:]:

@@ -346,6 +346,10 @@ def _footnote(notice: Notice, group: AlertGroup, window_s: float, settings: Noti
     return " ".join(parts)
 
 
+class PartlyDeliveredError(UndeliveredError):
+    """Only some recipients got a message. It isn't sent again, because they would get it again, too."""
+
+
 class SendDeadline:
     """The time by which sending must have ended."""
 

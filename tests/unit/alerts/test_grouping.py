@@ -15,9 +15,11 @@ from lakegate.journal.alerts import RETRY_AFTER_S
 from lakegate.journal.journal import Journal
 from lakegate.model.downstream import LateTable, Notice
 from support.cli_support import PUBLISHED, REJECTED
+from support.mail_server import mail_server
 from support.memory_journal import MemoryDatabase
 from support.notify_support import (
     BOT,
+    MAIL,
     NOW,
     SIGNED,
     WEBHOOK,
@@ -161,6 +163,21 @@ def test_a_count_that_cannot_be_sent_is_sent_later(server: SlackServer, journal:
     clock.sleep(RETRY_AFTER_S + 1)
     assert outcomes(dispatcher(settings, journal).send_counted()) == [("signed", "sent", None)]
     assert (server.messages[-1]["counted"], server.messages[-1]["group"]) == (2, {"number": 3, "missed": 1})
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr':DeprecationWarning")  # Apprise looks for it, and Python is to drop it
+def test_an_unknown_recipient_does_not_make_others_get_a_mail_again(
+    server: SlackServer, journal: Journal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = channels(server, MAIL)
+    with mail_server() as mails:
+        to = f"from=lake@example.com&to=team@example.com,{mails.unknown}&mode=insecure"
+        monkeypatch.setenv("APPRISE_URL", f"mailto://127.0.0.1:{mails.port}?{to}")
+        told = dispatcher(settings, journal).send(rejection())
+        clock.sleep(RETRY_AFTER_S + 1)
+        assert dispatcher(settings, journal).send_counted() == ()
+    assert outcomes(told) == [("mail", "failed", "Apprise couldn't deliver it to 1 of 2 recipients")]
+    assert [mail["To"] for mail in mails.mails] == ["team@example.com"]
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
