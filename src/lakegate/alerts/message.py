@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-import secrets
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ class Message:
     """What to send.
 
     Attributes:
-        key: Id of the message, the same for all retries.
+        key: Id of the message, the same whenever it's sent again.
         title: What happened, in a few words.
         summary: What happened, in a sentence.
         failures: Failed checks, blocking ones first.
@@ -167,7 +168,7 @@ def compose(
     run = notice.run
     found = [] if run is None else list(_failures(run, examples=settings.examples, masked=masked))
     return Message(
-        key=f"msg_{secrets.token_hex(12)}",
+        key=_message_id(notice, group),
         notice=notice,
         title=title_of(notice),
         summary=_summary(notice),
@@ -179,6 +180,13 @@ def compose(
         group=group,
         footnote=_footnote(notice, group, window_s, settings),
     )
+
+
+def _message_id(notice: Notice, group: AlertGroup) -> str:
+    """Return a message's id, which it keeps when another process sends it again: it may have arrived."""
+    run_id = "" if notice.run is None else notice.run.run_id
+    about = [notice.model_dump(exclude={"run"}), run_id, group.number, group.missed]
+    return f"msg_{hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()[:24]}"
 
 
 def title_of(notice: Notice) -> str:

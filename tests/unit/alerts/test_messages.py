@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -59,6 +60,15 @@ def notice(run: Run, **changes: Any) -> Notice:
 
 def message(of: Notice, group: AlertGroup = FIRST, **rules: Any) -> Message:
     return compose(of, NotifySettings(**rules), group, window_s=3600)
+
+
+def test_a_message_keeps_its_id_when_it_is_sent_again() -> None:
+    rejected, other = notice(REJECTED), notice(make_run("rejected", run_id="r2"))
+    stored = Notice.model_validate_json(notice(REJECTED).model_dump_json())
+    assert message(rejected).key == message(stored).key
+    ids = {message(one, group).key for one in (rejected, other) for group in (FIRST, AlertGroup(number=2, missed=1))}
+    assert len(ids) == 4
+    assert all(re.fullmatch("msg_[0-9a-f]{24}", one) for one in ids)
 
 
 def slack(one: Message) -> dict[str, Any]:
