@@ -47,7 +47,8 @@ _NO_REASON = frozenset({"400", "403"})
 _STATUS_OF: Mapping[str, int] = {
     **dict.fromkeys(("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "RequestTimeTooSkewed"), 503),
     **dict.fromkeys(("Throttling", "ThrottlingException"), 503),
-    **dict.fromkeys(("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"), 401),
+    **dict.fromkeys(("ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity", "InvalidToken"), 401),
+    **dict.fromkeys(("SignatureDoesNotMatch", "TokenRefreshRequired"), 401),
     **dict.fromkeys(("AccessDenied", "403", "Forbidden", "AllAccessDisabled"), 403),
     **dict.fromkeys(("NoSuchKey", "404", "NotFound"), 404),
     **dict.fromkeys(("PreconditionFailed", "412"), 412),

@@ -206,6 +206,8 @@ def test_what_azure_refuses(raised: Exception, becomes: type[Exception]) -> None
         ("NoSuchBucket", 404, SourceError),
         ("AccessDenied", 403, PermissionError),
         ("ExpiredToken", 400, ConfigurationError),
+        ("TokenRefreshRequired", 400, ConfigurationError),
+        ("InvalidSecurity", 403, ConfigurationError),
         ("PreconditionFailed", 412, ReplacedError),
     ],
 )
