@@ -140,9 +140,6 @@ def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Ite
         suffixes: Endings, in lower case, of the files to read from folders.
     """
     pattern = RemotePattern.parse(text)
-    if pattern.version_id is not None:
-        yield from _pinned(pattern, storage)
-        return
     denied: PermissionError | None = None
     if pattern.key and not pattern.key.endswith("/"):
         try:
@@ -152,6 +149,9 @@ def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Ite
         if exact is not None:
             yield exact
             return
+    if pattern.version_id is not None:
+        yield from _pinned(pattern, storage)
+        return
     found = False
     try:
         for stored in open_store(pattern.start, storage).list(pattern.start):

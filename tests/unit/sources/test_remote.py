@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lakegate.config import S3Settings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
-from lakegate.sources import discover
+from lakegate.sources import discover, remote
 from lakegate.sources.discovery import list_files
 from lakegate.sources.remote import RemotePattern
 from lakegate.storage import s3 as client
@@ -106,6 +106,13 @@ def many() -> Iterator[Listing]:
     listing = Listing(count=30 * PAGE)
     yield listing
     listing.close()
+
+
+def test_a_key_may_look_like_a_version_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = "s3://landing/in/a.csv?versionId=3HL4kqtJ"
+    file = object()
+    monkeypatch.setattr(remote, "stat_object", lambda asked, _: file if asked == uri else None)
+    assert list(remote.present(uri, SUFFIXES, StorageSettings())) == [file]
 
 
 def test_a_listing_is_fetched_as_it_is_read(many: Listing) -> None:
