@@ -66,7 +66,7 @@ def expression(pattern: str) -> re.Pattern[str]:
         >>> expression("/landing/{table}/*.csv").fullmatch("/landing/trips/a.csv")["table"]
         'trips'
     """
-    return re.compile("".join(_regex_parts(pattern)))
+    return re.compile("".join(_regex_parts(pattern)), re.DOTALL)  # a name may have line breaks
 
 
 @dataclass(frozen=True, slots=True)

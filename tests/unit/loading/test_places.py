@@ -64,6 +64,12 @@ def test_a_place_may_be_relative_or_a_uri(tree: Path, monkeypatch: pytest.Monkey
         assert not Places([path]).hold(to_uri(tree / "1.csv"))
 
 
+def test_a_pattern_holds_names_with_line_breaks() -> None:
+    file = "s3://landing/nyc/trips/day\n1/a\nb.csv"
+    assert Places(["s3://landing/**"]).hold(file)
+    assert Routes(["s3://landing/{namespace}/{table}/**"]).table(file) == "nyc.trips"
+
+
 def test_a_store_prefix_holds_all_keys_that_start_with_it() -> None:
     places = Places(["s3a://bucket/landing/"])
     assert places.hold("s3://bucket/landing/2024/1.csv")
