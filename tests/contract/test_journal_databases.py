@@ -101,6 +101,20 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         open_sqlite(tmp_path / "file" / "deep" / "journal.db")
 
 
+def test_a_journal_that_was_replaced_is_used_from_then_on(tmp_path: Path) -> None:
+    """For instance, by a backup, or anew after somebody moved it away. Others use the new one, too."""
+    path = tmp_path / "journal.db"
+    with closing(open_sqlite(path)) as living:
+        living.save(run(1))
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(f"{path.name}{suffix}").rename(tmp_path / f"old{suffix}")
+        assert living.get("r01") == run(1)
+        with closing(open_sqlite(path)) as other:
+            living.save(run(2))
+            assert other.get("r02") == run(2)
+            assert living.get("r01") is None
+
+
 def test_a_file_locked_for_too_long_is_retryable_and_usable_later(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     with closing(Actor(Journal(SqliteDatabase(path, busy_timeout_s=0.05)))) as journal:

@@ -33,7 +33,8 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
 from lakegate.private_files import private_file, private_folder
@@ -281,6 +282,9 @@ class SqliteDatabase(Sqlite):
         url = URL.create("sqlite", database=str(path))  # as text, a path with "?" would end there
         engine = create_engine(url, connect_args={"timeout": busy_timeout_s}, max_overflow=-1)
         super().__init__(engine, str(path), clock)
+        self._path = path
+        event.listen(engine, "connect", self._note_file)
+        event.listen(engine, "checkout", self._require_same_file)
         self._locks = FileLocks(path.parent / "locks")
         self._busy_timeout_s = busy_timeout_s
         _FILES.add(self)
@@ -306,6 +310,24 @@ class SqliteDatabase(Sqlite):
     def is_locked(self, name: str) -> bool:
         """Return whether somebody holds a file lock."""
         return self._locks.is_locked(f"turn {name}")
+
+    def _note_file(self, _connection: object, record: ConnectionPoolEntry) -> None:
+        record.info["file"] = _identity(self._path)
+
+    def _require_same_file(self, _connection: object, record: ConnectionPoolEntry, _proxy: object) -> None:
+        # If somebody put another journal there, such as a backup, SQLite would go on in the deleted one. The pool
+        # replaces the connection.
+        now = _identity(self._path)
+        if now is not None and now != record.info["file"]:
+            raise DisconnectionError
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 _FILES: WeakSet[SqliteDatabase] = WeakSet()
