@@ -27,7 +27,7 @@ from lakegate.spark.failures import spark_errors
 from lakegate.wap.failpoints import POINTS
 from proofs import crash_matrix
 from support import warm
-from support.e2e_support import Cli, press_ctrl_c, write, write_trips
+from support.e2e_support import Cli, let_go, press_ctrl_c, write, write_trips
 from support.loopback import loopback_client
 from support.served_lake import serving
 from support.waiting import wait_until
@@ -176,26 +176,80 @@ def test_ctrl_c_in_the_middle_of_a_big_write(cli: Cli, table: str, big: Path, tm
     require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
 
 
-@pytest.mark.parametrize("name", ["spark", "nessie"])
-def test_a_server_killed_during_the_write(cli: Cli, table: str, big: Path, tmp_path: Path, name: str) -> None:
-    pid = server(cli, name)
+def test_spark_killed_while_one_writes_and_others_are_about_to_audit(
+    cli: Cli, table: str, namespace: str, big: Path, tmp_path: Path
+) -> None:
+    """The audit that could not run is no verdict on the data; what file metrics answer needs no engine."""
+    pid = server(cli, "spark")
     before = cli.branches()
-    branch = f"cut/{name}"
-    command = cli.start("ingest", table, big, "--branch", branch)
-    wait_for_data(cli, table, command)
-    kill(pid)
-    out, err = command.communicate(timeout=300)
+    audited, proven, branch = f"{namespace}.audited", f"{namespace}.proven", "cut/spark"
+    source, other = (write_trips(tmp_path / f"{name}.parquet", ROWS) for name in ("audited", "proven"))
+    needs_spark = ("ingest", audited, source, "-c", "unique(id)")
+    needs_none = ("ingest", proven, other, "-c", "not_null(id)", "-o", "json")
+    with cli.stopped("after-stage", *needs_spark) as auditing, cli.stopped("after-stage", *needs_none) as publishing:
+        writing = cli.begin("ingest", table, big, "--branch", branch)
+        wait_for_data(cli, table, writing)
+        kill(pid)
+        out, err = writing.communicate(timeout=300)
+        assert (writing.returncode, out) == (3, ""), err
+        assert f"while writing {table} on branch {branch}" in err
+        assert "hint:" in err
+        assert "lakegate" in err
+        assert "Traceback" not in err
 
-    assert (command.returncode, out) == (3, ""), err
-    assert f"while writing {table} on branch {branch}" in err
-    assert "hint:" in err
-    assert "lakegate" in err
-    assert "Traceback" not in err
-    if name == "nessie":
+        code, out, err = let_go(auditing)
+        assert (code, out) == (3, ""), err
+        assert "Lost the connection to Spark while auditing" in err
+        assert "hint:" in err
+
+        code, out, err = let_go(publishing)
+        assert code == 0, err
+        run = json.loads(out)
+        assert run["status"] == "published"
+    assert cli.branches() == {**before, "main": run["commit"]}
+    assert cli.count(proven) == ROWS
+    assert (cli.count(table), cli.count(audited)) == (None, None)
+    require_works(cli, audited, source)
+    require_works(cli, table, source)
+
+
+def test_nessie_killed_while_one_writes_one_publishes_and_one_serves(
+    cli: Cli, table: str, namespace: str, big: Path, tmp_path: Path
+) -> None:
+    served_table, late = f"{namespace}.served", f"{namespace}.late"
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    require_works(cli, served_table, source)
+    pid = server(cli, "nessie")
+    before = cli.branches()
+    branches = ("cut/nessie", "gone/nessie")
+    with (
+        cli.stopped("before-publish", "ingest", late, source, "--branch", branches[1]) as publishing,
+        serving(cli.home) as served,
+        loopback_client() as client,
+    ):
+        url = f"{served.url}/v1/main/namespaces/{namespace}/tables/served"
+        loaded = client.get(url)
+        writing = cli.begin("ingest", table, big, "--branch", branches[0])
+        wait_for_data(cli, table, writing)
+        kill(pid)
+        assert [client.get(one).status_code for one in (url, f"{served.url}/ready")] == [503, 503]
+        out, err = writing.communicate(timeout=300)
+        ended = [(writing.returncode, out, err), let_go(publishing)]
+        server(cli, "nessie")  # lakegate up starts it again, elsewhere
+        again = client.get(url)
+    assert (again.status_code, again.json()) == (200, loaded.json())
+    for branch, (code, out, err) in zip(branches, ended, strict=True):
+        assert (code, out) == (3, ""), err
         assert f"lakegate discard {branch}" in err
-        assert cli.run("recover").returncode == 0
+        assert "hint:" in err
+        assert "Traceback" not in err
+    assert f"while writing {table} on branch {branches[0]}" in ended[0][2]
+    assert set(cli.branches()) == {*before, *branches}
+
+    assert cli.run("recover").returncode == 0
     assert cli.branches() == before
-    require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
+    require_works(cli, late, source)
+    require_works(cli, table, source)
 
 
 def test_a_catalog_that_left_during_the_write_is_told_as_that() -> None:
@@ -219,51 +273,6 @@ def run_and_meanwhile(
         check=False,
         env=cli.environment(),
     )
-
-
-def run_and_kill(cli: Cli, name: str, point: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command whose server ``name`` is killed when it comes to ``point``."""
-    return run_and_meanwhile(cli, point, ["kill", "-KILL", str(server(cli, name))], *words)
-
-
-def test_spark_killed_before_the_audit(cli: Cli, table: str, tmp_path: Path) -> None:
-    """The audit could not run: that is no verdict on the data."""
-    source = write_trips(tmp_path / "a.parquet", ROWS)
-    before = cli.branches()
-    done = run_and_kill(cli, "spark", "after-stage", "ingest", table, source, "-c", "unique(id)")
-    assert (done.returncode, done.stdout) == (3, ""), done.stderr
-    assert "Lost the connection to Spark while auditing" in done.stderr
-    assert "hint:" in done.stderr
-    assert cli.branches() == before
-    require_works(cli, table, source)
-
-
-def test_nessie_killed_before_the_publish(cli: Cli, table: str, tmp_path: Path) -> None:
-    source = write_trips(tmp_path / "a.parquet", ROWS)
-    before = cli.branches()
-    branch = "gone/nessie"
-    done = run_and_kill(cli, "nessie", "before-publish", "ingest", table, source, "--branch", branch)
-    assert (done.returncode, done.stdout) == (3, ""), done.stderr
-    assert "Traceback" not in done.stderr
-    assert f"lakegate discard {branch}" in done.stderr
-    assert set(cli.branches()) == {*before, branch}
-
-    assert cli.run("recover").returncode == 0
-    assert cli.branches() == before
-    require_works(cli, table, source)
-
-
-def test_a_served_lake_outlives_its_catalog(cli: Cli, table: str, tmp_path: Path) -> None:
-    require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
-    namespace, _, name = table.partition(".")
-    with serving(cli.home) as served, loopback_client() as client:
-        url = f"{served.url}/v1/main/namespaces/{namespace}/tables/{name}"
-        loaded = client.get(url)
-        kill(server(cli, "nessie"))
-        assert [client.get(one).status_code for one in (url, f"{served.url}/ready")] == [503, 503]
-        server(cli, "nessie")  # lakegate up starts it again, elsewhere
-        again = client.get(url)
-    assert (again.status_code, again.json()) == (200, loaded.json())
 
 
 def test_crash_matrix_of_servers(cli: Cli, namespace: str) -> None:
@@ -314,13 +323,3 @@ def test_two_commands_at_once_into_one_table(cli: Cli, table: str, tmp_path: Pat
     assert (run["status"], run["replayed"]) == ("published", [table])
     assert cli.count(table) == 3 * ROWS
     assert set(cli.branches()) == set(before)
-
-
-def test_spark_killed_after_the_write_is_not_missed(cli: Cli, table: str, tmp_path: Path) -> None:
-    """What file metrics answer needs no engine, nor does publishing."""
-    source = write_trips(tmp_path / "a.parquet", ROWS)
-    words = ("ingest", table, source, "-c", "not_null(id)", "-o", "json")
-    done = run_and_kill(cli, "spark", "after-stage", *words)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["status"] == "published"
-    assert cli.count(table) == ROWS

@@ -7,16 +7,12 @@ done its work, and then let go on.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,7 +23,7 @@ from lakegate.lake import Lake
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from support import warm
-from support.e2e_support import Cli
+from support.e2e_support import Cli, let_go
 from support.lakes import components_of
 from support.waiting import wait_until
 
@@ -54,10 +50,6 @@ main()
 """
 
 
-def _is_stopped(process: subprocess.Popen[str]) -> bool:
-    return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
-
-
 class World:
     """A table of ids, and processes that work on it."""
 
@@ -76,7 +68,7 @@ class World:
         return self.lake.ingest(self.table, self.file(number), checks=["not_null(id)"])
 
     def ids(self) -> list[int]:
-        found = self.lake.query(f"SELECT id FROM {self.table}").to_arrow()
+        found = self.lake.table(self.table).to_arrow()
         return sorted(value.as_py() for value in found.column("id"))
 
     def runs(self) -> list[str]:
@@ -90,20 +82,10 @@ class World:
     @contextmanager
     def stopped(self, point: str, *words: str | Path, lease_s: float = LEASE_S) -> Iterator[subprocess.Popen[str]]:
         """Start a command that is stopped at ``point`` for as long as the body takes, and longer than its lease."""
-        variables = {"LAKEGATE_JOURNAL_LEASE_S": str(lease_s)}
-        environment = self.cli.environment(f"{point}:pause") | variables
-        command = [*warm.words(warm.CLI), "--home", str(self.cli.home), *map(str, words)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        ) as owner:
-            try:
-                wait_until(partial(_is_stopped, owner), what=point, process=owner)
-                if lease_s == LEASE_S:
-                    wait_until(self.has_lost_its_lease, what="the end of its lease")
-                yield owner
-            finally:
-                if owner.poll() is None and _is_stopped(owner):
-                    owner.kill()
+        with self.cli.stopped(point, *words, lease_s=lease_s) as owner:
+            if lease_s == LEASE_S:
+                wait_until(self.has_lost_its_lease, what="the end of its lease")
+            yield owner
 
     def has_lost_its_lease(self) -> bool:
         return any(self.table in run.tables for run in components_of(self.lake).journal.abandoned())
@@ -116,14 +98,8 @@ class World:
 
 
 def goes_on(owner: subprocess.Popen[str]) -> tuple[int, str]:
-    def has_ended() -> bool:
-        if owner.poll() is None and _is_stopped(owner):
-            os.kill(owner.pid, signal.SIGCONT)  # it stops at the point each time it comes by
-        return owner.poll() is not None
-
-    wait_until(has_ended, within_s=180)
-    _, err = owner.communicate(timeout=180)
-    return owner.returncode, err
+    code, _, err = let_go(owner)
+    return code, err
 
 
 @pytest.fixture

@@ -11,15 +11,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakegate.errors import NotFoundError
 from lakegate.lake import Lake, connect
 from support import warm
+from support.waiting import wait_until
 
 LAKEGATE = (sys.executable, "-m", "lakegate")
 COLUMNS = ("id", "passengers", "pickup", "note")
@@ -89,16 +92,43 @@ class Cli:
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
-    def start(self, *words: str | Path, stdout: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
         """Start a command, cold, in a process group of its own, as a shell does."""
         return subprocess.Popen(
             [*LAKEGATE, "--home", str(self.home), *map(str, words)],
-            stdout=stdout,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=self.environment(),
             start_new_session=True,
         )
+
+    def begin(
+        self,
+        *words: str | Path,
+        fault: str | None = None,
+        stdout: IO[str] | int = subprocess.PIPE,
+        **variables: str,
+    ) -> subprocess.Popen[str]:
+        """Start a command, warm, that a test waits for; see :meth:`run`."""
+        return subprocess.Popen(
+            [*warm.words(warm.CLI), "--home", str(self.home), *map(str, words)],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(fault) | variables,
+        )
+
+    @contextmanager
+    def stopped(self, point: str, *words: str | Path, lease_s: float = 600.0) -> Iterator[subprocess.Popen[str]]:
+        """Start a command that is stopped at ``point`` while the body runs, or until it calls :func:`let_go`."""
+        with self.begin(*words, fault=f"{point}:pause", LAKEGATE_JOURNAL_LEASE_S=str(lease_s)) as command:
+            try:
+                wait_until(partial(_is_stopped, command), what=point, process=command)
+                yield command
+            finally:
+                if command.poll() is None and _is_stopped(command):
+                    command.kill()
 
     def branches(self) -> dict[str, str]:
         """Return where every branch stands. Starts a catalog that is gone."""
@@ -122,6 +152,23 @@ class Cli:
             **self.variables,
             **({"LAKEGATE_FAULT": fault} if fault else {}),
         }
+
+
+def _is_stopped(command: subprocess.Popen[str]) -> bool:
+    return psutil.Process(command.pid).status() == psutil.STATUS_STOPPED
+
+
+def let_go(command: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Let a command of :meth:`Cli.stopped` go on to its end, and return its exit code and what it printed."""
+
+    def has_ended() -> bool:
+        if command.poll() is None and _is_stopped(command):
+            os.kill(command.pid, signal.SIGCONT)  # it stops at the point each time it comes by
+        return command.poll() is not None
+
+    wait_until(has_ended, within_s=180)
+    out, err = command.communicate(timeout=180)
+    return command.returncode, out, err
 
 
 def press_ctrl_c(command: subprocess.Popen[str]) -> tuple[str, str]:
