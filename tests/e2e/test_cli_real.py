@@ -47,6 +47,15 @@ def published(lake: Lake, namespace: str, tmp_path: Path) -> str:
     return table
 
 
+@pytest.fixture(scope="module")
+def stable(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table like :func:`published`, for tests that don't change it."""
+    table = "stable.trips"
+    source = write_trips(tmp_path_factory.mktemp("stable") / "first.parquet", 20)
+    assert lake.ingest(table, source).status == "published"
+    return table
+
+
 @pytest.fixture
 def rejected(lake: Lake, published: str, tmp_path: Path) -> Run:
     """A run into that table whose branch is kept: 3 of its 30 rows have no passengers."""
@@ -112,13 +121,13 @@ def test_a_rejected_branch_is_dropped_on_demand(cli: Cli, namespace: str, tmp_pa
     assert cli.branches() == before
 
 
-def test_a_dry_run_touches_nothing(cli: Cli, namespace: str, published: str, tmp_path: Path) -> None:
+def test_a_dry_run_touches_nothing(cli: Cli, namespace: str, stable: str, tmp_path: Path) -> None:
     source = write_trips(tmp_path / "a.parquet", 30, nulls=3)
     before, runs = cli.branches(), cli.json("runs", "--limit", "1000")
-    plan = cli.json("ingest", published, source, "-c", "not_null(passengers)", "--dry-run")
+    plan = cli.json("ingest", stable, source, "-c", "not_null(passengers)", "--dry-run")
     shown = cli.run("ingest", f"{namespace}.new", source, "-c", "not_null(id)", "--partition-by", "id", "--dry-run")
-    wrong = cli.run("ingest", published, source, "-c", "not_null(passenger)", "--dry-run")
-    assert published in json.dumps(plan)
+    wrong = cli.run("ingest", stable, source, "-c", "not_null(passenger)", "--dry-run")
+    assert stable in json.dumps(plan)
     assert (shown.returncode, shown.stderr, wrong.returncode) == (0, "", 2)
     assert f"{namespace}.new" in shown.stdout
     assert "Did you mean 'passengers'?" in wrong.stderr
@@ -126,8 +135,8 @@ def test_a_dry_run_touches_nothing(cli: Cli, namespace: str, published: str, tmp
     assert cli.count(f"{namespace}.new") is None
 
 
-def test_query_in_all_formats(cli: Cli, published: str) -> None:
-    sql = f"SELECT id, passengers, pickup, note FROM {published} WHERE id < 3 ORDER BY id"
+def test_query_in_all_formats(cli: Cli, stable: str) -> None:
+    sql = f"SELECT id, passengers, pickup, note FROM {stable} WHERE id < 3 ORDER BY id"
     rows = cli.json("query", sql)
     assert [row["id"] for row in rows] == [0, 1, 2]
     assert rows[1] == {"id": 1, "passengers": 1, "pickup": "2024-01-02T07:00:00", "note": "trip 1"}
@@ -142,7 +151,7 @@ def test_query_in_all_formats(cli: Cli, published: str) -> None:
     shown = cli.run("query", "-", stdin=sql)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "trip 2" in shown.stdout
-    assert cli.json("query", f"SELECT * FROM {published} WHERE id < 0") == []
+    assert cli.json("query", f"SELECT * FROM {stable} WHERE id < 0") == []
 
 
 def test_query_on_a_branch_and_in_the_past(cli: Cli, lake: Lake, published: str, tmp_path: Path) -> None:
@@ -195,7 +204,7 @@ def test_a_rejected_branch_is_discarded(cli: Cli, rejected: Run) -> None:
     assert "hint:" in again.stderr
 
 
-def test_branches_are_made_listed_and_deleted(cli: Cli, namespace: str, published: str) -> None:
+def test_branches_are_made_listed_and_deleted(cli: Cli, namespace: str, stable: str) -> None:
     name = f"by-hand/{namespace}"
     (earlier, first) = cli.json("log", "--limit", "2")[::-1]
     assert cli.json("branch", "create", name)["hash"] == first["hash"]
@@ -272,7 +281,7 @@ def test_a_result_that_cannot_be_written_is_told_and_the_data_stays_published(
     table = f"{namespace}.trips"
     source = write_trips(tmp_path / "a.parquet", 20)
     with Path("/dev/full").open("w") as full:
-        command = cli.start("ingest", table, source, "-o", "json", stdout=full)
+        command = cli.begin("ingest", table, source, "-o", "json", stdout=full)
         _, told = command.communicate()
     assert command.returncode == ExitCode.OUTPUT_LOST
     assert "No space left" in told

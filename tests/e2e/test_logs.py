@@ -103,7 +103,7 @@ def ingest(lake: Lake, table: str, run_id: str, file: Path) -> None:
 
 def test_a_closed_standard_error_stops_no_run(cli: Cli, namespace: str, tmp_path: Path) -> None:
     file = write_trips(tmp_path / "a.parquet", 10)
-    running = cli.start("ingest", f"{namespace}.trips", file, "-o", "json")
+    running = cli.begin("ingest", f"{namespace}.trips", file, "-o", "json")
     assert running.stderr is not None
     running.stderr.close()
     assert running.stdout is not None

@@ -54,9 +54,10 @@ def outcomes(lake: Lake, table: str, landing: Path) -> Mapping[str, str]:
 
 
 @contextmanager
-def watching(cli: Cli, landing: Path, table: str) -> Iterator[subprocess.Popen[str]]:
-    words = ("--table", table, "-c", "not_null(passengers)", "--settle", "0s", "--max-tries", "1")
-    command = cli.start("watch", landing, *words)
+def watching(cli: Cli, landing: Path, table: str, fault: str | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Watch a folder: cold, as the signals that end it come from outside, or warm until a ``fault`` ends it."""
+    words = ("watch", landing, "--table", table, "-c", "not_null(passengers)", "--settle", "0s", "--max-tries", "1")
+    command = cli.begin(*words, fault=fault) if fault else cli.start(*words)
     try:
         yield command
     finally:
@@ -67,8 +68,7 @@ def watching(cli: Cli, landing: Path, table: str) -> Iterator[subprocess.Popen[s
 
 def test_watched_killed_and_watched_again(cli: Cli, lake: Lake, landing: Path, table: str) -> None:
     before = set(cli.branches())
-    fatal = Cli(cli.home, {"LAKEGATE_FAULT": "after-stage:kill"})
-    with watching(fatal, landing, table) as command:
+    with watching(cli, landing, table, "after-stage:kill") as command:
         land(landing, "clean.parquet")
         command.communicate(timeout=BOUND_S)
     assert command.returncode == -signal.SIGKILL
@@ -101,7 +101,7 @@ def test_two_watchers_of_one_folder_take_each_file_once(cli: Cli, lake: Lake, la
     for number in range(6):
         land(landing, f"{number}.parquet", start=number * ROWS)
     words = ("watch", landing, "--table", table, "--once", "--settle", "0s", "--max-files", "2")
-    commands = [cli.start(*words) for _ in range(2)]
+    commands = [cli.begin(*words) for _ in range(2)]
     ended = [command.communicate(timeout=BOUND_S) for command in commands]
     # The first to end may leave files to the other, whose run isn't over yet.
     assert sorted(command.returncode for command in commands) in ([0, 0], [0, 3]), ended
