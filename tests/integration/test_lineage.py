@@ -48,8 +48,11 @@ class World:
     def __init__(self, lake: Lake, components: Components, stack: StackState, namespace: str, folder: Path) -> None:
         self.lake, self.components, self.namespace, self.folder = lake, components, namespace, folder
         self._sessions = remote_sessions(stack.spark_url)
-        with self.session("main") as spark:
-            spark.sql(f"CREATE NAMESPACE {namespace}")
+        self.main = self._open("main")
+        self.main.sql(f"CREATE NAMESPACE {namespace}")
+
+    def close(self) -> None:
+        end_session(self.main)
 
     def name(self, table: str) -> str:
         return f"{self.namespace}.{table}"
@@ -57,13 +60,17 @@ class World:
     @contextmanager
     def session(self, branch: str) -> Iterator[Any]:
         """A plain Spark session in which names mean the branch's tables."""
-        ref = self.components.catalog.get_ref(branch)
-        spark = self._sessions(session_settings(self.components.catalog.spark_options(ref)))
+        spark = self._open(branch)
         try:
-            spark.sql(f"SET CATALOG {CATALOG}")
             yield spark
         finally:
             end_session(spark)
+
+    def _open(self, branch: str) -> Any:
+        ref = self.components.catalog.get_ref(branch)
+        spark = self._sessions(session_settings(self.components.catalog.spark_options(ref)))
+        spark.sql(f"SET CATALOG {CATALOG}")
+        return spark
 
     def run_sql(self, spark: Any, table: str, statements: Sequence[str], branch: str = "main") -> None:
         for statement in statements:
@@ -72,8 +79,7 @@ class World:
             spark.sql(statement.format(t=self.name(table), n=self.name(table), first=first, middle=middle)).collect()
 
     def on_main(self, table: str, *statements: str) -> None:
-        with self.session("main") as spark:
-            self.run_sql(spark, table, statements)
+        self.run_sql(self.main, table, statements)
 
     def create(self, table: str, *more: str) -> None:
         """A table of two good rows."""
@@ -99,7 +105,8 @@ class World:
         return [one.snapshot_id for one in self.components.reader.snapshots(self.pointer(table, branch))]
 
     def rows(self, table: str) -> Rows:
-        found = self.lake.query(f"SELECT * FROM {self.name(table)}").to_arrow().to_pylist()
+        """Return the rows on main, as PyIceberg reads them."""
+        found = self.lake.table(self.name(table)).to_arrow().to_pylist()
         return sorted((tuple(row.values()) for row in found), key=str)
 
     def add(self, table: str, ids: Sequence[int]) -> Run:
@@ -118,7 +125,9 @@ class World:
 def world(components: Components, stack: StackState, namespace: str, tmp_path: Path) -> Iterator[World]:
     tables = {f"{namespace}.{name}": TableSettings(checks=CHECKS) for name in NAMES}
     with other_project(components, tmp_path / "project", tables=tables) as lake:
-        yield World(lake, components, stack, namespace, tmp_path)
+        made = World(lake, components, stack, namespace, tmp_path)
+        yield made
+        made.close()
 
 
 @dataclass(frozen=True)
@@ -355,11 +364,10 @@ def test_what_a_run_deleted_before_its_audit_is_nowhere_on_main(world: World) ->
     left = world.snapshot_ids("t")
     assert left == [*before, inside[-1]]
     assert world.rows("t") == [*BOTH, (9, "good")]
-    with world.session("main") as spark:
-        for hidden in set(inside) - set(left):
-            with pytest.raises(Exception, match="Cannot find snapshot"):
-                spark.sql(f"SELECT * FROM {name} VERSION AS OF {hidden}").collect()
-        log = [row["snapshot_id"] for row in spark.sql(f"SELECT snapshot_id FROM {name}.history").collect()]
+    for hidden in set(inside) - set(left):
+        with pytest.raises(Exception, match="Cannot find snapshot"):
+            world.main.sql(f"SELECT * FROM {name} VERSION AS OF {hidden}").collect()
+    log = [row["snapshot_id"] for row in world.main.sql(f"SELECT snapshot_id FROM {name}.history").collect()]
     assert log == left
     assert world.add("t", [11]).status == "published"
     world.lake.revert(tx.run.run_id)
