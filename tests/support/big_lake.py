@@ -8,9 +8,11 @@ real ones.
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -123,8 +125,21 @@ def big_lake(
     made = _Maker(home, catalog or MemoryCatalog(), now or datetime.now(UTC), random.Random(seed))
     if runs:
         given = runs // 5 if branches is None else branches
-        made.make(runs, min(tables, runs), given, runs if commits is None else commits)
+        with _no_collections():
+            made.make(runs, min(tables, runs), given, runs if commits is None else commits)
     return made.lake
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Look for no garbage while all that is made stays: a third of the time that making takes."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ rows that wait there, and ``trips`` one for pictures.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -130,6 +131,8 @@ class _Control:
             folder = self._folder / name
             known = {"house": share_house, "quarantine": share_quarantine, "trips": share_trips}.get(name)
             self._made[name] = share_big(folder, *map(int, name.split("x"))) if known is None else known(folder)
+            gc.collect()
+            gc.freeze()  # as the server does when it starts: Streamlit looks through all objects after each script run
         session.share(self._made[name])
         return self._made[name]
 
