@@ -102,38 +102,30 @@ def test_a_function_finds_its_own_cloud_and_nothing_of_the_users(
     assert f'"HOME": "{os.environ["HOME"]}"' not in log
 
 
-def test_killed_it_is_started_anew_and_objects_are_still_there(tmp_path: Path) -> None:
+def test_killed_or_stopped_it_is_started_anew_and_keeps_what_it_has(tmp_path: Path) -> None:
     server = MiniStack(tmp_path, SilentNarrator())
     first = server.start()
-    client(server, "s3").create_bucket(Bucket="lake")
-    client(server, "s3").put_object(Bucket="lake", Key="a", Body=b"1")
     try:
+        client(server, "s3").create_bucket(Bucket="lake")
+        client(server, "s3").put_object(Bucket="lake", Key="a", Body=b"1")
         killed = pid_of(tmp_path)
         os.kill(killed, signal.SIGKILL)
         until_gone(killed)
         assert server.endpoint is None
         assert MiniStack(tmp_path, SilentNarrator()).start() == first
         assert client(server, "s3").get_object(Bucket="lake", Key="a")["Body"].read() == b"1"
-    finally:
-        assert server.stop()
-    assert not server.stop()
 
-
-def test_stopped_it_takes_busy_functions_with_it_and_keeps_what_it_has(tmp_path: Path) -> None:
-    server = MiniStack(tmp_path, SilentNarrator())
-    server.start()
-    try:
+        # Stopped, it takes busy functions with it.
         make_function(server)
         client(server, "lambda").invoke(FunctionName="f", InvocationType="Event", Payload=b'{"busy_s": 100}')
         tmp = tmp_path / ".lakegate" / "ministack" / "tmp"
-        workers = wait_until(lambda: process.find_below(tmp), within_s=_TIMEOUT_S)
-    finally:
-        server.stop()
-    for worker in workers:
-        until_gone(worker.pid)
-    assert not tmp.exists()
-    server.start()
-    try:
+        workers = wait_until(lambda: process.find_below(tmp), within_s=_TIMEOUT_S, poll_s=0.2)
+        assert server.stop()
+        assert not server.stop()
+        for worker in workers:
+            until_gone(worker.pid)
+        assert not tmp.exists()
+        server.start()
         assert [one["FunctionName"] for one in client(server, "lambda").list_functions()["Functions"]] == ["f"]
     finally:
         server.stop()

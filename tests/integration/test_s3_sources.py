@@ -38,8 +38,8 @@ def parquet(rows: int, *, nulls: int = 0) -> bytes:
 
 
 @pytest.fixture
-def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """An empty bucket, and credentials for it where AWS's tools look for them."""
+def _credentials(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Credentials for the server where AWS's tools look for them."""
     for name, value in s3_server.credentials.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
@@ -48,8 +48,36 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buc
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     retry_at_once(monkeypatch)
     client.s3_client.cache_clear()
-    yield s3_server.new_bucket()
+    yield
     client.s3_client.cache_clear()
+
+
+@pytest.fixture
+def bucket(_credentials: None, s3_server: S3Server) -> Bucket:
+    """An empty bucket."""
+    return s3_server.new_bucket()
+
+
+@pytest.fixture(scope="module")
+def filled(s3_server: S3Server) -> Bucket:
+    """A bucket with objects of all kinds of keys, for tests that only read."""
+    made = s3_server.new_bucket()
+    names = ("deep/er/c.csv", "deep/notes.txt", "_hidden.csv", "_temporary/0/d.csv", ".x.csv")
+    for key in ("a.csv", "day=1/x.csv", *names):
+        made.put(key, CSV)
+    made.put("folder/", b"")
+    return made
+
+
+@pytest.fixture(scope="module")
+def odd(s3_server: S3Server) -> Bucket:
+    """A bucket with odd keys, and with those that they would match if they were patterns."""
+    made = s3_server.new_bucket()
+    for name in ODD_NAMES:
+        made.put(f"d/{name}", CSV)
+    for near in ("d/x1.csv", "d/qa.csv", "d/star.csv"):
+        made.put(near, b"c\n3\n")
+    return made
 
 
 def through(proxy: Proxy) -> StorageSettings:
@@ -92,19 +120,9 @@ def test_a_file_is_told_by_its_listing_as_discovery_tells_it(bucket: Bucket) -> 
         ("nothing/here/", []),
     ],
 )
-def test_keys_prefixes_and_patterns(bucket: Bucket, path: str, expected: list[str]) -> None:
-    for key in (
-        "a.csv",
-        "day=1/x.csv",
-        "deep/er/c.csv",
-        "deep/notes.txt",
-        "_hidden.csv",
-        "_temporary/0/d.csv",
-        ".x.csv",
-    ):
-        bucket.put(key, CSV)
-    bucket.put("folder/", b"")
-    assert sorted(keys(bucket, path)) == expected
+@pytest.mark.usefixtures("_credentials")
+def test_keys_prefixes_and_patterns(filled: Bucket, path: str, expected: list[str]) -> None:
+    assert sorted(keys(filled, path)) == expected
 
 
 def test_each_object_once_whatever_finds_it(bucket: Bucket) -> None:
@@ -117,14 +135,17 @@ def test_each_object_once_whatever_finds_it(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_odd_keys_are_found_literally_and_read(bucket: Bucket, name: str) -> None:
-    bucket.put(f"d/{name}", CSV)
-    for near in ("d/x1.csv", "d/qa.csv", "d/star.csv"):
-        bucket.put(near, b"c\n3\n")
-    (listed,) = list_files([f"{bucket.uri}/d/{name}"])
-    assert listed.uri == f"{bucket.uri}/d/{name}"
+@pytest.mark.usefixtures("_credentials")
+def test_odd_keys_are_found_literally_and_read(odd: Bucket, name: str) -> None:
+    (listed,) = list_files([f"{odd.uri}/d/{name}"])
+    assert listed.uri == f"{odd.uri}/d/{name}"
     assert discover([listed.uri]).uris == (listed.uri,)
-    assert f"{bucket.uri}/d/{name}" in {file.uri for file in list_files([f"{bucket.uri}/d/"])}
+
+
+@pytest.mark.usefixtures("_credentials")
+def test_odd_keys_are_found_in_their_folder(odd: Bucket) -> None:
+    found = {file.uri for file in list_files([f"{odd.uri}/d/"])}
+    assert {f"{odd.uri}/d/{name}" for name in ODD_NAMES} <= found
 
 
 def test_a_large_csv_is_read_in_ranges(bucket: Bucket) -> None:
