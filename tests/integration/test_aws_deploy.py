@@ -228,7 +228,7 @@ def test_from_plan_to_nothing(aws: None, package: Path) -> None:
 
 
 def test_with_all_brought_only_bucket_queues_and_function_are_made(demo: Deployment, package: Path) -> None:
-    demo.deploy(BROUGHT, package)
+    outputs = demo.deploy(BROUGHT, package).outputs
 
     kinds = {one.type for one in demo.survey().resources}
 
@@ -237,12 +237,12 @@ def test_with_all_brought_only_bucket_queues_and_function_are_made(demo: Deploym
         *("AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping", "AWS::IAM::Role", "AWS::Logs::LogGroup"),
         *("AWS::CloudWatch::Alarm", "AWS::Events::Rule", "AWS::Lambda::Permission"),
     }
+    is_encrypted_versioned_and_closed(outputs["Bucket"])
+    is_called_by_a_schedule_of_its_own_and_nothing_else(outputs["FunctionName"])
 
 
-def test_the_bucket_is_encrypted_versioned_and_closed(demo: Deployment, package: Path) -> None:
-    bucket = demo.deploy(BROUGHT, package).outputs["Bucket"]
+def is_encrypted_versioned_and_closed(bucket: str) -> None:
     s3 = boto3.client("s3")
-
     encryption = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
     assert encryption[0]["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
     assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == "Enabled"
@@ -251,8 +251,20 @@ def test_the_bucket_is_encrypted_versioned_and_closed(demo: Deployment, package:
     assert policy["Statement"][0]["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_a_file_that_lands_calls_the_function(demo: Deployment, package: Path) -> None:
-    bucket = demo.deploy({**BROUGHT, "BatchWindow": "1"}, package).outputs["Bucket"]
+def is_called_by_a_schedule_of_its_own_and_nothing_else(name: str) -> None:
+    events: Any = boto3.client("events")
+    [rule] = events.list_rules()["Rules"]
+    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(5 minutes)", "ENABLED")
+    [target] = events.list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    assert json.loads(target["Input"]) == {"lakegate": "notify late"}
+    [allowed] = json.loads(boto3.client("lambda").get_policy(FunctionName=name)["Policy"])["Statement"]
+    assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
+    assert allowed["Condition"]["ArnLike"]["AWS:SourceArn"] == rule["Arn"]
+
+
+def test_a_file_that_lands_calls_the_function_and_smoke_takes_its_own_away(demo: Deployment, package: Path) -> None:
+    outputs = demo.deploy({**BROUGHT, "BatchWindow": "1"}, package).outputs
+    bucket = outputs["Bucket"]
     s3 = boto3.client("s3")
 
     s3.put_object(Bucket=bucket, Key="landing/nyc/trips/a b.parquet", Body=b"PAR1")
@@ -263,18 +275,15 @@ def test_a_file_that_lands_calls_the_function(demo: Deployment, package: Path) -
         bodies = [json.loads(s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read()) for one in found]
         return [record["s3"]["object"]["key"] for body in bodies for record in body.get("Records", ())]
 
-    assert wait_until(told, within_s=_PATIENCE_S) == ["landing/nyc/trips/a+b.parquet"]
-
-
-def test_smoke_sends_a_file_through_and_takes_it_away(demo: Deployment, package: Path) -> None:
-    outputs = demo.deploy({**BROUGHT, "BatchWindow": "1"}, package).outputs
+    assert wait_until(told, within_s=_PATIENCE_S, poll_s=0.2) == ["landing/nyc/trips/a+b.parquet"]
 
     found = demo.smoke(outputs, timeout_s=_PATIENCE_S)
 
     assert found.table.startswith(f"{CANARY_NAMESPACE}.canary_")
     assert found.run_id == "r1"
-    versions = boto3.client("s3").list_object_versions(Bucket=outputs["Bucket"], Prefix="landing/")
-    assert (versions.get("Versions", []), versions.get("DeleteMarkers", [])) == ([], [])
+    versions = s3.list_object_versions(Bucket=bucket, Prefix="landing/")
+    assert [one["Key"] for one in versions["Versions"]] == ["landing/nyc/trips/a b.parquet"]
+    assert versions.get("DeleteMarkers", []) == []
 
 
 def test_smoke_says_what_to_look_at_when_nothing_comes_through(demo: Deployment, package: Path) -> None:
@@ -307,19 +316,6 @@ def test_a_message_comes_again_when_the_function_asks_for_it(aws: None) -> None:
     [again] = sqs.receive_message(QueueUrl=url)["Messages"]
     assert again["MessageId"] == first["MessageId"]
     sqs.delete_queue(QueueUrl=url)
-
-
-def test_a_schedule_of_its_own_calls_the_function_and_nothing_else_may(demo: Deployment, package: Path) -> None:
-    name = demo.deploy(BROUGHT, package).outputs["FunctionName"]
-    events: Any = boto3.client("events")
-
-    [rule] = events.list_rules()["Rules"]
-    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(5 minutes)", "ENABLED")
-    [target] = events.list_targets_by_rule(Rule=rule["Name"])["Targets"]
-    assert json.loads(target["Input"]) == {"lakegate": "notify late"}
-    [allowed] = json.loads(boto3.client("lambda").get_policy(FunctionName=name)["Policy"])["Statement"]
-    assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
-    assert allowed["Condition"]["ArnLike"]["AWS:SourceArn"] == rule["Arn"]
 
 
 def test_what_others_deleted_is_named_and_the_rest_shown(demo: Deployment, package: Path) -> None:
