@@ -88,7 +88,8 @@ class Server:
             [sys.executable, "-m", "support.warm", self.address, program],
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl+C is for the tests
-            env={**os.environ, "PYTHONPATH": str(_TESTS)},
+            # Prefect would make its folder in the user's.
+            env={**os.environ, "PYTHONPATH": str(_TESTS), "PREFECT_HOME": self._folder.name},
         )
         wait_ready(self._process, self.address.exists, within_s=_START_S)
 
@@ -144,21 +145,13 @@ def _build_models(kind: type[BaseModel]) -> None:
 
 def _modules(program: str) -> list[str]:
     """Return what to import for a program."""
-    packages = [f"lakegate.{name}" for name in _PACKAGES] + [program] * (program == DBOS)
+    packages = [f"lakegate.{name}" for name in _PACKAGES] + [program] * (program != CLI)
     found = [*_LIBRARIES, *_LAZY, "lakegate.cli.main", "lakegate.components"]
     for package in packages:
         path = importlib.import_module(package).__path__
         names = (one.name for one in pkgutil.walk_packages(path, f"{package}."))
         found += [name for name in names if "migrations" not in name and not name.endswith("__main__")]
-    return [*found, *_around_prefect()] if program == PREFECT else found
-
-
-def _around_prefect() -> list[str]:
-    """Return what Prefect imports, without Prefect itself: importing it reads the settings, which are the client's."""
-    text = f"import sys, {PREFECT}.flows, {PREFECT}.intake; print(*list(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    found = (name for name in done.stdout.split() if not name.startswith(("prefect", PREFECT, "__main__")))
-    return list(found)
+    return found
 
 
 def _supervise(connection: socket.socket) -> None:
@@ -250,6 +243,8 @@ def _become(descriptors: Mapping[int, int], environment: Mapping[str, str], fold
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [folder, *paths, *(path for path in sys.path[1:] if path != str(_TESTS))]
     importlib.invalidate_caches()
+    if (prefect := sys.modules.get("prefect.context")) is not None:
+        prefect.refresh_global_settings_context()  # which were read when it was imported
 
 
 def _opened(number: int, mode: str, descriptors: Mapping[int, int]) -> Any:
