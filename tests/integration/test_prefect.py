@@ -1,4 +1,7 @@
-"""The flows on a real Prefect server, real Spark and a real Nessie, as processes that can be killed."""
+"""The flows on a real Prefect server, real Spark and a real Nessie, as processes that can be killed.
+
+The pictures of Prefect's pages in the docs are made here: ``LAKEGATE_PICTURES=docs/images`` says where they go.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ import signal
 import subprocess
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 import pytest
@@ -22,9 +25,14 @@ from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.model.run import Run
 from support import warm
+from support.browser import CHROMIUM, chromium
 from support.e2e_support import write_trips
 from support.prefect_server import ENDS_S, IMPATIENT, PrefectServer
+from support.tls_proxy import tls_proxy
 from support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("prefect")]
 
@@ -32,6 +40,7 @@ _Result = TypeVar("_Result")
 _Ending = tuple[str, int, list[str]]
 """A run's status, the rows of its table, the branches that are left."""
 
+_SHOWN_MS = 60_000
 NOT_NULL = ("--check", "not_null(passengers)")
 
 BACKFILL = """
@@ -51,12 +60,11 @@ def server(prefect_server: PrefectServer) -> PrefectServer:
     return prefect_server
 
 
-@pytest.fixture(scope="module")
-def leaving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """A server that tests start and kill; its database stays."""
-    made = PrefectServer(tmp_path_factory.mktemp("leaving"))
-    yield made
-    made.kill()
+@contextmanager
+def leaving(server: PrefectServer) -> Iterator[dict[str, str]]:
+    """The server at another address, for impatient processes; at the body's end it's as one that is killed."""
+    with tls_proxy(int(server.url.rpartition(":")[2]), None) as proxy:
+        yield {"PREFECT_API_URL": f"http://127.0.0.1:{proxy.port}/api", **IMPATIENT}
 
 
 @pytest.fixture
@@ -109,31 +117,25 @@ def test_a_clean_batch_is_published(server: PrefectServer, lake: Lake, table: st
     assert set(server.artifacts(flow_run["id"])) == {f"{key}-audit", f"{key}-checks", f"{key}-publish"}
 
 
-def test_a_dirty_batch_is_rejected(server: PrefectServer, lake: Lake, namespace: str, tmp_path: Path) -> None:
+def test_a_dirty_batch_is_rejected(server: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
     path = write_trips(tmp_path / "a.parquet", 50, nulls=3)
-    done = side_by_side(
-        lambda one: server.run(lake.home, *ingest(path, f"{namespace}.{one}", *NOT_NULL, "--on-failure", one)),
-        ("keep", "drop"),
-    )
-    for on_failure, left in (("keep", 1), ("drop", 0)):
-        rejected(server, lake, f"{namespace}.{on_failure}", done[on_failure], left=left)
-
-
-def rejected(
-    server: PrefectServer, lake: Lake, table: str, done: subprocess.CompletedProcess[str], *, left: int
-) -> None:
+    done = server.run(lake.home, *ingest(path, table, *NOT_NULL, "--on-failure", "drop"))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-2].startswith(f"error: The audit of {table} failed, nothing was published.")
     assert "Traceback" not in done.stderr
     run = only_run(lake, table)
-    assert (run.status, len(branches(lake, table)), rows(lake, table)) == ("rejected", left, 0)
+    assert (run.status, branches(lake, table), rows(lake, table)) == ("rejected", [], 0)
     flow_run_id = run.run_id.removeprefix("prefect-")
     flow_run = server.flow_run(flow_run_id)
     assert (flow_run["state_name"], flow_run["state_type"]) == ("Rejected", "FAILED")
     assert wait_until(lambda: found if len(found := server.task_states(flow_run_id)) == 2 else None)
-    report = next(text for key, text in server.artifacts(flow_run_id).items() if key.endswith("-audit"))
+    report = audit_report(server, flow_run_id)
     assert "| `not_null(passengers)` | ✗ fail | 3 | 50 |" in report
-    assert (f"lakegate publish {run.branch}" in report) == (left == 1)
+    assert f"lakegate publish {run.branch}" not in report
+
+
+def audit_report(server: PrefectServer, flow_run_id: str) -> str:
+    return next(str(text) for key, text in server.artifacts(flow_run_id).items() if key.endswith("-audit"))
 
 
 def side_by_side(run: Callable[[str], _Result], names: Collection[str]) -> dict[str, _Result]:
@@ -192,28 +194,26 @@ def paused(process: subprocess.Popen[str]) -> None:
 
 
 def test_a_server_that_goes_away_loses_nothing(
-    leaving: PrefectServer, lake: Lake, namespace: str, tmp_path: Path
+    server: PrefectServer, lake: Lake, namespace: str, tmp_path: Path
 ) -> None:
-    leaving.start()
     path = write_trips(tmp_path / "a.parquet", 20)
     tables = {point: f"{namespace}.{point}" for point in ("stage", "audit", "publish")}
     processes: list[subprocess.Popen[str]] = []
     try:
-        for point, table in tables.items():
-            # One after another: who is impatient takes a server for gone that is only busy with others.
-            fault = f"after-{point}:pause"
-            processes.append(leaving.begin(lake.home, *ingest(path, table), LAKEGATE_FAULT=fault, **IMPATIENT))
-            paused(processes[-1])
-        leaving.kill()
+        with leaving(server) as variables:
+            for point, table in tables.items():
+                # One after another: who is impatient takes a server for gone that is only busy with others.
+                fault = f"after-{point}:pause"
+                processes.append(server.begin(lake.home, *ingest(path, table), LAKEGATE_FAULT=fault, **variables))
+                paused(processes[-1])
         for process in processes:
             os.kill(process.pid, signal.SIGCONT)
         assert [process.wait(timeout=ENDS_S) for process in processes] == [4, 4, 4]
     finally:
-        leaving.kill()
         for process in processes:
             process.kill()
             process.wait()
-    log = (leaving.folder / "begun.log").read_text(encoding="utf-8")
+    log = (server.folder / "begun.log").read_text(encoding="utf-8")
     assert log.count("error: Prefect's server went away while the flow was running") == 3
     for table in tables.values():
         run = only_run(lake, table)
@@ -222,10 +222,13 @@ def test_a_server_that_goes_away_loses_nothing(
         assert branches(lake, table) == []
 
 
-def test_without_its_server_nothing_is_begun(leaving: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
-    done = leaving.run(lake.home, *ingest(write_trips(tmp_path / "a.parquet", 20), table), **IMPATIENT)
+def test_without_its_server_nothing_is_begun(server: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
+    path = write_trips(tmp_path / "a.parquet", 20)
+    with leaving(server) as variables:
+        pass
+    done = server.run(lake.home, *ingest(path, table), **variables)
     assert done.returncode == 3
-    assert f"Prefect's server at {leaving.url}/api doesn't answer; nothing was started." in done.stderr
+    assert f"Prefect's server at {variables['PREFECT_API_URL']} doesn't answer; nothing was started." in done.stderr
     assert lake.runs(table=table) == []
 
 
@@ -245,36 +248,47 @@ def test_served_it_takes_in_what_is_new_and_what_is_announced(
     landing = tmp_path / "landing"
     write_trips(landing / "a.parquet", 20)
     write_trips(landing / "b.parquet", 10, nulls=1, start=100)
-    serving = ("serve", landing, "--table", table, "--every", "30s", "--name", table, *NOT_NULL)
+    # Each flow run is a process that loads everything: the schedule has none begin that the test doesn't wait for.
+    serving = ("serve", landing, "--table", table, "--every", "10m", "--name", table, *NOT_NULL)
     process = server.begin(lake.home, *serving)
     try:
-        server.wait_until(lambda: server.deployment(f"lakegate-intake/{table}"), what="the deployment")
+        server.wait_until(lambda: server.deployment(f"lakegate-wap/{table}"), what="the deployments")
+        intake = f"lakegate-intake/{table}"
+        times = server.wait_until(lambda: scheduled(server, intake), what="what the schedule will begin")
+        assert times[1] - times[0] == timedelta(minutes=10)
         # As a schedule does that overlaps itself.
-        looks = [server.post(create_flow_run(server, f"lakegate-intake/{table}"))["id"] for _ in range(2)]
-        server.wait_until(lambda: rows(lake, table) == 20, what="the file that is right")
-        assert "CANCELLED" in {server.flow_run(look)["state_type"] for look in looks}
+        looks = [server.post(create_flow_run(server, intake))["id"] for _ in range(2)]
+        states = server.wait_until(lambda: ends(server, looks), what="the end of both")
+        assert ("CANCELLED" in states, rows(lake, table)) == (True, 20)
         write_trips(landing / "c.parquet", 5, start=200)
+        server.post(create_flow_run(server, intake))
         elsewhere = write_trips(tmp_path / "elsewhere" / "d.parquet", 7, start=300)
-        event = {
-            "event": "lakegate.file.landed",
-            "occurred": datetime.now(UTC).isoformat(),
-            "resource": {"prefect.resource.id": f"lakegate.table.{table}"},
-            "payload": {"table": table, "path": str(elsewhere)},
-            "id": str(uuid4()),
-        }
-        server.post("events", [event])
-        other = write_trips(tmp_path / "elsewhere" / "e.parquet", 3, start=400)
-        assert server.run(lake.home, "announce", table, other).returncode == 0
-        what = "the file that came later, that of the posted event, and the one that was announced"
-        server.wait_until(lambda: rows(lake, table) == 35, what=what)
+        assert server.run(lake.home, "announce", table, elsewhere).returncode == 0
+        server.wait_until(lambda: rows(lake, table) == 32, what="the file that came later, and the announced one")
         cancel_in_mid_write(server, lake, table, tmp_path)
         with pytest.raises(httpx.HTTPStatusError, match=r"409|422"):
             server.post(create_flow_run(server, f"lakegate-wap/{table}"), {"parameters": {"table": 5, "path": "x"}})
     finally:
         stop(process, signal.SIGINT)
     published = [run for run in lake.runs(table=table) if run.status == "published"]
-    assert sum(run.publication.rows for run in published if run.publication) == rows(lake, table) == 35
-    assert len({file.uri for run in published if run.request for file in run.request.batch.files}) == 4
+    assert sum(run.publication.rows for run in published if run.publication) == rows(lake, table) == 32
+    assert len({file.uri for run in published if run.request for file in run.request.batch.files}) == 3
+
+
+def scheduled(server: PrefectServer, name: str) -> list[datetime] | None:
+    """Return when a deployment's schedule will begin flow runs, once Prefect knows of several."""
+    deployment = server.deployment(name)
+    assert deployment is not None
+    only = {"deployments": {"id": {"any_": [deployment["id"]]}}}
+    found = [one for one in server.post("flow_runs/filter", only) if one["auto_scheduled"]]
+    times = sorted(datetime.fromisoformat(one["expected_start_time"]) for one in found)
+    return times if len(times) > 1 else None
+
+
+def ends(server: PrefectServer, flow_runs: Collection[str]) -> set[str] | None:
+    """Return the types of the states that flow runs ended in; ``None`` while one of them goes on."""
+    states = {server.flow_run(one)["state_type"] for one in flow_runs}
+    return states if states <= {"CANCELLED", "CRASHED", "COMPLETED", "FAILED"} else None
 
 
 def create_flow_run(server: PrefectServer, name: str) -> str:
@@ -288,14 +302,10 @@ def cancel_in_mid_write(server: PrefectServer, lake: Lake, table: str, tmp_path:
     parameters = {"parameters": {"table": table, "path": str(big)}}
     flow_run = server.post(create_flow_run(server, f"lakegate-wap/{table}"), parameters)
     branch = f"wap/{table}_prefect-{flow_run['id']}"
-    server.wait_until(lambda: branch in branches(lake, table), what="the branch")
+    server.wait_until(lambda: branch in branches(lake, table), what="the branch", poll_s=0.2)
     server.post(f"flow_runs/{flow_run['id']}/set_state", {"state": {"type": "CANCELLING"}})
-
-    def ended() -> str | None:
-        state = server.flow_run(flow_run["id"])["state_type"]
-        return str(state) if state in ("CANCELLED", "CRASHED", "COMPLETED", "FAILED") else None
-
-    assert server.wait_until(ended, what="the end of the cancelled flow run") == "CANCELLED"
+    what = "the end of the cancelled flow run"
+    assert server.wait_until(lambda: ends(server, [flow_run["id"]]), what=what) == {"CANCELLED"}
     assert branch not in branches(lake, table)
     assert lake.run(f"prefect-{flow_run['id']}").status == "failed"
 
@@ -325,3 +335,53 @@ def test_a_backfill_that_is_killed_and_has_a_bad_day_goes_on_when_run_again(
     runs = len(lake.runs(table=table))
     assert backfill(times=2) == ["Completed", "Completed"]
     assert (rows(lake, table), len(lake.runs(table=table))) == (22, runs + 1)
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with chromium() as browser:
+        opened = browser.new_page(viewport={"width": 1280, "height": 800})
+        opened.set_default_timeout(_SHOWN_MS)
+        yield opened
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+def test_the_flow_run_its_tasks_and_its_report_are_shown(
+    server: PrefectServer, home: Path, stack: StackState, page: Page, tmp_path: Path
+) -> None:
+    table = "nyc.yellow_trips"
+    path = write_trips(tmp_path / "trips.parquet", 1000, nulls=12)
+    more = ("--check", "in_range(passengers, 0, 4, severity='warn')", "--check", "unique(id)", "-o", "json")
+    rejected = told(server.run(home, *ingest(path, table, *NOT_NULL, *more)), 1)["flow_run_id"]
+    server.wait_until(lambda: len(server.task_states(rejected)) == 2, what="the tasks")
+    assert "lakegate publish wap/" in audit_report(server, rejected)
+
+    page.goto(f"{server.url}/runs/flow-run/{rejected}")
+    page.get_by_text("lakegate-wap").first.wait_for()
+    page.get_by_text("Rejected").first.wait_for()
+    page.get_by_text(table).first.wait_for()
+    page.get_by_text("Task Runs", exact=True).first.click()
+    for task in ("write", "audit"):
+        page.get_by_text(f"{task}-").first.wait_for()
+    for state in ("RolledBack", "Failed"):
+        page.get_by_text(state).first.wait_for()
+    picture(page, "prefect-flow-run.png")
+
+    asked = {
+        "flow_runs": {"id": {"any_": [rejected]}},
+        "artifacts": {"key": {"any_": ["lakegate-nyc-yellow-trips-audit"]}},
+    }
+    (artifact,) = server.post("artifacts/filter", asked)
+    page.goto(f"{server.url}/artifacts/artifact/{artifact['id']}")
+    page.get_by_role("heading", name=f"Audit of {table}: failed").wait_for()
+    page.get_by_text("not_null(passengers)").first.wait_for()
+    page.get_by_role("cell", name="✗ fail").wait_for()
+    page.get_by_text(f"lakegate runs prefect-{rejected}").first.wait_for()
+    picture(page, "prefect-artifact.png")
+
+
+def picture(page: Page, name: str) -> None:
+    folder = os.environ.get("LAKEGATE_PICTURES")
+    if folder:
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=Path(folder) / name)

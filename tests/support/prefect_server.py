@@ -136,10 +136,10 @@ class PrefectServer:
                 start_new_session=True,
             )
 
-    def wait_until(self, find: Callable[[], _Found | None], *, what: str) -> _Found:
+    def wait_until(self, find: Callable[[], _Found | None], *, what: str, poll_s: float = 1) -> _Found:
         """Return what ``find`` finds, as :func:`wait_until`; if nothing comes, say what is known of the reasons."""
         try:
-            return wait_until(find, within_s=ENDS_S, poll_s=0.2, what=what)
+            return wait_until(find, within_s=ENDS_S, poll_s=poll_s, what=what)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{self._story()}") from None
 
