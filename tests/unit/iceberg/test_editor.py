@@ -33,8 +33,8 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
+from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
+from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, UUIDType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakegate.errors import AuditFailedError, EngineError, InputError, NotFoundError, NotReplayableError
@@ -303,6 +303,89 @@ def test_what_is_refused_leaves_nothing(tables: IcebergTables, editor: IcebergTa
     with pytest.raises(NotReplayableError):
         editor.drop_files(base, [path, f"{path}.not"], {})
     assert contents_of(base) == before
+
+
+def columns(change: str, *arguments: Any) -> Callable[[Table], None]:
+    def make(table: Table) -> None:
+        with table.update_schema() as update:
+            getattr(update, change)(*arguments)
+
+    return make
+
+
+def partitioned(column: str, transform: Transform[Any, Any], name: str) -> Callable[[Table], None]:
+    def make(table: Table) -> None:
+        with table.update_spec() as update:
+            update.add_field(column, transform, name)
+
+    return make
+
+
+def filled(table: Table) -> None:
+    append(table, [500])
+
+
+def emptied_in_part(table: Table) -> None:
+    table.delete("id < 3")
+
+
+def overwritten(table: Table) -> None:
+    table.overwrite(pa.table({"id": pa.array([500], pa.int64())}))
+
+
+@pytest.mark.parametrize(
+    ("on_branch", "on_main", "told"),
+    [
+        ([], [columns("delete_column", "n")], r"column 'n' isn't in the table"),
+        ([], [columns("rename_column", "n", "m")], r"column 'n' is called 'm' in the table"),
+        ([columns("add_column", "extra", IntegerType())], [], r"column 'extra' isn't in the table"),
+        (
+            [],
+            [columns("delete_column", "n"), columns("add_column", "n", IntegerType())],
+            r"column 'n' isn't in the table",
+        ),
+        (
+            [columns("update_column", "n", LongType())],
+            [],
+            r"column 'n' has type int in the table and long in the files",
+        ),
+        (
+            [partitioned("region", IdentityTransform(), "by_region"), filled],
+            [partitioned("id", BucketTransform(4), "id_bucket")],
+            r"partition spec 1 \(by by_region\)",
+        ),
+        ([emptied_in_part], [], r"snapshot \d+ did more than append"),
+        ([overwritten], [], r"snapshot \d+ did more than append"),
+    ],
+)
+def test_files_that_the_table_cannot_take_are_refused(
+    tables: IcebergTables,
+    editor: IcebergTableEditor,
+    on_branch: Sequence[Callable[[Table], None]],
+    on_main: Sequence[Callable[[Table], None]],
+    told: str,
+) -> None:
+    kinds = {"id": LongType(), "region": StringType(), "n": IntegerType()}
+    fields = (NestedField(number, name, kind, required=False) for number, (name, kind) in enumerate(kinds.items(), 1))
+    main = tables.create(schema=Schema(*fields))
+    append(main, range(10))
+    known = {snapshot.snapshot_id for snapshot in main.metadata.snapshots}
+    branch = tables.at(pointer_to(main))
+    for ids in ([100], [101]):
+        append(branch, ids)
+    for table, changes in ((branch, on_branch), (main, on_main)):
+        for change in changes:
+            change(table)
+    source, onto = pointer_to(branch, "branch"), pointer_to(main)
+    staged = [one.snapshot_id for one in branch.metadata.snapshots if one.snapshot_id not in known]
+    before = contents_of(onto)
+
+    with pytest.raises(NotReplayableError, match=told) as caught:
+        editor.replay(source, staged, onto)
+
+    assert str(source.table) in caught.value.message
+    assert caught.value.hint
+    assert contents_of(onto) == before
 
 
 def test_time_never_goes_back(tables: IcebergTables, editor: IcebergTableEditor) -> None:
