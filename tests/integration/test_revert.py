@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -18,8 +18,10 @@ from lakegate.lake import Lake
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run, UndoneTable
+from lakegate.spark.sessions import CATALOG
 from lakegate.wap.transaction import Transaction
 from support.iceberg_tables import as_pyiceberg_has_it
+from support.lakes import session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -33,6 +35,8 @@ class World:
         self.table = f"{namespace}.trips"
         self.other = f"{namespace}.zones"
         self.folder = folder
+        self.read: list[tuple[str, str, list[int]]] = []
+        """Table, commit and ids of each state that :meth:`ids` read."""
 
     def file(self, name: str, ids: Sequence[int]) -> Path:
         days = pa.array([datetime(2024, 1, 1 + i % 3) for i in ids], pa.timestamp("us"))
@@ -48,13 +52,22 @@ class World:
         return self.lake.ingest(self.table, self.folder / f"{name}.parquet")
 
     def ids(self, table: str | None = None) -> list[int]:
-        """The ids on main, as Spark and as PyIceberg read them."""
+        """The ids on main, as PyIceberg reads them; Spark is asked for the same state in the end."""
         name = table or self.table
-        by_spark = _ids(self.lake.query(f"SELECT id FROM {name}").to_arrow())
-        location = self.lake.table(name).metadata.metadata_location
-        assert by_spark == _ids(as_pyiceberg_has_it(location).scan().to_arrow())
-        assert self.lake.table(name).rows == len(by_spark)
-        return by_spark
+        state = self.lake.table(name)
+        found = _ids(as_pyiceberg_has_it(state.metadata.metadata_location).scan().to_arrow()["id"].to_pylist())
+        assert state.rows == len(found)
+        self.read.append((name, self.components.catalog.get_ref("main").hash, found))
+        return found
+
+    def spark_reads_the_same(self) -> None:
+        """Assert what Spark reads of all states, in one query, as each costs a plan."""
+        names = (TableIdentifier.parse(table).sql(CATALOG, ref=f"main#{at}") for table, at, _ in self.read)
+        asked = (f"SELECT {number} AS state, id FROM {name}" for number, name in enumerate(names))
+        found: list[list[int | None]] = [[] for _ in self.read]
+        for state, id_ in session_of(self.components).sql(" UNION ALL ".join(asked)).collect():
+            found[state].append(id_)
+        assert [_ids(ids) for ids in found] == [ids for _, _, ids in self.read]
 
     def files(self) -> set[str]:
         return {file.path for file in self.lake.table(self.table).files()}
@@ -71,8 +84,10 @@ class World:
 
 
 @pytest.fixture
-def world(lake: Lake, components: Components, namespace: str, tmp_path: Path) -> World:
-    return World(lake, components, namespace, tmp_path)
+def world(lake: Lake, components: Components, namespace: str, tmp_path: Path) -> Iterator[World]:
+    made = World(lake, components, namespace, tmp_path)
+    yield made
+    made.spark_reads_the_same()
 
 
 @pytest.mark.storage
@@ -304,8 +319,8 @@ def test_a_branch_is_reset_and_main_only_by_force(world: World) -> None:
     lake.delete_branch(name)
 
 
-def _ids(rows: pa.Table) -> list[int]:
-    return sorted(int(value) for value in rows["id"].to_pylist() if value is not None)
+def _ids(values: Sequence[int | None]) -> list[int]:
+    return sorted(value for value in values if value is not None)
 
 
 def _rewrite_by_hand(world: World) -> None:
