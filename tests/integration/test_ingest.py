@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import shutil
 import zipfile
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -114,10 +116,10 @@ def test_a_rejected_first_batch_leaves_no_table_on_main(lake: Lake, namespace: s
 def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path, tmp_path: Path) -> None:
     table = f"{namespace}.green"
     source = shared_data / "green_tripdata_2024-01.parquet"
-    published = lake.ingest(table, source, checks=["row_count(min=1)"], partition_by=["days(lpep_pickup_datetime)"])
+    published = lake.ingest(table, source, checks=["row_count(min=1)"], partition_by=["months(lpep_pickup_datetime)"])
     assert published.status == "published"
     assert lake.table(table).rows == 56_551
-    assert lake.table(table).metadata.partition_by == ("days(lpep_pickup_datetime)",)
+    assert lake.table(table).metadata.partition_by == ("months(lpep_pickup_datetime)",)
     head = lake.branches()[0]
 
     checks = [
@@ -156,16 +158,20 @@ def test_real_flights_in_csv(lake: Lake, namespace: str, tmp_path: Path) -> None
     data = Path(spec.origin).parent / "data"
     with zipfile.ZipFile(data / "flights.csv.zip") as archive:
         flights = Path(archive.extract("flights.csv", tmp_path))
-    rejected = lake.ingest(f"{namespace}.flights", flights, checks=["not_null(dep_time)"], on_failure="drop")
+    first = tmp_path / "first.csv"
+    with flights.open() as lines:
+        first.write_text("".join(islice(lines, 50_001)))
+    rejected = lake.ingest(f"{namespace}.flights", first, checks=["not_null(dep_time)"], on_failure="drop")
     assert rejected.report is not None
-    assert (rejected.status, rejected.report.rows) == ("rejected", 336_776)
-    assert rejected.report.failures[0].failing_rows == 8_255
+    assert (rejected.status, rejected.report.rows) == ("rejected", 50_000)
+    rows = csv.DictReader(first.read_text().splitlines())
+    assert rejected.report.failures[0].failing_rows == sum(row["dep_time"] == "NA" for row in rows) > 500
 
     for source in (flights, *(data / f"{name}.csv" for name in ("planes", "airlines", "airports", "weather"))):
         run = lake.ingest(f"{namespace}.{source.stem}", source, csv=CsvOptions(null_values=("NA",)))
         assert run.status == "published", source
-    nulls = lake.query(f"SELECT count_if(tailnum IS NULL) AS n FROM {namespace}.flights").to_arrow()
-    assert nulls["n"][0].as_py() == 2_512
+    found = lake.table(f"{namespace}.flights").to_arrow(columns=["tailnum", "dep_time"])
+    assert (found.num_rows, found["tailnum"].null_count, found["dep_time"].null_count) == (336_776, 2_512, 8_255)
 
 
 @pytest.mark.storage
@@ -222,8 +228,8 @@ def test_an_older_commit_is_read_with_its_own_schema(
     session_of(components).sql(f"ALTER TABLE {sql} RENAME COLUMN passengers TO riders")
 
     assert "riders" in lake.query(f"SELECT * FROM {table}").columns
+    assert "passengers" in lake.query(f"SELECT * FROM {table}", at=before.time).columns
     for at in (before.hash, before.time, before.time.isoformat()):
-        assert "passengers" in lake.query(f"SELECT * FROM {table}", at=at).columns
         assert "passengers" in lake.table(table, at=at).schema.names
     with pytest.raises(NotFoundError):
         lake.table(table, at="2001-01-01T00:00:00Z")
@@ -237,7 +243,7 @@ def test_pandas_nanoseconds_arrive_as_microseconds(lake: Lake, namespace: str, t
 
     columns = {c.name: c.type for c in lake.table(f"{namespace}.t").schema.columns}
     assert columns == {"at": "timestamp", "utc": "timestamptz"}
-    assert lake.query(f"SELECT at FROM {namespace}.t").to_arrow()["at"].to_pylist() == times
+    assert lake.table(f"{namespace}.t").to_arrow()["at"].to_pylist() == times
 
 
 def test_csv_is_read_as_the_tables_types(lake: Lake, namespace: str, tmp_path: Path) -> None:
@@ -256,8 +262,8 @@ def test_csv_is_read_as_the_tables_types(lake: Lake, namespace: str, tmp_path: P
     run = lake.ingest(table, tmp_path / "b.csv")
 
     assert run.status == "published"
-    rows = lake.query(f"SELECT * FROM {table} WHERE n > 1 ORDER BY n").to_arrow().to_pylist()
-    assert rows == [
+    rows = lake.table(table).to_arrow(where="n > 1")
+    assert rows.sort_by("n").to_pylist() == [
         {"code": "10001", "n": 2, "price": Decimal("2.50"), "day": date(2024, 1, 2)},
         {"code": 'a, "b"\nc', "n": 3, "price": None, "day": None},
     ]
@@ -269,8 +275,8 @@ def test_csv_without_a_header_is_matched_by_position(lake: Lake, namespace: str,
     (tmp_path / "b.csv").write_text("2,b\n")
     lake.ingest(table, tmp_path / "a.csv")
     lake.ingest(table, tmp_path / "b.csv", csv=CsvOptions(header=False), checks=["not_null(name)"])
-    rows = lake.query(f"SELECT * FROM {table} ORDER BY id").to_arrow().to_pylist()
-    assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    rows = lake.table(table).to_arrow()
+    assert rows.sort_by("id").to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 
 
 @pytest.mark.storage
@@ -283,8 +289,8 @@ def test_newer_content_replaces_older_though_its_keys_are_unique(lake: Lake, nam
 
     run = lake.ingest(name, tmp_path / "a.parquet", checks=unique, on_changed="replace")
     assert run.status == "published"
-    found = lake.query(f"SELECT count(*), count(DISTINCT id) FROM {name}").to_arrow().to_pylist()
-    assert [tuple(row.values()) for row in found] == [(17, 17)]
+    found = lake.table(name).to_arrow(columns=["id"])["id"].to_pylist()
+    assert (len(found), len(set(found))) == (17, 17)
     rejected = lake.ingest(name, write_trips(tmp_path / "c.parquet", 3, start=10), checks=unique)
     assert (rejected.status, [failure.failing_rows for failure in rejected.failures]) == ("rejected", [2])
 
