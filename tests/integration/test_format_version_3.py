@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from lakegate.errors import AuditFailedError
 from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
+from lakegate.spark.sessions import CATALOG
 from lakegate.wap.transaction import Transaction
+from support.lakes import components_of, session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -25,56 +29,90 @@ GOOD = "in_range(n, min=0, severity='quarantine')"
 IN_PLACE = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
 
 
-@pytest.fixture
-def lake(tmp_path: Path, stack: StackState) -> Iterator[Lake]:
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, stack: StackState) -> Iterator[Lake]:
     """A lake with a journal and a warehouse of its own."""
-    warehouse = (tmp_path / "warehouse").as_uri()
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "lakegate.toml").write_text("[ingest]\nformat_version = 3\n", encoding="utf-8")
-    with connect(tmp_path / "home", engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as opened:
+    folder = tmp_path_factory.mktemp("version-3")
+    warehouse = (folder / "warehouse").as_uri()
+    (folder / "home").mkdir()
+    (folder / "home" / "lakegate.toml").write_text("[ingest]\nformat_version = 3\n", encoding="utf-8")
+    with connect(folder / "home", engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as opened:
         yield opened
 
 
+@dataclass(frozen=True)
+class Step:
+    """A state of a table on ``main``, and which rows came, were changed, went and came back since the one before.
+
+    Attributes:
+        ids: What is read of it without Spark.
+        like: The number of the step whose rows these are, whatever the one before had.
+        lost: Rows that aren't there, whatever else happened.
+    """
+
+    commit: str
+    document: dict[str, Any]
+    ids: list[int]
+    new: Collection[int] = NONE
+    changed: Collection[int] = NONE
+    gone: Collection[int] = NONE
+    back: Collection[int] = NONE
+    like: int | None = None
+    lost: Collection[int] = NONE
+
+
 class Rows:
-    """The rows of a table, each with its id and its last change, as Spark reads them after every step."""
+    """The rows of a table after every step, each with its id and its last change, as Spark reads them in the end."""
 
     def __init__(self, lake: Lake, table: str) -> None:
         self.lake = lake
         self.table = table
-        self.at: dict[int, tuple[int, int]] = {}
-        self.given: dict[int, int] = {}
-        """Whose each id is that some row of `main` has had."""
+        self.steps: list[Step] = []
 
-    def look(self) -> dict[int, tuple[int, int]]:
-        query = f"SELECT id, _row_id, _last_updated_sequence_number AS at FROM {self.table}"
-        found = self.lake.query(query).to_arrow().to_pylist()
-        document = json.loads(local_path(self.lake.table(self.table).metadata.metadata_location).read_text())
-        assert document["format-version"] == 3
-        known = {row["id"]: (row["_row_id"], row["at"]) for row in found}
-        assert len(known) == len({row_id for row_id, _ in known.values()}) == len(found)
-        assert all(0 <= row_id < document["next-row-id"] for row_id, _ in known.values())
-        assert all(0 < at <= document["last-sequence-number"] for _, at in known.values())
-        assert self.given.keys().isdisjoint(range(document["next-row-id"], document["next-row-id"] + 1_000))
-        read = self.lake.table(self.table).to_arrow(columns=["id"]).to_pylist()
-        assert sorted(row["id"] for row in read) == sorted(known)
-        return known
+    def step(self, **expected: Any) -> None:
+        """Have :meth:`check` compare what the table holds now with the last step, as :class:`Step` says."""
+        table = self.lake.table(self.table)
+        document = json.loads(local_path(table.metadata.metadata_location).read_text())
+        ids = sorted(row["id"] for row in table.to_arrow(columns=["id"]).to_pylist())
+        commit = components_of(self.lake).catalog.get_ref("main").hash
+        self.steps.append(Step(commit, document, ids, **expected))
 
-    def step(
-        self, *, new: Collection[int] = NONE, changed: Collection[int] = NONE, gone: Collection[int] = NONE
-    ) -> None:
-        """Check that just these rows came, were changed and went since the last step."""
-        before, now = self.at, self.look()
-        newest = json.loads(local_path(self.lake.table(self.table).metadata.metadata_location).read_text())
-        assert now.keys() - before.keys() == set(new)
-        assert before.keys() - now.keys() == set(gone)
-        both = before.keys() & now.keys()
-        assert {key for key in both if before[key] != now[key]} == set(changed)
-        assert all(before[key][0] == now[key][0] for key in both)
-        assert {now[key][1] for key in (*new, *changed)} <= {newest["last-sequence-number"]}
-        for key in new:
-            assert now[key][0] not in self.given
-            self.given[now[key][0]] = key
-        self.at = now
+    def check(self) -> None:
+        """Ask Spark for the rows of all steps, in one query, as each costs a plan."""
+        names = (TableIdentifier.parse(self.table).sql(CATALOG, ref=f"main#{one.commit}") for one in self.steps)
+        wanted = "id, _row_id, _last_updated_sequence_number"
+        asked = (f"SELECT {number} AS step, {wanted} FROM {name}" for number, name in enumerate(names))
+        found: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in self.steps]
+        for number, id_, row_id, at in session_of(components_of(self.lake)).sql(" UNION ALL ".join(asked)).collect():
+            found[number].append((id_, (row_id, at)))
+        states = [dict(rows) for rows in found]
+        before: dict[int, tuple[int, int]] = {}
+        seen: dict[int, tuple[int, int]] = {}
+        given: dict[int, int] = {}  # whose each row id is that some row of `main` has had
+        for number, (step, rows, now) in enumerate(zip(self.steps, found, states, strict=True)):
+            document, told = step.document, f"step {number}: {step}"
+            assert document["format-version"] == 3, told
+            assert len(now) == len({row_id for row_id, _ in now.values()}) == len(rows), told
+            assert all(0 <= row_id < document["next-row-id"] for row_id, _ in now.values()), told
+            assert all(0 < at <= document["last-sequence-number"] for _, at in now.values()), told
+            assert given.keys().isdisjoint(range(document["next-row-id"], document["next-row-id"] + 1_000)), told
+            assert step.ids == sorted(now), told
+            if step.lost or step.like is not None:
+                assert now.keys().isdisjoint(step.lost), told
+                assert step.like is None or now == states[step.like], told
+                before = now
+                continue
+            assert now.keys() - before.keys() == {*step.new, *step.back}, told
+            assert before.keys() - now.keys() == set(step.gone), told
+            both = before.keys() & now.keys()
+            assert {key for key in both if before[key] != now[key]} == set(step.changed), told
+            assert all(before[key][0] == now[key][0] for key in both), told
+            assert all(now[key] == seen[key] for key in step.back), told
+            assert {now[key][1] for key in (*step.new, *step.changed)} <= {document["last-sequence-number"]}, told
+            for key in step.new:
+                assert now[key][0] not in given, told
+                given[now[key][0]] = key
+            before, seen = now, seen | now
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -103,16 +141,14 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
     merge += "WHEN MATCHED THEN UPDATE SET n = b.n WHEN NOT MATCHED THEN INSERT *"
     ingest((4, 0), (1, 10), (6, 6), merge_sql=merge)
     rows.step(new={6}, changed={1}, gone={4})
-    state = next(lake.log(limit=1)).hash
-    known = dict(rows.at)
+    state, known = next(lake.log(limit=1)).hash, len(rows.steps) - 1
 
     deleted = lake.delete_rows(table, "id = 3")
     rows.step(gone={3})
     appended = ingest((7, 7))
     rows.step(new={7})
     lake.revert(deleted.run_id)
-    assert rows.look() == {**rows.at, 3: known[3]}
-    rows.at = rows.look()
+    rows.step(back={3})
     lake.delete_rows(table, "id = 3")
     rows.step(gone={3})
 
@@ -136,19 +172,19 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
     lake.revert(again.run_id)
     rows.step(gone={10})
     lake.revert(appended.run_id, cascade=True)
-    assert 7 not in rows.look()
+    rows.step(lost={7})
     report = lake.verify([table, f"{table}__quarantine"], deep=True)
     assert report.passed, report.findings
 
     assert lake.restore_table(table, at=state).status == "published"
-    assert rows.look() == known
-    rows.at = known
+    rows.step(like=known)
     ingest((11, 11), (12, 12))
     rows.step(new={11, 12})
     ingest((11, 110), mode="upsert", key=["id"])
     rows.step(changed={11})
     report = lake.verify([table], deep=True)
     assert report.passed, report.findings
+    rows.check()
 
 
 def test_a_table_with_variants_is_changed_like_any_other(lake: Lake, namespace: str, tmp_path: Path) -> None:
