@@ -349,6 +349,37 @@ def test_orc_keeps_declared_types(tmp_path: Path) -> None:
         discover([str(tmp_path / "b.orc")], copies=tmp_path / "copies")
 
 
+@pytest.mark.parametrize(
+    ("days", "kind"),
+    [
+        ([dt.date(1582, 10, 14)], pa.date32()),
+        ([[None], None, [dt.date(2024, 1, 1), dt.date(1, 1, 1)]], pa.list_(pa.date32())),
+        ([None, {"a": {"b": dt.date(1, 1, 1)}}], pa.struct([("a", pa.struct([("b", pa.date32())]))])),
+        ([[("first", dt.date(1, 1, 1))]], pa.map_(pa.string(), pa.date32())),
+    ],
+)
+def test_a_julian_day_in_orc_is_refused(tmp_path: Path, days: list[Any], kind: pa.DataType) -> None:
+    """Hive and Spark count days before 1582-10-15 by the Julian calendar; Arrow reads them as Gregorian days."""
+    file = tmp_path / "a.orc"
+    orc.write_table(pa.table({"day": pa.array(days, kind)}), str(file), compression="UNCOMPRESSED")
+    batch = discover([str(file)], copies=tmp_path / "copies")
+    assert rows_of(batch) == [{"day": one} for one in days]
+    of_arrow, of_java = b"\x48\x01", b"\x48\x00"  # the footer's field 9
+    assert file.read_bytes().count(of_arrow) == 1
+    file.write_bytes(file.read_bytes().replace(of_arrow, of_java))
+    with pytest.raises(LakegateError, match="has a date before 1582-10-15"):
+        discover([str(file)], copies=tmp_path / "copies")
+
+
+def test_a_day_in_orc_since_the_gregorian_calendar_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "a.orc"
+    table = pa.table({"day": [dt.date(1582, 10, 15), None]})
+    orc.write_table(table, str(file), compression="UNCOMPRESSED")
+    file.write_bytes(file.read_bytes().replace(b"\x48\x01", b"\x48\x00"))
+    assert orc.ORCFile(str(file)).writer == "ORC_JAVA"
+    assert rows_of(discover([str(file)], copies=tmp_path / "copies")) == table.to_pylist()
+
+
 def test_an_avro_file_that_needs_another_library_says_which(tmp_path: Path) -> None:
     whole = avro({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, [{"x": 1}])
     with pytest.raises(LakegateError, match="is compressed with snappy, which needs cramjam, and that isn't installed"):
