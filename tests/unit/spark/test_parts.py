@@ -40,6 +40,8 @@ SCHEMA = Schema(
     [
         ("StatusCode.UNAVAILABLE: failed to connect to all addresses", EngineUnavailableError),
         ("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid", EngineUnavailableError),
+        ("[INVALID_HANDLE.OPERATION_ABANDONED] Operation was considered abandoned", EngineUnavailableError),
+        ("[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND from the server", EngineUnavailableError),
         ("StatusCode.UNAUTHENTICATED Invalid auth token", ConfigurationError),
         ("(org.projectnessie.client.http.HttpClientException) Connection refused", EngineUnavailableError),
         ("(java.net.ConnectException) Connection refused", EngineUnavailableError),
