@@ -283,7 +283,8 @@ class Lake:
     def reconnect(self) -> None:
         """Drop connections to the engine that no longer work. The next call opens new ones.
 
-        Call it in a program that sleeps between calls: the server may have been replaced meanwhile.
+        Call it in a program that sleeps between calls: the server may have been replaced, or have ended an idle
+        session, as Spark does after an hour.
         """
         self._components.reconnect()
 
