@@ -86,6 +86,24 @@ def test_queries_find_floats_that_bounds_leave_out_in_structs(lake: Lake, namesp
     assert list(failing(run).values()) == [1, 1]
 
 
+def test_examples_have_instants_in_utc_wherever_they_are_fetched(
+    lake: Lake, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark returns them in the zone of the machine, where in autumn an hour repeats."""
+    hours = [1_729_989_000_000_000, 1_729_992_600_000_000]  # in Berlin, both are 2:30
+    at = times(*hours, zone="UTC")
+    nested = pa.array([[{"at": one}] for one in at.to_pylist()], pa.list_(pa.struct([("at", at.type)])))
+    path = write(tmp_path / "a.parquet", at=at, plain=times(*hours), nested=nested)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        run = lake.ingest(f"{namespace}.zoned", path, checks=["not_null(n)"])
+    time.tzset()
+    expected = [f"2024-10-27T{hour:02}:30:00" for hour in (0, 1)]
+    rows = sorted(examples(run, "not_null(n)"), key=lambda row: str(row["at"]))
+    assert rows == [{"at": one, "plain": one, "nested": [{"at": one}], "n": None} for one in expected]
+
+
 def test_text_that_is_no_utf_8(
     lake: Lake, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

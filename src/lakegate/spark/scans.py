@@ -76,14 +76,14 @@ _LONGEST_LOOKED_UP = 100
 
 
 def collect_rows(frame: Any) -> list[dict[str, Any]]:
-    """Return all rows of a small DataFrame as dicts.
+    """Return all rows of a small DataFrame as dicts, with instants as times in UTC.
 
     If Python can't hold a value, columns of the affected types are fetched as text, with escapes for invalid UTF-8.
     """
     from pyspark.errors import PySparkException
 
     try:
-        return [row.asDict(recursive=True) for row in frame.collect()]
+        return [row.asDict(recursive=True) for row in _in_utc(frame).collect()]
     except PySparkException:
         raise
     except (ValueError, ArithmeticError, TypeError):  # includes UnicodeDecodeError and OverflowError
@@ -108,6 +108,35 @@ def nested_fields(kind: Any) -> list[tuple[str, ...]]:
     for field in getattr(kind, "fields", ()):
         paths += [(field.name,), *((field.name, *below) for below in nested_fields(field.dataType))]
     return paths
+
+
+def _in_utc(frame: Any) -> Any:
+    """Return ``frame`` with instants as times in UTC. PySpark would return them in this machine's zone, unmarked."""
+    if is_connect(frame):
+        from pyspark.sql.connect.functions import col
+    else:
+        from pyspark.sql.functions import col
+    kinds = {field.name: _without_zone(field.dataType) for field in frame.schema.fields}
+    if all(kinds[field.name] == field.dataType for field in frame.schema.fields):
+        return frame
+    return frame.select(*(col(quote(name)).cast(kind).alias(name) for name, kind in kinds.items()))
+
+
+def _without_zone(kind: Any) -> Any:
+    """Return a type with ``timestamp_ntz`` in place of ``timestamp``, at any depth."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType, TimestampNTZType
+
+    match kind.typeName():
+        case "timestamp":
+            return TimestampNTZType()
+        case "array":
+            return ArrayType(_without_zone(kind.elementType), kind.containsNull)
+        case "map":
+            return MapType(_without_zone(kind.keyType), _without_zone(kind.valueType), kind.valueContainsNull)
+        case "struct":
+            fields = ((one.name, _without_zone(one.dataType), one.nullable) for one in kind.fields)
+            return StructType([StructField(*field) for field in fields])
+    return kind
 
 
 def _as_shown(name: str, kind: str) -> str:
