@@ -86,6 +86,20 @@ def test_queries_find_floats_that_bounds_leave_out_in_structs(lake: Lake, namesp
     assert list(failing(run).values()) == [1, 1]
 
 
+def test_a_guard_holds_although_checks_share_what_it_guards(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    """Spark computes what occurs twice once, and first, whatever AND or OR stands before it."""
+    path = write(tmp_path / "a.parquet", kind=["n", "t"], value=["7", "x"], a=[6, 1], b=[2, 0])
+    checks = [
+        "sql('b <> 0 AND a / b > 2')",
+        "sql('b <> 0 AND a / b < 0')",
+        "expression_is_true('b = 0 OR a / b < 9')",
+        "sql('kind = \\'n\\' AND CAST(value AS INT) NOT BETWEEN 1 AND 5')",
+    ]
+    run = lake.ingest(f"{namespace}.guarded", path, checks=checks)
+    assert list(failing(run).values()) == [1, 0, 0, 1]
+    assert [row["value"] for check in list(failing(run))[::3] for row in examples(run, check)] == ["7", "7"]
+
+
 def test_examples_have_instants_in_utc_wherever_they_are_fetched(
     lake: Lake, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

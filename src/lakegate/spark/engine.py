@@ -51,6 +51,7 @@ from lakegate.spark.scans import (
 )
 from lakegate.spark.sessions import (
     CATALOG,
+    PREDICATE_SETTINGS,
     SNAPSHOT_PROPERTY,
     SessionFactory,
     always_true,
@@ -545,7 +546,8 @@ class SparkEngine:
     def _writing_session(self, settings: Mapping[str, str] | None = None) -> Any:
         with self._opening:
             if "" not in self._own:
-                self._own[""] = self._open(settings or session_settings(self._catalog_options(None)))
+                known = settings or session_settings(self._catalog_options(None))
+                self._own[""] = self._open({**known, **PREDICATE_SETTINGS})
             return self._own[""]
 
     def _query_session(self, ref: Ref) -> Any:

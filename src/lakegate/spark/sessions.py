@@ -58,6 +58,15 @@ _SETTINGS = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
 """Settings that fix what our SQL means and how files are read, whatever the server's or user's settings are."""
+PREDICATE_SETTINGS = {
+    "spark.sql.alwaysInlineCommonExpr": "true",
+    "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
+}
+"""Settings with which ``AND`` and ``OR`` guard what stands after them, as in ``kind = 'n' AND CAST(x AS INT) > 5``.
+
+By default, Spark computes what occurs twice first, for each row: in two predicates of a scan, or in one ``BETWEEN``.
+The first setting would repeat ``rand()``, which predicates can't have, but queries and transactions can.
+"""
 
 SessionFactory = Callable[[Mapping[str, str]], Any]
 """Creates an independent session with the given settings."""
