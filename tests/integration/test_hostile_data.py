@@ -118,6 +118,14 @@ def test_examples_have_instants_in_utc_wherever_they_are_fetched(
     assert rows == [{"at": one, "plain": one, "nested": [{"at": one}], "n": None} for one in expected]
 
 
+def test_a_join_of_the_batch_with_itself_has_examples(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", id=[1, 2], k=["a", "a"])
+    query = "SELECT * FROM batch a JOIN batch b ON a.k = b.k AND a.id < b.id"
+    run = lake.ingest(f"{namespace}.joined", path, checks=[f"custom_sql('{query}')"])
+    (check,) = failing(run)
+    assert examples(run, check) == [{"id": 1, "k": "a", "n": None}]
+
+
 def test_text_that_is_no_utf_8(
     lake: Lake, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

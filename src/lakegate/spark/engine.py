@@ -288,6 +288,12 @@ class SparkEngine:
         """Return up to ``limit`` rows of a query over ``batch``."""
         with _fetching(rows), _view(self._batch(rows)) as view:
             frame = self.session.sql(f"{_with_batch(view)} SELECT * FROM ({sql}\n) LIMIT {limit:d}")  # noqa: S608
+            names = [name.lower() for name in frame.columns]
+            if len(set(names)) < len(names):  # a join of the batch with itself has each column twice
+                numbered = enumerate(frame.columns)
+                frame = frame.toDF(
+                    *(f"__lakegate_{at}" if names.index(one.lower()) < at else one for at, one in numbered)
+                )
             own = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
             return examples(select_shown(own, rows))
 
