@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from e2e import docs_pages
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.spark.sessions import end_session, remote_sessions
+from support import warm
 from support.e2e_support import write_trips
 from support.served_lake import ServedLake, duckdb_with_iceberg, serving
 
@@ -263,7 +263,7 @@ def test_what_the_page_says_to_paste_works(served: ServedLake, guarded: ServedLa
     scripts = [fitted(one.text, served) for one in blocks if one.language == "python"]
     assert len(scripts) == 2
     for script in scripts:
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        done = subprocess.run([*warm.python(), "-c", script], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
 
 

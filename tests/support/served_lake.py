@@ -46,7 +46,7 @@ class ServedLake:
 @contextmanager
 def serving(home: Path, *words: str, **variables: str) -> Iterator[ServedLake]:
     """Serve the lake of a project on a free port."""
-    process = Cli(home, variables).start("--log-format", "json", "serve", "--port", "0", "-o", "json", *words)
+    process = Cli(home, variables).begin("--log-format", "json", "serve", "--port", "0", "-o", "json", *words)
     assert process.stdout is not None
     assert process.stderr is not None
     log: list[str] = []
