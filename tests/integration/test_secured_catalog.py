@@ -217,11 +217,15 @@ def test_secrets_are_in_no_journal_log_report_or_other_session(
     token = stack.spark_url.partition("/;token=")[2]
     with opened(here, variables) as lake:
         lake.query(f"SELECT count(*) FROM {namespace}.t").to_arrow()
+        listed = {row[0]: row[1] for row in session_of(components_of(lake)).sql("SET").collect()}
         other = settings_of_another_session(stack.spark_url)
         planted = {oidc.secret, token, *oidc.issued}
         assert oidc.secret in str(components_of(lake).catalog.spark_options(None)), (
             "the secret is where it is looked for"
         )
+    # Spark redacts the secret in the session that has it.
+    assert "redacted" in listed["spark.sql.catalog.lakegate.authentication.oauth2.client-secret"]
+    assert oidc.secret not in str(listed)
     texts = {f"command {number}": done.stdout + done.stderr for number, done in enumerate(said)}
     texts |= {"another session": other}
     folders = (here, home / ".lakegate" / "logs")
@@ -247,14 +251,3 @@ def settings_of_another_session(url: str) -> str:
         )
     finally:
         session.stop()
-
-
-def test_spark_redacts_the_secret_in_the_session_that_has_it(
-    variables: Mapping[str, str], oidc: Oidc, tmp_path: Path
-) -> None:
-    with opened(tmp_path, variables) as lake:
-        session = session_of(components_of(lake))
-        listed = {row[0]: row[1] for row in session.sql("SET").collect()}
-    name = "spark.sql.catalog.lakegate.authentication.oauth2.client-secret"
-    assert "redacted" in listed[name]
-    assert oidc.secret not in str(listed)

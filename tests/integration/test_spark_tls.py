@@ -47,12 +47,17 @@ def token(stack: StackState, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_batch_goes_all_the_way_by_tls(
+def test_a_batch_goes_all_the_way_by_tls_once_spark_knows_the_token(
     stack: StackState, authority: Authority, proxy: Proxy, token: Path, namespace: str, tmp_path: Path
 ) -> None:
+    right = token.read_text(encoding="utf-8")
+    token.write_text("not-the-token", encoding="utf-8")
+    source = write_trips(tmp_path / "a.parquet", 20)
     with opened(tmp_path, stack, proxy, token, tls="true", ca_file=str(authority.file)) as lake:
-        run = lake.ingest(f"{namespace}.t", write_trips(tmp_path / "a.parquet", 20), checks=["unique(id)"])
-        assert run.status == "published"
+        with pytest.raises(ConfigurationError, match="rejected the token"):
+            lake.ingest(f"{namespace}.t", source)
+        token.write_text(right, encoding="utf-8")
+        assert lake.ingest(f"{namespace}.t", source, checks=["unique(id)"]).status == "published"
         assert lake.query(f"SELECT count(*) AS n FROM {namespace}.t").to_arrow()["n"].to_pylist() == [20]
     assert b"".join(proxy.heard).startswith(b"PRI * HTTP/2.0")
 
@@ -68,16 +73,3 @@ def test_another_authority_stops_the_run_before_anything_is_written(
             lake.ingest(f"{namespace}.t", source)
         assert standing(lake) == before
     assert proxy.heard == []
-
-
-def test_a_wrong_token_is_refused_by_spark_itself(
-    stack: StackState, authority: Authority, proxy: Proxy, token: Path, namespace: str, tmp_path: Path
-) -> None:
-    right = token.read_text(encoding="utf-8")
-    token.write_text("not-the-token", encoding="utf-8")
-    source = write_trips(tmp_path / "a.parquet", 20)
-    with opened(tmp_path, stack, proxy, token, tls="true", ca_file=str(authority.file)) as lake:
-        with pytest.raises(ConfigurationError, match="rejected the token"):
-            lake.ingest(f"{namespace}.t", source)
-        token.write_text(right, encoding="utf-8")
-        assert lake.ingest(f"{namespace}.t", source).status == "published"
