@@ -63,7 +63,7 @@ _LONGEST = (
     *("announced", "flow", "intake", "dashboard", "journal_processes", "aws_package", "simulation", "data_pages"),
     *("stack", "aws_deploy", "object_stores", "where", "pages", "grouping", "streams", "column_metrics"),
     # with one
-    *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "s3_ingest", "demo_aws", "s3_warehouse"),
+    *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "demo_aws", "s3_warehouse"),
     *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
     *("replay", "leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals"),
     *(
@@ -75,7 +75,7 @@ _LONGEST = (
         "maintenance",
         "aws_package",
     ),
-    *("key_bitmaps", "modes", "any_engine", "spark_lost", "state_machine_nessie", "prefect_ui", "docstrings"),
+    *("key_bitmaps", "modes", "any_engine", "spark_lost", "state_machine_nessie", "docstrings"),
 )
 _MARKED = re.compile(r"\bmark\.(?:jvm|system)\b")
 _ALL_MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(jvm|system)\b", re.MULTILINE)

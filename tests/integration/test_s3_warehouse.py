@@ -1,37 +1,49 @@
-"""A warehouse on a real S3 server, written by the real engine and by our own metadata editor; and S3 in trouble."""
+"""Tables and source files on a real S3 server, written and read by the real engine, and S3 in trouble."""
 
 from __future__ import annotations
 
 import datetime as dt
 import gzip
+import io
 import subprocess
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lakegate import components
 from lakegate.config import CatalogSettings, S3Settings, Settings, load_settings
-from lakegate.errors import ConfigurationError, RetryableError, StorageUnavailableError
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    LocalStackError,
+    RetryableError,
+    SourceError,
+    StorageUnavailableError,
+)
 from lakegate.iceberg.files import MARKER, spark_file_io
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
+from lakegate.ports import Step
 from lakegate.progress import SilentNarrator
 from lakegate.storage import s3 as client
-from support.e2e_support import standing, unchanged, write_trips
+from support.e2e_support import standing, trips, unchanged, write_trips
 from support.lakes import components_of, session_of
 from support.s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:
-    from support.s3_server import S3Server
+    from support.s3_server import Bucket, S3Server
     from support.s3_warehouse import S3Warehouse
 
 pytestmark = pytest.mark.jvm
 
 CHECKS = ["not_null(passengers)"]
+ODD_NAMES = ("a b+c%20é", "100%", "日本", "x[1]", "q?", "st*r", "{a}", "10:00", "#1&=;", "back\\slash")
 
 
 @dataclass
@@ -44,8 +56,24 @@ class Way:
     def troubled(self, decide: Callable[[int, str, str], Trouble]) -> Iterator[None]:
         """Do to each request of the body what ``decide`` says of its number (from 0), method and path."""
         before, self.decide = self.decide, decide
-        yield
-        self.decide = before
+        try:
+            yield
+        finally:
+            self.decide = before
+
+
+class Meddler(SilentNarrator):
+    """Does something at the moment when the engine begins to write."""
+
+    def __init__(self) -> None:
+        self.act: Callable[[], object] = lambda: None
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        if text.startswith("Writing"):
+            self.act()
+        with super().step(text) as step:
+            yield step
 
 
 @dataclass(frozen=True)
@@ -55,14 +83,18 @@ class World:
     Attributes:
         lake: The lake.
         warehouse: Where its tables are.
+        landing: A bucket of this test's own, for source files.
         way: Between it and the store.
+        meddler: Told of the lake's progress.
         table: A table of this test's own.
         folder: Room for source files on this machine.
     """
 
     lake: Lake
     warehouse: S3Warehouse
+    landing: Bucket
     way: Way
+    meddler: Meddler
     table: str
     folder: Path
 
@@ -74,7 +106,11 @@ class World:
         assert run.status == ("rejected" if options.get("nulls") else "published")
         return run
 
-    def ids(self, at: str | None = None) -> list[int]:
+    def ids(self) -> list[int]:
+        found: list[Any] = self.lake.table(self.table).to_arrow(columns=["id"])["id"].to_pylist()
+        return sorted(found)
+
+    def ids_by_spark(self, at: str | None = None) -> list[int]:
         found: list[Any] = self.lake.query(f"SELECT id FROM {self.table}", at=at).to_arrow()["id"].to_pylist()
         return sorted(found)
 
@@ -128,24 +164,48 @@ def settings(
 
 @pytest.fixture
 def world(
-    settings: tuple[Path, Settings], warehouse: S3Warehouse, way: Way, namespace: str, tmp_path: Path
+    settings: tuple[Path, Settings],
+    warehouse: S3Warehouse,
+    s3_server: S3Server,
+    way: Way,
+    namespace: str,
+    tmp_path: Path,
 ) -> Iterator[World]:
-    with connect(settings[0], settings=settings[1]) as lake:
-        yield World(lake, warehouse, way, f"{namespace}.trips", tmp_path)
+    meddler = Meddler()
+    with connect(settings[0], settings=settings[1], narrator=meddler) as lake:
+        yield World(lake, warehouse, s3_server.new_bucket(), way, meddler, f"{namespace}.trips", tmp_path)
+
+
+def parquet(rows: int, *, nulls: int = 0, start: int = 0) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(trips(rows, nulls=nulls, start=start), buffer)
+    return buffer.getvalue()
+
+
+def published_rows(run: Run) -> int:
+    assert run.status == "published"
+    return sum(staged.rows for staged in run.staged)
 
 
 def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(world: World, s3_server: S3Server) -> None:
     first = world.add("a", 10)
-    landed = f"{world.warehouse.bucket.uri}/landing/b.parquet"
-    world.warehouse.bucket.put("landing/b.parquet", world.file("b", 5, start=10).read_bytes())
-    assert world.lake.ingest(world.table, landed, checks=CHECKS).status == "published"
+    landing = world.landing
+    landed = f"{landing.uri}/in/b.parquet"
+    landing.put("in/b.parquet", parquet(3, start=10))
+    landing.put("in/deep/c.parquet", parquet(2, start=13))
+    landing.put("in/_SUCCESS", b"")
+    assert published_rows(world.lake.ingest(world.table, f"{landing.uri}/in/", checks=CHECKS)) == 5
+    assert world.lake.ingest(world.table, f"{landing.uri}/in/*.parquet").status == "skipped"
+    landing.put("in/d.parquet", parquet(7, start=15))
+    again = world.lake.ingest(world.table, f"{landing.uri}/in")
+    assert (published_rows(again), len(again.skipped_files)) == (7, 2)
     main = world.head()
     assert world.add("c", 4, start=90, nulls=1).failures[0].failing_rows == 1
     assert world.head() == main
-    assert world.ids() == list(range(15))
-    assert world.ids(at=first.publication.commit if first.publication else None) == list(range(10))
+    assert world.ids_by_spark() == list(range(22))
+    assert world.ids_by_spark(at=first.publication.commit if first.publication else None) == list(range(10))
     assert all(path.startswith(f"{world.warehouse.uri}/") for path in world.files())
-    assert world.lake.table(world.table).rows == 15
+    assert world.lake.table(world.table).rows == 22
 
     # An engine elsewhere reads what is here through the store.
     made: Any = components_of(world.lake)
@@ -168,6 +228,7 @@ def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(worl
 
     visible = _spark_settings(world.lake)
     assert "s3.endpoint" in visible
+    assert "fs.s3a.aws.credentials.provider" in visible
     for secret in (s3_server.access_key, s3_server.secret_key):
         assert secret not in visible
         # By another process: to open and close the journal here would drop the locks of SQLite.
@@ -191,12 +252,12 @@ def test_two_runs_into_one_table_are_put_on_top_of_each_other_and_one_is_undone(
     for name in ("one", "two"):
         assert world.lake.publish_run(f"{world.table}-{name}").status == "published"
     assert world.keys("/data/") == data  # replayed, not written again
-    assert world.ids() == [*range(3), *range(100, 110), *range(200, 210)]
+    assert world.ids_by_spark() == [*range(3), *range(100, 110), *range(200, 210)]
     world.lake.revert(f"{world.table}-one")
-    assert world.ids() == [*range(3), *range(200, 210)]
+    assert world.ids_by_spark() == [*range(3), *range(200, 210)]
     with world.lake.transaction() as tx:
         tx.append(world.table, [{"id": 7, "passengers": 1, "pickup": None, "note": None}])
-    assert world.ids() == [*range(3), 7, *range(200, 210)]
+    assert world.ids_by_spark() == [*range(3), 7, *range(200, 210)]
 
 
 def test_what_no_reference_reaches_is_collected_and_nothing_else(world: World) -> None:
@@ -215,15 +276,76 @@ def test_what_no_reference_reaches_is_collected_and_nothing_else(world: World) -
     assert world.ids() == list(range(10))
 
 
-def test_a_busy_store_and_cut_connections_are_tried_again(world: World) -> None:
-    def now_and_then(number: int, method: str, _path: str) -> Trouble:
+def test_files_of_odd_keys_all_arrive(world: World) -> None:
+    for number, name in enumerate(ODD_NAMES):
+        world.landing.put(f"odd/{name}.csv", f"id,name\n{number},x\n".encode())
+    world.landing.put("odd/x1.csv", b"id,name\n100,near\n")  # what x[1].csv would mean as a pattern
+    names = [f"{world.landing.uri}/odd/{name}.csv" for name in ODD_NAMES]
+    assert published_rows(world.lake.ingest(world.table, names)) == len(ODD_NAMES)
+    assert world.ids() == list(range(len(ODD_NAMES)))
+
+
+@pytest.mark.parametrize("rows", [100, 120, None])
+def test_a_file_that_is_replaced_or_deleted_before_it_is_read(world: World, rows: int | None) -> None:
+    landing = world.landing
+    landing.put("in/a.parquet", parquet(100))
+    landing.put("in/b.parquet", parquet(100, start=100))
+
+    def meddle() -> None:
+        if rows is None:
+            landing.client.delete_object(Bucket=landing.name, Key="in/b.parquet")
+        else:
+            landing.put("in/b.parquet", parquet(rows, start=500))
+
+    world.meddler.act = meddle
+    with unchanged(world.lake), pytest.raises((EngineError, SourceError)) as caught:
+        world.lake.ingest(world.table, f"{landing.uri}/in/")
+    assert caught.value.hint
+    if rows == 100:
+        assert f"{landing.uri}/in/b.parquet was changed or removed" in caught.value.message
+
+
+def test_an_error_of_the_engine_names_the_file(world: World) -> None:
+    world.landing.put("in/a.csv", b"id,name\n1,x\n")
+    world.meddler.act = lambda: world.landing.put("in/a.csv", b"other,header\n1,x\n")
+    with unchanged(world.lake), pytest.raises(SourceError, match=f"{world.landing.uri}/in/a.csv"):
+        world.lake.ingest(world.table, f"{world.landing.uri}/in/a.csv")
+
+
+def test_a_busy_store_and_cut_connections_are_tried_again_by_client_and_engine(world: World) -> None:
+    asked = Counter[str]()
+    # Not at intervals: what a task of Spark asks for when it's tried again might fall on the same trouble each time.
+    of_sources: Mapping[int, Trouble] = {1: "busy", 3: "cut", 5: "cut-body", 8: "cut-body"}
+
+    def now_and_then(number: int, method: str, path: str) -> Trouble:
+        source = path.partition("?")[0]
+        if method == "GET" and "/in/" in source:
+            asked[source] += 1
+            return of_sources.get(asked[source], "none")
         troubles: tuple[Trouble, ...] = ("none", "busy", "none", "cut", "cut-body" if method == "GET" else "none")
         return troubles[number % 5]
 
     world.add("a", 1_000)
+    world.landing.put("in/c.parquet", parquet(2_000, start=2_000))
+    world.landing.put("in/d.csv", b"id,name\n" + b"1,x\n" * 100_000)
     with world.way.troubled(now_and_then):
         world.add("b", 1_000, start=1_000)
-    assert world.ids() == list(range(2_000))
+        assert published_rows(world.lake.ingest(world.table, f"{world.landing.uri}/in/c.parquet")) == 2_000
+        names = world.lake.ingest(f"{world.table}_names", f"{world.landing.uri}/in/d.csv")
+    assert world.ids() == list(range(4_000))
+    assert published_rows(names) == 100_000
+    assert len(asked) == 2
+    assert min(asked.values()) > 5, asked
+
+
+def test_spark_is_not_taken_from_its_user_for_another_address(world: World, s3_server: S3Server) -> None:
+    """It's started anew for it when nobody uses it: tests/unit/local/test_stack.py."""
+    world.lake.query("SELECT 1").to_arrow()
+    world.landing.put("in/a.parquet", parquet(1))
+    elsewhere = S3Settings(endpoint=s3_server.endpoint, path_style=True)
+    settings = world.lake.settings.model_copy(update={"s3": elsewhere})
+    with connect(world.lake.home, settings=settings) as other, pytest.raises(LocalStackError, match="is using it"):
+        other.ingest(world.table, f"{world.landing.uri}/in/a.parquet")
 
 
 @pytest.fixture
