@@ -34,15 +34,15 @@ class Shop(NamedTuple):
     components: Components
 
 
-@pytest.fixture
-def shop(home: Path, stack: StackState, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+@pytest.fixture(scope="module")
+def shop(home: Path, stack: StackState, postgres: PostgresServer) -> Iterator[Shop]:
     """The password is in a variable."""
-    monkeypatch.setenv("SHOP_PASSWORD", postgres.password)
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres"
     made = SourceSettings.model_validate({"url": url, "user": USER, "password": "env:SHOP_PASSWORD"})
     settings = load_settings(home, env={}).model_copy(update={"sources": {"shop": made}})
     components = Components(home, settings, session=None, narrator=SilentNarrator())
-    with Lake(components) as lake:
+    with pytest.MonkeyPatch.context() as patch, Lake(components) as lake:
+        patch.setenv("SHOP_PASSWORD", postgres.password)
         yield Shop(lake, postgres, components)
 
 

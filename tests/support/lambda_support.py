@@ -252,8 +252,8 @@ class World:
         return [self.put(name, parquet(rows, start=rows * number)) for number, name in enumerate(names)]
 
     def ids(self) -> list[int]:
-        found = self.lake.query(f"SELECT id FROM {self.table} ORDER BY id").to_arrow()
-        return [row["id"] for row in found.to_pylist()]
+        found: list[Any] = self.lake.table(self.table).to_arrow(columns=["id"])["id"].to_pylist()
+        return sorted(found)
 
     def statuses(self) -> list[str]:
         return sorted(run.status for run in self.lake.runs(table=self.table, limit=1_000))
