@@ -310,7 +310,7 @@ def test_home_shows_how_far_downstream_systems_are(made: BigLake, monkeypatch: p
 def test_quarantined_rows_are_on_the_pages_of_their_table_and_run(house: FakeLakehouse, load: Load) -> None:
     checks = ["not_null(id, severity='quarantine')", "in_range(fare, min=0, severity='quarantine')"]
     odd = "<b>\N{RIGHT-TO-LEFT OVERRIDE}x"
-    run = load({"id": 1, "fare": 1, odd: ""}, {"id": None, "fare": -77, odd: "<script>"}, checks=checks)
+    run = load({"id": 1, "fare": 1, odd: ""}, {"id": None, "fare": -77.25, odd: "<script>"}, checks=checks)
 
     lake: Any = SimpleNamespace(home=Path(), settings=Settings())
 
@@ -322,15 +322,15 @@ def test_quarantined_rows_are_on_the_pages_of_their_table_and_run(house: FakeLak
     assert "1 quarantined row" in shown("")
     for page in (shown("table", table="nyc.trips", view="Quarantine"), shown("run", run=run.run_id)):
         assert page.count('class="mark"') >= 2
-        assert "-77" in page
+        assert "-77.25" in page
         assert "<script>" not in page
         assert "&lt;script&gt;" in page
         assert "lakegate quarantine release nyc.trips" in page
     share(examples=0)
     for page in (shown("table", table="nyc.trips", view="Quarantine"), shown("run", run=run.run_id)):
-        assert "-77" not in page
+        assert "-77.25" not in page
     share(masked=["FARE"])
-    assert "-77" not in shown("run", run=run.run_id)
+    assert "-77.25" not in shown("run", run=run.run_id)
 
 
 def test_quarantined_rows_can_be_released_or_deleted_by_who_may(
