@@ -502,6 +502,22 @@ class Lake:
             merge_sql=options.get("merge_sql"),
         )
 
+    def hides_values(self, table: str, **options: Unpack[IngestOptions]) -> bool:
+        """Return whether errors about a batch mustn't quote its values: the settings or its checks hide some.
+
+        Args:
+            table: ``namespace.table``.
+            **options: The keywords of :meth:`ingest`.
+
+        Example:
+            >>> lake.hides_values("nyc.trips")
+            False
+        """
+        with suppress(LakegateError):
+            checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
+            return bool(self._masked_columns) or any(check.examples == 0 for check in checks)
+        return True  # the checks can't be read, so they may
+
     def propose_contract(
         self,
         table: str,
@@ -2954,13 +2970,11 @@ class Lake:
         is_unnamed = batch.csv is not None and not batch.csv.header
         return ("*",) if (masked and is_unnamed) or any(check.examples == 0 for check in checks) else masked
 
-    def _hides_values(self, table: TableIdentifier) -> bool:
-        return bool(self._masked_columns) or any(one.examples == 0 for one in self._configured_checks(table))
-
     def _hides_quarantined(self, table: TableIdentifier) -> bool:
         """Return whether errors mustn't quote quarantined rows of a table, which must have some."""
         pointer = self._find_quarantine(table)
-        return self._hides_values(table) or hides_quarantined(self._context, pointer)
+        masks = bool(self._masked_columns) or any(one.examples == 0 for one in self._configured_checks(table))
+        return masks or hides_quarantined(self._context, pointer)
 
     @contextmanager
     def _hiding_values(self, table: str, options: IngestOptions) -> Iterator[None]:
@@ -2970,11 +2984,7 @@ class Lake:
         except LakegateError as error:
             if error.message == error.without_values:
                 raise
-            hides = True  # the checks may be wrong, too
-            with suppress(LakegateError):
-                checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
-                hides = bool(self._masked_columns) or any(check.examples == 0 for check in checks)
-            if hides:
+            if self.hides_values(table, **options):
                 error.hide_values()
             raise
 

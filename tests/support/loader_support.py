@@ -63,11 +63,15 @@ class FolderLake:
     given_up: list[GivenUpFile] = field(default_factory=list)
     listed: int = 0
     refuses: LakegateError | None = None
+    masks: bool = False
 
     def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
         for name in names:
             uri = name if "://" in name else f"file://{FOLDER}/{name}"
             self.files[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
+
+    def hides_values(self, table: str, **options: Any) -> bool:
+        return self.masks
 
     def mode_of(self, table: str, **options: Any) -> WriteMode:
         return WriteMode(name=options.get("mode") or "append")

@@ -192,7 +192,9 @@ class FileLoader:
             self.save_outcomes(left, None, error)
             return None
         except Exception as error:  # noqa: BLE001 - a file that triggers a bug must not be retried forever
-            self.save_outcomes(left, None, LakegateError(f"Internal error: {type(error).__name__}: {error}"))
+            said = type(error).__name__
+            said += "." if self.lake.hides_values(left.table, **self._options) else f": {error}"
+            self.save_outcomes(left, None, LakegateError(f"Internal error: {said}"))
             return None
         self.save_outcomes(left, run)
         return run
