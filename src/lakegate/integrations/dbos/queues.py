@@ -13,7 +13,7 @@ from typing import Any, Required, TypedDict
 from dbos import DBOS, EnqueueOptions, SetEnqueueOptions, SetWorkflowID, WorkflowHandle
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakegate.errors import EngineError, LakegateError
+from lakegate.errors import ConfigurationError, EngineError, LakegateError
 from lakegate.integrations import leaving_out_secrets
 from lakegate.integrations.dbos.workflows import (
     WAP,
@@ -167,6 +167,9 @@ def ingest_new(table: str, watch: ScheduledScan) -> dict[str, int]:
 
     Returns:
         The number of runs by status.
+
+    Raises:
+        ConfigurationError: If the settings are wrong. Doesn't count as a try of the files.
     """
     ended: dict[str, int] = {}
     taken: list[Chunk] = []
@@ -176,10 +179,13 @@ def ingest_new(table: str, watch: ScheduledScan) -> dict[str, int]:
             break
         taken.append(_chunk(chunk))
         outcome, error = _ingest(chunk, watch)
+        problem = None if error is None else error_class(error[0])(error[1])
+        if isinstance(problem, ConfigurationError):
+            raise problem  # the files aren't to blame
         save_outcomes(chunk, watch, error, others_worked=bool(ended.keys() - {"failed"}))
         status = "failed" if outcome is None else outcome["status"]
         ended[status] = ended.get(status, 0) + 1
-        if error is not None and _is_unreachable(error_class(error[0])(error[1])):
+        if problem is not None and _is_unreachable(problem):
             # Other chunks would fail too.
             break
     return ended

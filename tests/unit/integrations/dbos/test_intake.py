@@ -12,7 +12,7 @@ from dbos import DBOS
 from sqlalchemy.exc import OperationalError
 
 from lakegate.config import JournalSettings
-from lakegate.errors import CatalogUnavailableError, EngineError
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, EngineError
 from lakegate.integrations.dbos import program, queues, workflows
 from lakegate.integrations.dbos.configuration import load_configuration
 from lakegate.integrations.dbos.queues import ScheduledScan
@@ -90,6 +90,16 @@ def test_an_unreachable_lake_leaves_other_chunks_to_the_next_scan(lake: SteppedL
     assert take({**WATCH, "max_files": 1}) == {"failed": 1}
     assert {name for names in lake.names() for name in names} == {"a.csv"}
     assert lake.outcomes() == {}
+
+
+def test_wrong_settings_do_not_count_as_a_try(lake: SteppedLake) -> None:
+    lake.put("a.csv")
+    lake.becomes = lambda _: ConfigurationError("No token.")
+    with pytest.raises(ConfigurationError, match="No token"):
+        take()
+    assert lake.outcomes() == {}
+    lake.becomes = lambda _: "published"
+    assert take() == {"published": 1}
 
 
 def test_a_file_is_not_blamed_for_trouble_with_the_database_of_dbos(
