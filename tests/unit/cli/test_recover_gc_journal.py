@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -17,7 +18,7 @@ from lakegate.model.maintenance import (
     RebuiltJournal,
 )
 from lakegate.model.refs import Ref
-from lakegate.model.run import RunError
+from lakegate.model.run import Run, RunError
 from support.cli_support import BRANCH, HASH, OTHER_RUN, PUBLISHED, REJECTED, RUN_ID, START, FakeLake, invoke, make_run
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
@@ -93,6 +94,21 @@ def test_a_run_that_could_not_be_recovered_is_not_nothing() -> None:
     assert (outcome.exit_code, len(json.loads(outcome.stdout))) == (3, 1)
 
 
+def test_recover_tries_each_run_and_shows_the_outcome_of_those_that_could_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recover(_: FakeLake, names: Sequence[str]) -> tuple[Run, ...]:
+        if names[0] in {"B", "C"}:
+            raise CatalogUnavailableError(f"No {names[0]}.")
+        return (PUBLISHED.model_copy(update={"run_id": names[0]}),)
+
+    monkeypatch.setattr(FakeLake, "recover", recover, raising=False)
+    for given in ("recover A B C D", "recover A B C D A -o json"):
+        outcome = invoke(given, FakeLake())
+        assert outcome.exit_code == 3
+        assert "No B. No C. Run A is published. Run D is published." in " ".join(outcome.stderr.split())
+    assert json.loads(outcome.stdout)["error"]["code"] == CatalogUnavailableError.code
+    assert [one["run_id"] for one in json.loads(invoke("recover A D A -o json", FakeLake()).stdout)] == ["A", "D"]
+
+
 def test_recover_says_which_runs_were_left_alone_and_until_when() -> None:
     until = START + timedelta(hours=1)
     outcome = invoke("recover", FakeLake(recover=(), suspended_runs={RUN_ID: until}))
@@ -113,7 +129,7 @@ def test_recover_recovers_only_the_named_runs() -> None:
     lake = FakeLake(recover=(PUBLISHED,))
     outcome = invoke(f"recover {RUN_ID[:13]} {OTHER_RUN}", lake)
     assert outcome.exit_code == 0
-    assert lake.calls == [("recover", ((RUN_ID[:13], OTHER_RUN),), {})]
+    assert lake.calls == [("recover", ([name],), {}) for name in (RUN_ID[:13], OTHER_RUN)]
     assert RUN_ID in outcome.stdout
 
     taken = RetryableError(f"Another process is working on run {RUN_ID}.", hint=f"lakegate runs {RUN_ID}")

@@ -12,9 +12,10 @@ from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_runs
 from lakegate.cli.output import Styled, count, echo_json, moment, next_commands, show_rows
 from lakegate.cli.run_output import STYLES, journal_payload
-from lakegate.errors import ExitCode
+from lakegate.errors import ExitCode, LakegateError
 
 if TYPE_CHECKING:
+    from lakegate.lake import Lake
     from lakegate.model.run import Run
 
 
@@ -38,7 +39,7 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     Exits with 3 if a run couldn't be recovered. The others are recovered nevertheless.
     """
     with app.lake() as lake:
-        recovered = lake.recover(runs)
+        recovered = _recover_each(app, lake, runs) if runs else lake.recover()
         suspended = {} if runs else lake.suspended_runs()
         left = () if runs else lake.journal_status().abandoned
     if app.json:
@@ -53,6 +54,22 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
         click.echo(f"Run {left[0]}{others} couldn't be recovered.", err=True)
         click.echo(f"To try again and see why: {app.command('recover', left[0])}", err=True)
         raise click.exceptions.Exit(ExitCode.RETRYABLE)
+
+
+def _recover_each(app: App, lake: Lake, names: Sequence[str]) -> Sequence[Run]:
+    """Recover all runs of ``names`` that can be, and raise the first error only then."""
+    recovered: dict[str, Run] = {}
+    errors: list[LakegateError] = []
+    for name in dict.fromkeys(names):
+        try:
+            recovered |= {run.run_id: run for run in lake.recover([name])}
+        except LakegateError as error:
+            errors.append(error)
+    if errors:
+        outcomes = [f"Run {run.run_id} is {run.status}." for run in recovered.values()]
+        app.done = " ".join((*(error.message for error in errors[1:]), *outcomes)) or None
+        raise errors[0]
+    return tuple(recovered.values())
 
 
 def _show(app: App, runs: Sequence[Run]) -> None:
