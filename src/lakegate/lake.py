@@ -27,7 +27,7 @@ from lakegate.config import (
     load_settings,
     override_settings,
 )
-from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError
+from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError, RetryableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
@@ -1801,21 +1801,33 @@ class Lake:
 
     # Tables and queries
 
-    def tables(self, ref: str = MAIN) -> Sequence[TableMetadata]:
+    def tables(
+        self, ref: str = MAIN, *, on_unreadable: Callable[[str, LakegateError], object] | None = None
+    ) -> Sequence[TableMetadata]:
         """Return the metadata of all tables.
 
         Args:
             ref: Branch or tag.
+            on_unreadable: Called with the name of each table whose metadata is damaged or missing, and the error; it's
+                left out then. Default: the error is raised.
 
         Returns:
             The tables, by name.
 
         Raises:
             NotFoundError: There's no such ref.
+            RetryableError: The catalog or the object store can't be reached.
         """
         catalog = self._components.catalog
-        pointers = sorted(catalog.list_tables(self._find_ref(ref)), key=lambda pointer: pointer.table.parts)
-        return [self._components.reader.metadata(pointer) for pointer in pointers]
+        found = []
+        for pointer in sorted(catalog.list_tables(self._find_ref(ref)), key=lambda pointer: pointer.table.parts):
+            try:
+                found.append(self._components.reader.metadata(pointer))
+            except LakegateError as error:
+                if on_unreadable is None or isinstance(error, RetryableError):
+                    raise
+                on_unreadable(str(pointer.table), error)
+        return found
 
     def table(self, name: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Table:
         """Return a table's metadata, snapshots and files. Needs no Spark.

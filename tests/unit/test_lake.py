@@ -20,7 +20,15 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 from lakegate import private_files
 from lakegate.config import Settings
 from lakegate.contracts.store import Contracts
-from lakegate.errors import ConfigurationError, InputError, NotFoundError, NotReplayableError, QueryError
+from lakegate.errors import (
+    ConfigurationError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    NotReplayableError,
+    QueryError,
+    StorageUnavailableError,
+)
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
@@ -31,6 +39,7 @@ from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Publication, Run, RunKind, RunStatus
 from lakegate.model.source import Source
+from lakegate.model.tables import TableMetadata
 from lakegate.private_files import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import from_uri, stat_file, to_uri
@@ -179,6 +188,26 @@ def test_the_status_of_a_journal(house: FakeLakehouse) -> None:
     full = open_lake(house, journal={"url": "postgresql://me@db/lake"}).journal_status()
     assert (full.location, full.synced) == ("postgresql://me@db/lake", head.hash)
     assert (full.runs, full.abandoned, full.newest) == ({"published": 1, "running": 1}, (), run(2).run_id)
+
+
+def test_a_table_that_cannot_be_read_is_left_out_only_if_asked_to(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, found = open_lake(house), dict[str, LakegateError]()
+    ingest(house.context, ordered(house, [{"id": 1}], run="r-1", checks=()))
+    assert [str(one.table) for one in lake.tables()] == [TABLE]
+    damaged, away = InputError("It's damaged."), StorageUnavailableError("Away.")
+    errors: list[LakegateError] = [damaged, damaged, away]
+
+    def fails(_: TablePointer) -> TableMetadata:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(house, "metadata", fails)
+    with pytest.raises(InputError, match="damaged"):
+        lake.tables()
+    assert (lake.tables(on_unreadable=found.__setitem__), found) == ([], {TABLE: damaged})
+    with pytest.raises(StorageUnavailableError):
+        lake.tables(on_unreadable=found.__setitem__)
 
 
 def test_recover_with_nothing_to_do(house: FakeLakehouse) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ import pytest
 from lakegate.cli.check_output import show_failing
 from lakegate.cli.commands.query import print_csv
 from lakegate.cli.output import writing
-from lakegate.errors import NotFoundError
+from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.batch import SourceFile
 from lakegate.model.checks import CheckResult
 from lakegate.model.quarantine import QuarantineSummary
 from lakegate.model.refs import Commit, Ref, TableDifference
 from lakegate.model.schema import ColumnChange
+from lakegate.model.tables import TableMetadata
 from lakegate.snippets.snippet import Snippet
 from lakegate.table import RowDifference
 from lakegate.wap.history import encode_files
@@ -320,6 +321,22 @@ def test_table_commands() -> None:
     (row,) = json.loads(invoke("table rows nyc.trips --column id --where id>1 -n 3 -o json", lake).stdout)
     assert row == {"asked": "('id',) id>1 3", "at": START.isoformat()}
     assert invoke("table rows nyc.trips -o csv", lake).stdout.startswith("asked,at\n")
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_table_that_cannot_be_read_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    readable = [METADATA]
+
+    def tables(_: FakeLake, _ref: str, *, on_unreadable: Callable[[str, LakegateError], object]) -> list[TableMetadata]:
+        on_unreadable("nyc.odd", InputError("Its metadata is damaged.", hint="Restore it."))
+        return readable
+
+    monkeypatch.setattr(FakeLake, "tables", tables, raising=False)
+    outcome = invoke(f"table list -o {output}", FakeLake())
+    assert (outcome.exit_code, "nyc.trips" in outcome.stdout) == (2, True)
+    assert outcome.stderr == "nyc.odd can't be read: Its metadata is damaged. Restore it.\n"
+    readable.clear()
+    assert invoke(f"table list -o {output}", FakeLake()).stdout.strip() == ("[]" if output == "json" else "")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from lakegate.cli.output import (
     width_or,
 )
 from lakegate.cli.run_output import show_change, show_revert
+from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.snippets import ENGINES, TITLES
 
@@ -68,12 +69,23 @@ def list_tables(app: App, /, *, ref: str) -> None:
 
     Row counts come from metadata. If a table has delete files, its count is an upper bound (`≤ 311`; in JSON, `rows` is
     null and `rows_at_most` is 311), and only a query can count the rows exactly.
+
+    Exits with 2 if the metadata of a table can't be read. The others are listed nevertheless.
     """
+    unreadable: dict[str, LakegateError] = {}
     with app.lake() as lake:
-        tables = lake.tables(ref)
+        tables = lake.tables(ref, on_unreadable=unreadable.__setitem__)
     if app.json:
         echo_json([_payload(one) for one in tables])
-        return
+    elif tables or not unreadable:
+        _show_tables(tables, ref)
+    for name, error in unreadable.items():
+        click.echo(f"{name} can't be read: {error.message} {error.hint or ''}".rstrip(), err=True)
+    if unreadable:
+        raise click.exceptions.Exit(ExitCode.USAGE)
+
+
+def _show_tables(tables: Sequence[TableMetadata], ref: str) -> None:
     rows = (
         (
             str(one.table),
