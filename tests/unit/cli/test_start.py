@@ -37,6 +37,12 @@ def test_stack_commands_show_no_token() -> None:
     assert "/l/nessie.log" in invoke("status", stack=FakeStack("unresponsive")).stdout
 
 
+def test_preparing_prints_the_jars_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.cli.commands.up.prepare", lambda _: {"nessie": Path("/cache/jars/nessie.jar")})
+    assert json.loads(invoke("up --prepare-only -o json").stdout) == {"jars": ["/cache/jars/nessie.jar"]}
+    assert invoke("up --prepare-only").stdout == ""
+
+
 def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = [MarkedServer("/b c", "spark", os.getpid()), MarkedServer("/a", "nessie", os.getpid())]
     monkeypatch.setattr(process, "find_servers", lambda: servers)

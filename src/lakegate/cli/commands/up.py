@@ -6,6 +6,7 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.commands.status import show_services
+from lakegate.cli.output import echo_json
 from lakegate.local import prepare
 
 
@@ -17,7 +18,9 @@ def up(app: App, /, *, prepare_only: bool) -> None:
     Commands that need the stack start it themselves. The first start downloads what it needs.
     """
     if prepare_only:
-        prepare(app.narrator)
+        jars = prepare(app.narrator)
+        if app.json:
+            echo_json({"jars": [str(path) for path in jars.values()]})
         return
     app.stack().up()
     show_services(app)
