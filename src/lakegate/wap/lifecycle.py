@@ -29,7 +29,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
-from lakegate.wap.discard import discard, discard_own
+from lakegate.wap.discard import discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.optimistic_commit import UnansweredCommitInterrupt
@@ -427,7 +427,7 @@ def _settle_interrupted(context: Context, progress: Progress, interrupt: Keyboar
             publication = None
         if publication is None:
             return _settle_unpublished(context, progress, interrupt)
-        kept = _drop_branch(context, run.branch)
+        kept = _drop_own_branch(context, run)
         with suppress(LakegateError):
             progress.end(status="published", publication=publication, branch_kept=kept)
     return f"Run {run.run_id} had been published already; see `lakegate runs {run.run_id}`."
@@ -485,16 +485,6 @@ def _drop_own_branch(context: Context, run: Run) -> bool:
         discard_own(context, run)
     except AlreadyExistsError:
         return False  # it belongs to somebody else
-    except LakegateError:
-        return True
-    return False
-
-
-def _drop_branch(context: Context, branch: str) -> bool:
-    """Try to drop ``branch``; return whether it may still exist."""
-    try:
-        if branch:
-            discard(context, branch)
     except LakegateError:
         return True
     return False

@@ -167,6 +167,25 @@ def test_ctrl_c_is_handled_after_the_commits_answer(house: FakeLakehouse, monkey
     assert (known(house), house.rows_on("main", "nyc.trips")) == (("published", True), CLEAN)
 
 
+def test_ctrl_c_drops_no_branch_that_somebody_else_made_meanwhile(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = house.catalog.commit
+
+    def overtaken(request: CommitRequest) -> Ref:
+        head = commit(request)
+        if request.branch == "main":
+            house.catalog.delete_ref(house.catalog.get_ref("january"))
+            house.catalog.create_branch("january", head)
+            os.kill(os.getpid(), signal.SIGINT)
+        return head
+
+    monkeypatch.setattr(house.catalog, "commit", overtaken)
+    with pytest.raises(KeyboardInterrupt, match="Run r1 had been published already"):
+        ingest(house.context, ordered(house, branch="january"))
+    assert (known(house), branches(house)) == (("published", True), ["january", "main"])
+
+
 def test_a_second_ctrl_c_does_not_wait_for_the_commit(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     commit, heard = house.catalog.commit, list[int]()
 
