@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakegate.config import StorageSettings
-from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
+from lakegate.errors import InputError, LakegateError, RetryableError, SchemaError, SourceError
 from lakegate.model.batch import Batch, ColumnText, FileFormat, SourceColumn, SourceFile
 from lakegate.model.types import common_type, type_differences
 from lakegate.ports import Narrator
@@ -69,6 +69,9 @@ def copy_file(
         kind: Its format, which is also the name of the module in this package with its ``read``.
         folder: Where to write the copy.
         on_read: Called with the number of bytes read, from any thread.
+
+    Raises:
+        RetryableError: When the copy can't be written, for example because the disk is full.
     """
     path = shown(file.path)
     copy = folder / f"{sha256(file.uri.encode()).hexdigest()[:24]}.parquet"
@@ -86,8 +89,11 @@ def copy_file(
         message = f"'{path}' is nested too deeply."
         return None, (SourceError(message, hint="Write it with less nesting, or as text.", path=path),)
     except _NotWrittenError as error:
-        message = f"'{path}' can't be copied to {copy.parent}: {error.strerror}."
-        return None, (SourceError(message, hint="The copy is needed until the run ends. Free space there.", path=path),)
+        raise RetryableError(  # the file isn't to blame
+            f"'{path}' can't be copied to {copy.parent}: {error.strerror}.",
+            hint="The copy is needed until the run ends. Free space there.",
+            path=path,
+        ) from error
     except OSError as error:
         copy.unlink(missing_ok=True)
         return None, (unreadable(path, error),)

@@ -92,6 +92,7 @@ def discover(
         SourceError: When files are missing, damaged, or not in the expected format.
         SchemaError: When the columns of a file aren't supported, or differ between files. In all cases, one error lists
             all problems of the batch.
+        RetryableError: When a converted file can't be written, or a store can't be reached.
     """
     if not paths:
         raise InputError(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakegate.config import StorageSettings
-from lakegate.errors import SourceError
+from lakegate.errors import RetryableError, SourceError
 from lakegate.progress import SilentNarrator
 from lakegate.sources import changed_files, copies, discover
 from lakegate.sources.copies import drop_uploads, upload, write
@@ -35,14 +35,14 @@ def test_files_of_this_machine_are_copied_for_a_run(tmp_path: Path, monkeypatch:
         upload(batch, "s3://lake/w", "r1", stores, SilentNarrator())
 
 
-def test_a_full_disk_is_not_said_to_be_an_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.json").write_text('[{"id": 1}]', encoding="utf-8")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
-    with pytest.raises(SourceError, match=r"a\.json' can't be copied to .*copies: No space left") as caught:
+    with pytest.raises(RetryableError, match=r"a\.json' can't be copied to .*copies: No space left") as caught:
         discover([str(tmp_path / "a.json")], copies=tmp_path / "copies")
     assert caught.value.context["path"] == str(tmp_path / "a.json")
     assert list((tmp_path / "copies").iterdir()) == []
