@@ -88,12 +88,16 @@ def check_option(text: str) -> Callable[[F], F]:
     return click.option("--check", "-c", "checks", multiple=True, metavar="CHECK", help=text)
 
 
+MANY = click.IntRange(1, 2**31 - 1)
+"""A number of rows or entries to show. Spark and databases take no larger ones."""
+
+
 def limit_option(default: int) -> Callable[[F], F]:
     """Add ``--limit``/``-n``."""
     return click.option(
         "--limit",
         "-n",
-        type=click.IntRange(min=1),
+        type=MANY,
         default=default,
         show_default=True,
         metavar="N",

@@ -8,7 +8,7 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.commands.query import print_table
-from lakegate.cli.options import complete_refs, complete_tables
+from lakegate.cli.options import MANY, complete_refs, complete_tables
 from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows
 from lakegate.model.rows import json_safe, rows_of
 
@@ -37,7 +37,7 @@ _TITLES = {"added": "Rows added", "removed": "Rows removed", "changed": "Rows ch
 @click.option("--table", metavar="TABLE", help="Only this table.", shell_complete=complete_tables)
 @click.option(
     "--rows",
-    type=click.IntRange(min=1),
+    type=MANY,
     is_flag=False,
     flag_value=_SAMPLE,
     metavar="[N]",
