@@ -256,7 +256,8 @@ class FileLoader:
     def _cancel(self, chunk: Chunk, error: EngineError) -> Run:
         """Cancel a run of several files that the engine failed at, so that each can be tried alone."""
         try:
-            return self.lake.cancel_run(str(chunk.run_id), reason=error.message)
+            # What the engine said, which may quote values, is in the run.
+            return self.lake.cancel_run(str(chunk.run_id), reason="Its files are tried one by one.")
         except RetryableError:
             self.save_outcomes(chunk, None, error)
             raise

@@ -128,7 +128,7 @@ def settle(
         progress.begun = lease.run.model_copy(update={"finished_at": None})
     try:
         with bound_to(lease.run, step="recover"), measuring(progress.measured), heartbeat(context, progress):
-            ended = _settle(context, progress, lease.run, publishes=publishes, reason=reason or _reason(lease.run))
+            ended = _settle(context, progress, lease.run, publishes=publishes, reason=_reason(lease.run, reason))
     except BaseException:
         # Let another process try again at once.
         with suppress(LakegateError):
@@ -211,11 +211,13 @@ def _with_verdict(context: Context, run: Run) -> Run:
     return run
 
 
-def _reason(run: Run) -> str:
+def _reason(run: Run, given: str | None) -> str:
+    """Return why a run is discarded, with what its last attempt failed with, if it was suspended for that."""
     if not run.is_stepwise:
-        return "Its process died before the audit was done."
-    last = f" Its last attempt failed: {run.error.message}" if run.error is not None else ""
-    return f"It wasn't audited, and nobody started its next step.{last}"
+        return given or "Its process died before the audit was done."
+    why = given or "It wasn't audited, and nobody started its next step."
+    last = None if run.error is None or run.error.message in why else run.error.message
+    return why if last is None else f"{why} Its last attempt failed: {last}"
 
 
 def _reject(context: Context, progress: Progress) -> Run:

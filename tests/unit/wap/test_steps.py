@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.errors import NotFoundError, NotReplayableError
+from lakegate.errors import EngineError, NotFoundError, NotReplayableError
 from lakegate.model.run import Run
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import Stage, ingest, resume, undo
@@ -175,6 +175,22 @@ def test_undoing_records_the_reason_and_releases_the_files(house: FakeLakehouse)
     assert ingest(house.context, ordered(house, run="r2", file="r1")).status == "published"
     with pytest.raises(NotFoundError):
         undo(house.context, "r9", reason="")
+
+
+@pytest.mark.parametrize("reason", ["Stopped.", "Stopped: Out of memory."])
+def test_undoing_a_run_whose_last_attempt_failed_records_why(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise EngineError("Out of memory.")
+
+    monkeypatch.setattr(house, "append", fail)
+    with pytest.raises(EngineError):
+        step(house, "write")
+    undone = undo(house.context, "r1", reason=reason)
+    assert undone.error is not None
+    known = "Out of memory" in reason
+    assert undone.error.message == (reason if known else f"{reason} Its last attempt failed: Out of memory.")
 
 
 def test_an_undoing_that_was_killed_publishes_nothing(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
