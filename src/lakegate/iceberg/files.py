@@ -26,7 +26,8 @@ from lakegate.errors import (
     RetryableError,
     SourceError,
 )
-from lakegate.iceberg.metadata import MetadataFile
+from lakegate.iceberg.manifests import ManifestList, read_list
+from lakegate.iceberg.metadata import Document, MetadataFile
 from lakegate.model.refs import TablePointer
 from lakegate.model.tables import StoredFile
 from lakegate.ports import WarehouseFiles
@@ -126,6 +127,11 @@ class TableFiles:
         with read_errors(f"{what} {location} of table {pointer.table}", pointer):
             return parse(self.content(location))
 
+    def manifest_list(self, snapshot: Document, pointer: TablePointer) -> ManifestList:
+        """Read the manifest list of a snapshot of the table at ``pointer``, which must have one."""
+        require_manifest_list(snapshot, pointer)
+        return self.read("Manifest list", snapshot["manifest-list"], pointer, read_list)
+
     def create(self, location: str, content: bytes, pointer: TablePointer) -> None:
         """Write a new metadata file of the table at ``pointer``, completely or not at all."""
         table, context = pointer.table, {"table": str(pointer.table), "path": location}
@@ -192,6 +198,17 @@ def metadata_errors(file: MetadataFile, pointer: TablePointer) -> Iterator[None]
             raise
         unknown = f"uses a feature of format version {version}, such as a variant column, that only Spark can read"
         raise needs_spark_error(pointer, unknown) from error
+
+
+def require_manifest_list(snapshot: Document, pointer: TablePointer) -> None:
+    """Refuse a snapshot without a manifest list, as in tables of format version 1 that were written long ago."""
+    if snapshot.get("manifest-list") is None:
+        raise InputError(
+            f"Snapshot {snapshot['snapshot-id']} of table {pointer.table} has no manifest list: its metadata file "
+            "lists the manifests itself, which lakegate doesn't read.",
+            hint=f"Write one with Spark: CALL CATALOG.system.rewrite_manifests('{pointer.table}')",
+            table=str(pointer.table),
+        )
 
 
 def needs_spark_error(pointer: TablePointer, problem: str) -> InputError:

@@ -462,8 +462,7 @@ class IcebergTableReader:
             return file, file.schema(pointer)
 
     def _manifests(self, snapshot: Document, pointer: TablePointer) -> list[ManifestFile]:
-        lines = self._files.read("Manifest list", str(snapshot.get("manifest-list")), pointer, read_list).manifests
-        return [line.file for line in lines]
+        return [line.file for line in self._files.manifest_list(snapshot, pointer).manifests]
 
     def _entries(self, manifest: ManifestFile, pointer: TablePointer) -> list[ManifestEntry]:
         return self._files.read(

@@ -26,8 +26,14 @@ from pyiceberg.types import DoubleType, FixedType, FloatType, IcebergType, Struc
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.deletion_vectors import deleted_positions, is_vector, vectors_by_data_file
-from lakegate.iceberg.files import TableFiles, metadata_errors, needs_spark_error, read_errors
-from lakegate.iceberg.manifests import comparable_values, read_list, read_manifest
+from lakegate.iceberg.files import (
+    TableFiles,
+    metadata_errors,
+    needs_spark_error,
+    read_errors,
+    require_manifest_list,
+)
+from lakegate.iceberg.manifests import comparable_values, read_manifest
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.iceberg.where import find_column, parse_where
@@ -113,6 +119,8 @@ def open_scan(
         raise InputError("columns and where must be text.", hint="Example: columns=['id', 'fare'], where='fare > 10'")
     found = files.metadata(pointer)
     snapshot = metadata.snapshot_of(found.document, pointer)  # raises if the metadata file doesn't have it
+    if snapshot is not None:
+        require_manifest_list(snapshot, pointer)
     with metadata_errors(found, pointer):
         table = TableMetadataUtil.parse_obj(_pinned(found.document, pointer))
     schema = table.schema()
@@ -298,7 +306,7 @@ class _DeletedRows:
 
 def _deletion_vectors(snapshot: Document, files: TableFiles, pointer: TablePointer) -> Mapping[str, DeletionVector]:
     """Return a snapshot's deletion vectors by data file. PyIceberg's manifest entries lack their offsets."""
-    lines = files.read("Manifest list", str(snapshot.get("manifest-list")), pointer, read_list).manifests
+    lines = files.manifest_list(snapshot, pointer).manifests
     with read_errors(f"A manifest of table {pointer.table}", pointer):
         return vectors_by_data_file(
             entry.data_file

@@ -37,7 +37,6 @@ from lakegate.iceberg.manifests import (
     no_manifests,
     read_container,
     read_entries,
-    read_list,
     read_manifest,
     with_row_id_field,
     without_row_ids,
@@ -79,7 +78,7 @@ class LoadedTable:
         Raises:
             InputError: When the snapshot's totals differ from its manifests.
         """
-        found = self.read("Manifest list", snapshot["manifest-list"], read_list)
+        found = self.files.manifest_list(snapshot, self.pointer)
         lines = (
             line if line.has_counts else self.read("Manifest", line.file.manifest_path, line.with_counts_from)
             for line in found.manifests

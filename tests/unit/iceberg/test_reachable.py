@@ -91,6 +91,15 @@ def test_statistics_and_old_manifest_lists_are_reached(table: Table, tmp_path: P
     (data,) = (path for path in on_disk(tmp_path) if path.endswith(".parquet"))
     found = set(IcebergTableReader().reach(at(str(other))))
     assert found == {"file:/s.puffin", "file:/p.parquet", manifest, data, str(other)}
+    del content["statistics"], content["partition-statistics"]
+    content["format-version"] = 1
+    other.write_bytes(gzip.compress(json.dumps(content).encode()))
+    pointer = at(str(other)).model_copy(update={"snapshot_id": snapshot["snapshot-id"]})
+    reader = IcebergTableReader()
+    for read in (lambda: list(reader.files(pointer)), lambda: reader.read_rows(pointer)):
+        with pytest.raises(InputError, match=r"of table nyc\.trips has no manifest list") as caught:
+            read()
+        assert "rewrite_manifests('nyc.trips')" in (caught.value.hint or "")
 
 
 def test_what_is_damaged_is_never_taken_for_walked(table: Table, tmp_path: Path) -> None:
