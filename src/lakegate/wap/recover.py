@@ -69,7 +69,7 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
             except (LeaseLostError, BeingPublishedError):
                 continue  # another process settles it, or we do next time
             except CannotPublishError as error:  # nobody else should have to wait for it
-                _note(context, run, error.message)
+                _note(context, run, f"{error.message} {error.hint}")
             except (RetryableError, OutcomeUnknownError):
                 raise
             except Exception as error:  # noqa: BLE001 - a run that can't be settled must not stop all others
@@ -243,7 +243,7 @@ def _publish(context: Context, progress: Progress) -> Run:
         run = progress.run
         raise CannotPublishError(
             f"Run {run.run_id} passed its audit, but can't be published from here right now: {error.message}",
-            hint=error.hint,
+            hint=f"{error.hint or ''} To drop what it wrote instead: lakegate discard {run.branch}".lstrip(),
             run_id=run.run_id,
             branch=run.branch,
         ) from error
