@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -2817,9 +2816,11 @@ class Lake:
         run_id, version = options["run_id"] or "", ""
         if source.watermark is not None:
             name, mode = TableIdentifier.parse(table), self.mode_of(table, **options)
-            longest_s = min(self.settings.ingest.wait_s, options.get("timeout_s") or math.inf)
-            wait_s = None if read_only else longest_s
-            frame, version = rows_left(self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=wait_s)
+            wait_s = None if read_only else self.settings.ingest.wait_s
+            deadline = Deadline.after(options.get("timeout_s"))
+            frame, version = rows_left(
+                self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=wait_s, deadline=deadline
+            )
         self._origins[run_id] = _Origin(source=source.uri, version=version)
         return frame
 

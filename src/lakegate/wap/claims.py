@@ -90,6 +90,7 @@ def rows_left(
     run_id: str,
     mode: WriteMode,
     wait_s: float | None,
+    deadline: Deadline = NEVER,
 ) -> tuple[Any, str]:
     """Return the rows of a source that no run has published to ``table``, and their version.
 
@@ -98,10 +99,11 @@ def rows_left(
     Args:
         wait_s: Seconds to wait for another run that is taking rows of the source; ``None`` for a plan, which neither
             waits nor settles the runs of dead processes.
+        deadline: When to wait no longer, and to settle no further run.
 
     Raises:
         InputError: When there's no such column, it can't be a watermark, or earlier runs took rows in another way.
-        RetryableError: When another run took longer than ``wait_s``.
+        RetryableError: When another run took longer than ``wait_s`` or the deadline allows.
     """
     column = source.watermark or ""
     if mode.needs_all_files:
@@ -111,10 +113,10 @@ def rows_left(
         )
     file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
     if wait_s is not None:
-        recover(context)
+        recover(context, deadline)
     sync(context, MAIN)
     if wait_s is not None:
-        _wait_for_source(context, str(table), file, run_id, wait_s)
+        _wait_for_source(context, str(table), file, run_id, wait_s, deadline)
 
     def within(spark_type: str) -> str | None:
         kind = kind_of(spark_type, column)
@@ -173,7 +175,7 @@ def _wait_for_file(
     next_busy: Callable[[], KnownFile | None],
     *,
     wait_s: float,
-    deadline: Deadline = NEVER,
+    deadline: Deadline,
 ) -> None:
     """Wait for the run that is working on a file, and for every other one that ``next_busy`` finds then.
 
@@ -244,7 +246,9 @@ def _taken_ranges(
     return found
 
 
-def _wait_for_source(context: Context, table: str, file: SourceFile, run_id: str, wait_s: float) -> None:
+def _wait_for_source(
+    context: Context, table: str, file: SourceFile, run_id: str, wait_s: float, deadline: Deadline
+) -> None:
     """Wait until no other run is taking rows of the source: only then is it known which rows are left."""
 
     def other() -> KnownFile | None:
@@ -252,7 +256,7 @@ def _wait_for_source(context: Context, table: str, file: SourceFile, run_id: str
 
     busy = other()
     if busy is not None:
-        _wait_for_file(context, table, busy, other, wait_s=wait_s)
+        _wait_for_file(context, table, busy, other, wait_s=wait_s, deadline=deadline)
 
 
 def _note_same_content(context: Context, request: IngestRequest, files: Sequence[KnownFile]) -> None:

@@ -13,6 +13,7 @@ from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.source import Source, WatermarkRanges, allowed_range, untaken_ranges
 from lakegate.wap.claims import RowsTakenError, rows_left
+from lakegate.wap.deadline import Deadline
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
@@ -35,7 +36,7 @@ def left(house: FakeLakehouse, highest: int | None, source: Source = ORDERS, **o
     house.mark = ("bigint", None if highest is None else str(highest))
     mode = options.pop("mode", WriteMode())
     wait_s = options.pop("wait_s", 0.0)
-    _, version = rows_left(house.context, TRIPS, source, Frame(), run_id="next", mode=mode, wait_s=wait_s)
+    _, version = rows_left(house.context, TRIPS, source, Frame(), run_id="next", mode=mode, wait_s=wait_s, **options)
     return version
 
 
@@ -176,6 +177,9 @@ def test_a_run_that_is_taking_rows_is_waited_for(house: FakeLakehouse, monkeypat
     house.dies_at(monkeypatch, "after-claim", lambda: ingest(house.context, taking(house, "r2", left(house, 20))))
     assert said(left(house, 20, wait_s=None)) == "id after 10 up to 20"
     assert [run.run_id for run in house.journal.abandoned()] == ["r2"]  # a look settles nothing
+    with pytest.raises(RetryableError, match="Run r2 is still working"):
+        left(house, 20, wait_s=60.0, deadline=Deadline.after(0))
+    assert [run.run_id for run in house.journal.abandoned()] == ["r2"]  # no time was left to
     assert said(left(house, 20)) == "id after 10 up to 20"
 
 
