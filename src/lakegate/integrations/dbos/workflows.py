@@ -265,7 +265,8 @@ def outcome_of(run: Run) -> Outcome:
 
 def _try_undo(run_id: str, cause: Exception) -> Outcome | None:
     try:
-        return undo(run_id, f"Its DBOS workflow failed: {cause}")
+        # What it said, which may quote values that the settings hide, is in the run, without them.
+        return undo(run_id, f"Its DBOS workflow failed ({type(cause).__name__}).")
     except Exception as error:  # noqa: BLE001 - the first error is the one to report
         _log_left(run_id, error)
         return None

@@ -49,6 +49,7 @@ class FakeLake:
         self.runs: dict[str, Run] = {}
         self.inside = Counter[str]()
         self.crowd = 0
+        self.reason = ""
         self.gate = threading.Event()
         self.gate.set()
 
@@ -72,6 +73,7 @@ class FakeLake:
         return {run_id: one.started_at for run_id, one in self.runs.items() if one.status == "staged"}
 
     def cancel_run(self, run_id: str, *, reason: str) -> Run:
+        self.reason = reason
         if run_id not in self.runs:
             self.calls.append(("undo", run_id))
             raise NotFoundError("There is no such run.")
@@ -251,6 +253,7 @@ def test_a_given_up_run_is_undone_and_raises_the_last_error(lake: FakeLake) -> N
         program.run_one(ORDER, "away")
     assert lake.steps("away").count("audit") == 8
     assert lake.steps("away")[-1] == "undo"
+    assert lake.reason == "Its DBOS workflow failed (CatalogUnavailableError)."
 
 
 def test_a_publish_whose_response_was_lost_is_a_success(lake: FakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
