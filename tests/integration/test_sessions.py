@@ -32,6 +32,8 @@ _OLDEST_JAVA = 17
 # Settings that give SQL text and files another meaning.
 OTHER_MEANINGS = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.ansi.enforceReservedKeywords": "true",
+    "spark.sql.maxPlanStringLength": "100",
     "spark.sql.parquet.binaryAsString": "true",
     "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
     "spark.sql.parser.escapedStringLiterals": "true",
@@ -176,9 +178,11 @@ def test_settings_of_a_session_handed_in_change_no_verdict_and_no_value(
             "text": ["a\\n'", "x"],
             "x": ["x", "y"],
             "a.b": [1, 2],
+            "user": pa.array([None, "me"]),
         }
     )
     asked = [
+        "sql('user IS NULL')",  # the column, not the function of that name
         "sql('text = \"x\"')",  # a text, not the column of that name
         r"accepted_values(text, ['a\\n\'', 'x'])",
         r"matches(text, r'^(x|a\\n.)$')",
@@ -194,7 +198,7 @@ def test_settings_of_a_session_handed_in_change_no_verdict_and_no_value(
         lenient = [check.model_copy(update={"severity": "warn"}) for check in checks]
         run = lake.ingest(f"{namespace}.t", source, checks=lenient)
         assert run.report is not None
-        assert [result.failing_rows for result in run.report.results] == [1, 0, 0, 0, 1, 0, 0]
+        assert [result.failing_rows for result in run.report.results] == [1, 1, 0, 0, 0, 1, 0, 0]
         assert lake.query(f"SELECT * FROM {namespace}.t").to_arrow().to_pylist() == rows.to_pylist()
         lake.ingest(f"{namespace}.c", csv)
         assert [column.type for column in lake.table(f"{namespace}.c").metadata.table_schema.columns] == [

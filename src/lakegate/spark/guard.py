@@ -60,7 +60,7 @@ _HINTS = {
     "`lakegate gc` removes old files.",
 }
 
-PLAN_SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000"}
+PLAN_SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPlanStringLength": "2147483632"}
 """Settings of sessions whose plans are checked. Spark must not abbreviate a plan."""
 
 _NODE = r"^[\s:|+-]*'?"

@@ -35,6 +35,8 @@ _SETTINGS = {
     # SQL strings must not depend on the server's settings: "x" is a string, ${x} isn't replaced.
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enabled": "true",
+    # Otherwise, a column called user would be read as current_user.
+    "spark.sql.ansi.enforceReservedKeywords": "false",
     "spark.sql.variable.substitute": "false",
     # No SQL in our sessions may read files by path, or write other files than a table's: Spark can't instantiate this
     # abstract class.
