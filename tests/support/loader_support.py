@@ -156,6 +156,7 @@ class SteppingLake(FolderLake):
         return self.made[run_id]
 
     def cancel_run(self, run_id: str, *, reason: str) -> Run:
+        self.run(run_id)
         self.made[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=reason)
         return self.made[run_id]
 

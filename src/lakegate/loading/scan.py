@@ -14,6 +14,7 @@ from lakegate.errors import (
     IdentifierError,
     LakegateError,
     NewerFormatError,
+    NotFoundError,
     OutcomeUnknownError,
     RetryableError,
 )
@@ -253,11 +254,13 @@ class FileLoader:
         known_runs = ((run_id, find_run(self.lake, run_id)) for run_id in numbered)
         return next(run_id for run_id, run in known_runs if run is None or run.status not in _INCONCLUSIVE)
 
-    def _cancel(self, chunk: Chunk, error: EngineError) -> Run:
-        """Cancel a run of several files that the engine failed at, so that each can be tried alone."""
+    def _cancel(self, chunk: Chunk, error: EngineError) -> Run | None:
+        """Cancel a run of several files that the engine failed at, if it had started, so that each is tried alone."""
         try:
             # What the engine said, which may quote values, is in the run.
             return self.lake.cancel_run(str(chunk.run_id), reason="Its files are tried one by one.")
+        except NotFoundError:
+            return None
         except RetryableError:
             self.save_outcomes(chunk, None, error)
             raise
