@@ -176,7 +176,7 @@ class FileLoader:
             left = left if left.run_id is not None else replace(left, run_id=self._run_id(left))
             self._outcomes.begin(self.lake, left)
         try:
-            run = self.lake.ingest(left.table, left.uris, **self._options_for(left, timeout_s))
+            run: Run | None = self.lake.ingest(left.table, left.uris, **self._options_for(left, timeout_s))
         except ConfigurationError as error:
             if timeout_s is not None:
                 self._outcomes.release(self.lake, left, error)
