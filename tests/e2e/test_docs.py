@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -27,16 +28,26 @@ from lakegate.contracts.store import FOLDER, parse_contract
 from lakegate.errors import ExitCode
 from lakegate.local.state import StackState
 from lakegate.model.checks import CheckResult
-from support import warm
+from support import prefect_server, warm
 
 PAGES = docs_pages.pages()
 DECISIONS = [page for page in PAGES if re.match(r"docs/decisions/\d", page)]
 RUN_PAGES = [page for page in PAGES if page in ("README.md", "docs/tutorial.md") or page.startswith("docs/how-to/")]
 _COLD_PAGES = ("README.md",)
 """The page whose commands start as a user's do."""
+_PREFECT_PAGE = "docs/how-to/run-with-prefect.md"
 _LANGUAGES = {"console", "ini", "json", "python", "text", "toml", "yaml"}
 _SHOWN = ("action.yml", "deploy/**/*")
 _TIMEOUT_S = 240
+_BLOCKS = """
+import json, sys, types
+
+for place, text in json.loads(sys.argv.pop()):
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    exec(compile(text, place, "exec"), main.__dict__)
+"""
+"""Runs texts one after the other, none of which knows the names of another."""
+_DBOS = f"-m {warm.DBOS}"
 _EXIT_ROW = re.compile(r"^\| (\d+) \| ([A-Z_]+) \|", re.MULTILINE)
 
 
@@ -49,22 +60,23 @@ class Runner:
 
     def __init__(self, folder: Path, home: Path, programs: Path | None) -> None:
         self._folder = folder
-        self._python = (sys.executable,) if programs is None else warm.python()
+        self._python = (sys.executable,) if programs is None else warm.python(warm.DBOS)
         self._home = home
         self._path = os.pathsep.join(
             [*([str(programs)] if programs else []), str(Path(sys.executable).parent), os.environ["PATH"]]
         )
         self._progress = folder / ".commands-begun"
 
-    def run(self, block: Block) -> None:
-        if block.same_as is not None:
-            return
-        if block.file is not None:
-            self._write(block.file, block.text)
-        elif block.skipped is None and block.language == "console":
-            self._run_console(block)
-        elif block.skipped is None and block.language == "python":
-            self._run([*self._python, "-c", block.text], block)
+    def run(self, blocks: Iterable[Block]) -> None:
+        for kind, alike in groupby(blocks, _what_to_do):
+            if kind == "python":
+                self._run_python(list(alike))
+                continue
+            for block in alike:
+                if block.file is not None:
+                    self._write(block.file, block.text)
+                else:
+                    self._run_console(block)
 
     def _write(self, name: str, text: str) -> None:
         # Settings belong to the project, whose folder all pages share: a page has a folder in it.
@@ -87,6 +99,12 @@ class Runner:
             for line in (f"[{group}]", *(f"{name} = {target}" for name, target in points.items()))
         )
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _run_python(self, blocks: Sequence[Block]) -> None:
+        """Run blocks that follow each other in one process; each is a program of its own."""
+        assert not any(block.exit_code for block in blocks)
+        texts = json.dumps([(block.place, block.text) for block in blocks])
+        self._run([*self._python, "-c", _BLOCKS, texts], blocks[-1])
 
     def _run_console(self, block: Block) -> None:
         commands = block.commands
@@ -111,14 +129,29 @@ class Runner:
         assert done.returncode == block.exit_code, f"{block.place}: exit code {done.returncode}\n{said}"
 
 
+def _what_to_do(block: Block) -> str | None:
+    return "python" if block.language == "python" and block.file is None else None
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a ``lakegate`` that starts warm."""
+    """A folder with a ``lakegate`` and a ``python -m lakegate.integrations.dbos`` that start warm."""
     folder = tmp_path_factory.mktemp("programs")
-    script = folder / "lakegate"
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(warm.words(warm.CLI))} "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
+    python = shlex.join(warm.python(warm.DBOS))
+    cold = shlex.quote(sys.executable)
+    for name, text in (
+        ("lakegate", f'exec {python} -m {warm.CLI} "$@"'),
+        ("python", f'[ "$1 $2" = "{_DBOS}" ] && exec {python} "$@"\nexec {cold} "$@"'),
+    ):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
     return folder
+
+
+def _is_run(block: Block) -> bool:
+    if block.same_as is not None:
+        return False
+    return block.file is not None or (block.skipped is None and block.language in {"console", "python"})
 
 
 @pytest.fixture
@@ -127,6 +160,10 @@ def runner(
 ) -> Iterator[Runner]:
     folder = home / re.sub(r"\W+", "-", request.node.name)
     folder.mkdir()
+    if page == _PREFECT_PAGE:
+        prefect = folder / ".prefect" / "prefect.db"
+        prefect.parent.mkdir()
+        prefect_server.fill(prefect)
     yield Runner(folder, home, None if page in _COLD_PAGES else programs)
     (home / FILE_NAME).unlink(missing_ok=True)
     shutil.rmtree(home / FOLDER, ignore_errors=True)
@@ -135,8 +172,7 @@ def runner(
 @pytest.mark.jvm
 @pytest.mark.parametrize("page", RUN_PAGES)
 def test_the_commands_of_a_page_do_what_it_says(page: str, runner: Runner) -> None:
-    for block in docs_pages.blocks(page):
-        runner.run(block)
+    runner.run(block for block in docs_pages.blocks(page) if _is_run(block))
 
 
 @pytest.mark.parametrize("page", PAGES)
