@@ -29,7 +29,9 @@ from pyiceberg.types import (
     FloatType,
     IcebergType,
     IntegerType,
+    ListType,
     LongType,
+    MapType,
     StringType,
     StructType,
     TimestampType,
@@ -334,6 +336,12 @@ class _FilterParser:
         if any("." in part for part in parts):
             # PyIceberg would look for a struct's field.
             raise _syntax_error(f"the name of column '{name}' has a dot, and PyIceberg can't filter by such columns")
+        around = name.split(".")
+        for whole in (".".join(around[:end]) for end in range(1, len(around) + 1)):
+            kind = self._schema.find_type(whole)
+            if isinstance(kind, (ListType, MapType)):  # PyIceberg can't filter by them, not even for NULL
+                word = "list" if isinstance(kind, ListType) else "map"
+                raise InputError(f"Can't filter by column '{whole}': it's a {word}.", hint=_HINT, column=whole)
         found = self._schema.find_field(name).field_type
         if not found.is_primitive and isinstance(found, StructType):
             first = next(iter(found.fields), None)

@@ -23,7 +23,9 @@ from pyiceberg.types import (
     DoubleType,
     FloatType,
     IntegerType,
+    ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
@@ -244,6 +246,25 @@ def test_a_filter_that_cannot_be_used_says_why(text: str, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
         parse_where(text, SCHEMA)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tags IS NOT NULL", "'tags': it's a list"),
+        ("tags.element = 'x'", "'tags': it's a list"),
+        ("places.value IS NULL", "'places': it's a map"),
+        ("trip.stops IS NULL", "'trip.stops': it's a list"),
+    ],
+)
+def test_lists_and_maps_cannot_be_compared(text: str, says: str) -> None:
+    schema = Schema(
+        NestedField(1, "tags", ListType(10, StringType())),
+        NestedField(2, "places", MapType(11, StringType(), 12, LongType())),
+        NestedField(3, "trip", StructType(NestedField(13, "stops", ListType(14, StringType())))),
+    )
+    with pytest.raises(InputError, match=says):
+        parse_where(text, schema)
 
 
 def test_the_nearest_column_is_named() -> None:
