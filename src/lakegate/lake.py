@@ -508,10 +508,14 @@ class Lake:
             table: ``namespace.table``.
             **options: The keywords of :meth:`ingest`.
 
+        Raises:
+            TypeError: :meth:`ingest` has no such keyword.
+
         Example:
             >>> lake.hides_values("nyc.trips")
             False
         """
+        _require_known("hides_values", options)
         with suppress(LakegateError):
             checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
             return bool(self._masked_columns) or any(check.examples == 0 for check in checks)
