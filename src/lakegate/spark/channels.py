@@ -73,20 +73,21 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         is_here = is_loopback(self.url.hostname)
         if is_here:  # gRPC would use http_proxy even for this machine
             self.setChannelOption("grpc.enable_http_proxy", 0)
-        self._tls = self._speaks_tls(wanted=tls, is_here=is_here)
-        if not self._tls and self.token is not None and not is_here:
+        speaks_tls = self._speaks_tls(wanted=tls, is_here=is_here)
+        if not speaks_tls and self.token is not None and not is_here:
             raise ConfigurationError(
                 f"lakegate doesn't send the token for {self.place} without TLS.",
                 hint="Set engine.tls = true, and enable TLS in Spark or in a proxy in front of it.",
                 setting="engine.tls",
             )
-        if not self._tls and ca_file is not None:
+        if not speaks_tls and ca_file is not None:
             raise ConfigurationError(
                 f"engine.ca_file is set, but {self.place} isn't reached over TLS.",
                 hint="Set engine.tls = true, or remove engine.ca_file.",
                 setting="engine.ca_file",
             )
-        self._context, self._authorities = _trusted(ca_file)
+        # Reading the machine's authorities takes a twentieth of a second, which a command without TLS doesn't need.
+        self._trusted = _trusted(ca_file) if speaks_tls else None
         self.setChannelOption("grpc.keepalive_time_ms", _KEEPALIVE_S * 1000)
         self.setChannelOption("grpc.keepalive_timeout_ms", _KEEPALIVE_ANSWER_S * 1000)
         self.setChannelOption(
@@ -101,10 +102,13 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - Spark's name
         """Create a channel."""
-        if not self._tls and self.token is None:
+        if self._trusted is None and self.token is None:
             return _with_deadlines(self._insecure_channel(self.endpoint))
         # With local credentials, gRPC itself makes sure that the connection stays on this machine.
-        credentials = grpc.ssl_channel_credentials(self._authorities) if self._tls else grpc.local_channel_credentials()
+        if self._trusted is None:
+            credentials = grpc.local_channel_credentials()
+        else:
+            credentials = grpc.ssl_channel_credentials(self._trusted[1])
         if self.token is not None:
             call = grpc.access_token_call_credentials(self.token)
             credentials = grpc.composite_channel_credentials(credentials, call)
@@ -115,10 +119,10 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
 
         If the server refuses the connection, this returns, because gRPC waits for it to come up.
         """
-        if not self._tls:
+        if self._trusted is None:
             return
         try:
-            protocol = self._shake_hands(self._context)
+            protocol = self._shake_hands(self._trusted[0])
         except ssl.SSLCertVerificationError as error:
             raise self._unusable(
                 f"has a certificate that isn't trusted: {error.verify_message.rstrip('.')}", _CERTIFICATE_HINT
@@ -136,7 +140,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
 
     def explain(self) -> None:
         """Raise the reason for a failed connection, if it's that the server requires TLS and we didn't use it."""
-        if self._tls:
+        if self._trusted is not None:
             return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
