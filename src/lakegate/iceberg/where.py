@@ -336,8 +336,9 @@ class _FilterParser:
         if any("." in part for part in parts):
             # PyIceberg would look for a struct's field.
             raise _syntax_error(f"the name of column '{name}' has a dot, and PyIceberg can't filter by such columns")
-        around = name.split(".")
-        for whole in (".".join(around[:end]) for end in range(1, len(around) + 1)):
+        around, known = name.split("."), self._schema.column_names
+        wholes = (".".join(around[:end]) for end in range(1, len(around) + 1))
+        for whole in (one for one in wholes if one in known):  # a column's own name may have dots
             kind = self._schema.find_type(whole)
             if isinstance(kind, (ListType, MapType)):  # PyIceberg can't filter by them, not even for NULL
                 word = "list" if isinstance(kind, ListType) else "map"

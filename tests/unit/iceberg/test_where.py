@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from pyiceberg.expressions.visitors import inclusive_projection
+from pyiceberg.expressions.visitors import bind, extract_field_ids, inclusive_projection
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, MonthTransform
@@ -265,6 +265,13 @@ def test_lists_and_maps_cannot_be_compared(text: str, says: str) -> None:
     )
     with pytest.raises(InputError, match=says):
         parse_where(text, schema)
+
+
+def test_a_column_whose_name_has_dots_is_found_as_one_without_quotes() -> None:
+    nested = StructType(NestedField(3, "at.utc", LongType(), required=False))
+    schema = Schema(NestedField(1, "trip.id", LongType()), NestedField(2, "stop", nested))
+    for text, column in (("trip.id > 1", 1), ("TRIP.ID > 1", 1), ("stop.at.utc > 1", 3)):
+        assert extract_field_ids(bind(schema, parse_where(text, schema), case_sensitive=True)) == {column}
 
 
 def test_the_nearest_column_is_named() -> None:
