@@ -21,7 +21,16 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, delete_file_index
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, FixedType, FloatType, IcebergType, StructType, UUIDType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    LongType,
+    StructType,
+    UUIDType,
+)
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
@@ -42,6 +51,8 @@ from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
 pc: Any = pyarrow.compute  # its stubs have a hundred overloads for each function
 _READABLE = (FileFormat.PARQUET, FileFormat.ORC)
+_WIDE = (DecimalType, DoubleType, LongType)
+"""Types that a column may have got from a narrower one."""
 _FILES_AHEAD = 4
 _SMALL_BYTES = 8 << 20
 _SMALL_ROWS = 200_000
@@ -207,8 +218,10 @@ def _filters_changed_column(row_filter: BooleanExpression, schema: Schema, docum
     if not asked:
         return False
     every = [Schema.model_validate(one) for one in metadata.schemas(document)]
-    return metadata.lacks_schemas(document) or any(
+    is_unsure = metadata.lacks_schemas(document)
+    return any(
         schema.find_field(field).initial_default is not None
+        or (is_unsure and isinstance(schema.find_type(field), _WIDE))
         or len({str(one.find_type(field)) for one in every if one.find_column_name(field)}) > 1
         for field in asked
     )

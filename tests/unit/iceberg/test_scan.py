@@ -407,6 +407,22 @@ def test_a_filter_keeps_its_meaning_where_a_column_was_widened(tables: IcebergTa
     assert ids(opened(_stored(made, expired)), where=where) == _WIDENED[where]
 
 
+def test_a_filter_skips_files_though_schemas_expired_if_its_column_cannot_have_been_widened(
+    tables: IcebergTables,
+) -> None:
+    made = tables.create(spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")))
+    append(made, [1], "north")
+    append(made, [2], "south")
+    with made.update_schema() as change:
+        change.add_column("note", StringType())
+    document = json.loads(local_path(made.metadata_location).read_text())
+    table = opened(_stored(made, {**document, "schemas": document["schemas"][-1:]}))
+    assert ids(table, where="region = 'north'") == [1]
+    (south,) = (file.path for file in table.files() if file.partition == {"region": "south"})
+    local_path(south).unlink()
+    assert ids(table, where="region = 'north'") == [1]
+
+
 @pytest.mark.parametrize(
     ("where", "found"),
     [
