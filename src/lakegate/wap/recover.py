@@ -243,7 +243,7 @@ def _publish(context: Context, progress: Progress) -> Run:
         run = progress.run
         raise CannotPublishError(
             f"Run {run.run_id} passed its audit, but can't be published from here right now: {error.message}",
-            hint=f"{error.hint or ''} To drop what it wrote instead: lakegate discard {run.branch}".lstrip(),
+            hint=f"{error.hint or ''} To give it up, drop its branch: lakegate discard {run.branch}".lstrip(),
             run_id=run.run_id,
             branch=run.branch,
         ) from error

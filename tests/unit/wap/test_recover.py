@@ -109,7 +109,7 @@ def test_what_recovery_needs_and_cannot_reach_costs_no_run_that_passed(
             CannotPublishError, match=f"can't be published from here right now: {away.message}"
         ) as caught:
             recover_now(house.context, "a")
-        assert (caught.value.hint or "").endswith("To drop what it wrote instead: lakegate discard wap/nyc.trips_a")
+        assert (caught.value.hint or "").endswith("To give it up, drop its branch: lakegate discard wap/nyc.trips_a")
     assert [(run.run_id, run.status) for run in recover(house.context)] == [("a", "published")]
     assert sorted(row["id"] for row in house.rows()) == [1, 2, 9]
 
