@@ -26,7 +26,15 @@ from lakegate.config import (
     load_settings,
     override_settings,
 )
-from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError, RetryableError
+from lakegate.errors import (
+    ConfigurationError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    NotReplayableError,
+    QueryError,
+    RetryableError,
+)
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
@@ -1819,6 +1827,7 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such ref.
+            ConfigurationError: The object store denies access.
             RetryableError: The catalog or the object store can't be reached.
         """
         catalog = self._components.catalog
@@ -1827,7 +1836,7 @@ class Lake:
             try:
                 found.append(self._components.reader.metadata(pointer))
             except LakegateError as error:
-                if on_unreadable is None or isinstance(error, RetryableError):
+                if on_unreadable is None or isinstance(error, (ConfigurationError, RetryableError)):
                     raise
                 on_unreadable(str(pointer.table), error)
         return found
