@@ -524,7 +524,7 @@ class Lake:
             False
         """
         _require_known("hides_values", options)
-        with suppress(LakegateError):
+        with suppress(Exception):  # it's asked while another error is handled, which may have the same cause
             checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
             return bool(self._masked_columns) or any(check.examples == 0 for check in checks)
         return True  # the checks can't be read, so they may

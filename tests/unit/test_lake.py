@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pandas as pd
 import pyarrow as pa
@@ -559,6 +560,14 @@ def test_errors_about_a_batch_quote_no_values_that_are_hidden(tmp_path: Path, ho
         lake.ingest(TABLE, rows[given], csv=csv, checks=checks)
     told = "".join(traceback.format_exception(caught.value))
     assert ("1.234,56" in told) == (how == "none"), told
+
+
+def test_values_are_hidden_if_what_hides_them_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is handling another error, which the same fault may have caused."""
+    lake = open_lake(FakeLakehouse())
+    for error in (InputError("The checks are wrong."), RuntimeError("lakegate is wrong.")):
+        monkeypatch.setattr(lake, "_checks", Mock(side_effect=error))
+        assert lake.hides_values(TABLE)
 
 
 @pytest.mark.parametrize(
