@@ -44,7 +44,11 @@ import json, sys, types
 
 for place, text in json.loads(sys.argv.pop()):
     sys.modules["__main__"] = main = types.ModuleType("__main__")
-    exec(compile(text, place, "exec"), main.__dict__)
+    try:
+        exec(compile(text, place, "exec"), main.__dict__)
+    except SystemExit as end:  # of this text, not of those after it
+        if end.code:
+            raise
 """
 """Runs texts one after the other, none of which knows the names of another."""
 _DBOS = f"-m {warm.DBOS}"
