@@ -160,7 +160,7 @@ def test_quarantined_rows_are_shown_on_any_screen(dashboard: Dashboard) -> None:
     dashboard.tell("lake/quarantine")
     # Opened on a phone, whose sidebar is closed, and then seen on a desk.
     with dashboard.window("dark", PHONE) as window:
-        for path in ("table?table=nyc.trips&view=Quarantine", "run?run=q1"):
+        for path in ("run?run=q1", "table?table=nyc.trips&view=Quarantine"):
             window.open(path)
             assert window.page.locator("td.mark").count() >= 8
             assert window.page.get_by_text("lakegate quarantine release nyc.trips").count() == 1
@@ -168,6 +168,10 @@ def test_quarantined_rows_are_shown_on_any_screen(dashboard: Dashboard) -> None:
             window.page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
             window.is_sound()
             window.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+        window.page.get_by_role("radio", name="Columns").click()
+        window.wait_until("() => new URL(location.href).searchParams.get('view') === 'Columns'")
+        window.drawn()
+        window.is_sound()
 
 
 def test_quarantined_rows_are_released_and_deleted(dashboard: Dashboard) -> None:
