@@ -88,8 +88,8 @@ def served(published: Published, home: Path) -> Iterator[ServedLake]:
 
 @pytest.fixture(scope="module")
 def guarded(published: Published, home: Path) -> Iterator[ServedLake]:
-    """A second one, which asks for a token."""
-    with serving(home, "--token", "env:READER_TOKEN", READER_TOKEN=READER_TOKEN) as server:
+    """A second one, which asks for a token, and starts cold, as a user's does."""
+    with serving(home, "--token", "env:READER_TOKEN", cold=True, READER_TOKEN=READER_TOKEN) as server:
         yield server
 
 

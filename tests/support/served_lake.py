@@ -44,9 +44,10 @@ class ServedLake:
 
 
 @contextmanager
-def serving(home: Path, *words: str, **variables: str) -> Iterator[ServedLake]:
+def serving(home: Path, *words: str, cold: bool = False, **variables: str) -> Iterator[ServedLake]:
     """Serve the lake of a project on a free port."""
-    process = Cli(home, variables).begin("--log-format", "json", "serve", "--port", "0", "-o", "json", *words)
+    cli = Cli(home, variables)
+    process = (cli.start if cold else cli.begin)("--log-format", "json", "serve", "--port", "0", "-o", "json", *words)
     assert process.stdout is not None
     assert process.stderr is not None
     log: list[str] = []
