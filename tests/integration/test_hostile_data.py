@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,6 +27,7 @@ from lakegate.model.run import Run
 from lakegate.model.tables import AddedRows
 from lakegate.spark import scans
 from support.lakes import components_of
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.jvm
 
@@ -108,11 +110,13 @@ def test_examples_have_instants_in_utc_wherever_they_are_fetched(
     at = times(*hours, zone="UTC")
     nested = pa.array([[{"at": one}] for one in at.to_pylist()], pa.list_(pa.struct([("at", at.type)])))
     path = write(tmp_path / "a.parquet", at=at, plain=times(*hours), nested=nested)
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "Europe/Berlin")
+    try:
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", "Europe/Berlin")
+            time.tzset()
+            run = lake.ingest(f"{namespace}.zoned", path, checks=["not_null(n)"])
+    finally:
         time.tzset()
-        run = lake.ingest(f"{namespace}.zoned", path, checks=["not_null(n)"])
-    time.tzset()
     expected = [f"2024-10-27T{hour:02}:30:00" for hour in (0, 1)]
     rows = sorted(examples(run, "not_null(n)"), key=lambda row: str(row["at"]))
     assert rows == [{"at": one, "plain": one, "nested": [{"at": one}], "n": None} for one in expected]
@@ -237,9 +241,17 @@ def test_a_slow_pattern_ends_soon_after_its_audit_is_cancelled(lake: Lake, names
             ended.append(error)
 
     lake.query("SELECT 1").to_arrow()  # its session is there
+    server = psutil.Process(components.stack.up().spark.pid)
+
+    def used_s() -> float:
+        used = server.cpu_times()
+        return float(used.user + used.system)
+
+    before_s = used_s()
     worker = threading.Thread(target=audit)
     worker.start()
-    time.sleep(2)  # it keeps all cores busy; where it has not begun by now, it's cancelled once more below
+    # Planning takes less: cancelled before it, the pattern wouldn't be what ends.
+    wait_until(lambda: used_s() - before_s > 4, within_s=60, poll_s=0.1, what="the slow pattern")
     assert worker.is_alive()
     cancelled = time.monotonic()
     while worker.is_alive() and time.monotonic() - cancelled < 60:
