@@ -267,10 +267,11 @@ def translated(uri: str) -> Iterator[None]:
     except exceptions.ClientError as error:
         answer = error.response["Error"]
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if error.operation_name.startswith("AssumeRole") and status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        refused = refusal(answer.get("Code", ""), answer.get("Message", ""), uri, status)
+        if error.operation_name.startswith("AssumeRole") and not isinstance(refused, StorageUnavailableError):
             # STS refuses the role, before S3 is asked.
-            raise ERRORS.unauthenticated(uri, redact(str(error).rstrip("."))) from error
-        raise refusal(answer.get("Code", ""), answer.get("Message", ""), uri, status) from error
+            refused = ERRORS.unauthenticated(uri, redact(str(error).rstrip(".")))
+        raise refused from error
     except exceptions.BotoCoreError as error:
         reason = redact(str(error).rstrip("."))
         away = (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError)

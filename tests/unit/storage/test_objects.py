@@ -225,6 +225,13 @@ def test_a_role_that_cannot_be_assumed_is_no_fault_of_the_object(code: str) -> N
     _tells(caught.value, "s3://lake/a.csv")
 
 
+@pytest.mark.parametrize(("code", "status"), [("Throttling", 400), ("TooManyRequests", 429), ("InternalFailure", 500)])
+def test_a_role_that_cannot_be_assumed_right_now_is_a_reason_to_try_later(code: str, status: int) -> None:
+    busy: Any = {"Error": {"Code": code, "Message": "Rate exceeded"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises(StorageUnavailableError, match=code), s3.translated("s3://lake/a.csv"):
+        raise ClientError(busy, "AssumeRole")
+
+
 def test_a_connection_to_s3_that_tls_ends_in_a_body_is_a_reason_to_try_later() -> None:
     with pytest.raises(StorageUnavailableError, match="bad record mac") as caught, s3.translated("s3://lake/a.csv"):
         raise SSLError("bad record mac")
