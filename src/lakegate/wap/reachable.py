@@ -74,7 +74,7 @@ def canonical(location: str) -> str:
         ('file:/lake/t', 'file:/lake/t', 's3:/bucket/t')
         >>> canonical("file:/lake/x/../t")  # in an object's key, dots mean nothing
         'file:/lake/t'
-        >>> canonical("abfs://lake@acme.dfs.core.windows.net/t"), canonical("wasbs://lake@acme.blob.core.windows.net/t")
+        >>> canonical("abfs://lake@ACME.dfs.core.windows.net/t"), canonical("wasbs://lake@acme.blob.core.windows.net/t")
         ('abfss:/lake@acme.dfs.core.windows.net/t', 'abfss:/lake@acme.dfs.core.windows.net/t')
     """
     scheme, colon, rest = location.partition(":")
@@ -85,8 +85,9 @@ def canonical(location: str) -> str:
         rest = rest.removeprefix("//localhost")
     if scheme == "file" and "/." in rest:
         rest = normpath(rest)
-    elif scheme in ("wasb", "wasbs"):
-        rest = rest.replace(".blob.", ".dfs.", 1)
+    elif _ALIASES.get(scheme, scheme) == "abfss":
+        account, slash, key = rest.lstrip("/").partition("/")
+        rest = f"/{account.lower().replace('.blob.', '.dfs.')}{slash}{key}"
     return f"{_ALIASES.get(scheme, scheme)}:{re.sub('/+', '/', rest)}".rstrip("/")
 
 
