@@ -5,7 +5,7 @@ from __future__ import annotations
 import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import EmailMessage
@@ -14,11 +14,12 @@ from email.policy import default
 
 @dataclass
 class MailServer:
-    """Where it listens, the mails that arrived, and the recipient that it doesn't know."""
+    """Where it listens, the mails that arrived, the recipient that it doesn't know, and how many it greets together."""
 
     port: int
     mails: list[EmailMessage] = field(default_factory=list)
     unknown: str = "nobody@example.com"
+    together: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
 
 
 @contextmanager
@@ -47,6 +48,8 @@ class _Handler(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
+        with suppress(threading.BrokenBarrierError):
+            self.server.state.together.wait()
         self._answer("220 ready")
         while line := self.rfile.readline():
             word = line[:4].upper().strip()

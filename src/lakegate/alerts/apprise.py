@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextvars import copy_context
 from copy import copy
+from threading import Thread
 from typing import Any
 
 import apprise
@@ -20,8 +22,9 @@ from lakegate.progress import one_line
 
 _LONGEST_TITLE = 200
 _LONGEST = 500
+_MAIL = ("mailto", "mailtos")
 _MOST_SEPARATE = 5
-"""Recipients of a service that get a message each. More would take too long."""
+"""Recipients whose mails are sent separately. More would be too many connections for some mail servers."""
 _MARKUP = re.compile(r"([@<!#](?=[\w!@#&])|\](?=[(\[:]))")
 """Text that a service may read as a mention (``@everyone``), or Markdown as a link or picture (``[x](y)``).
 
@@ -50,16 +53,27 @@ class AppriseSender:
     def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
         """Send the message. Apprise returns no reason for a failure; ``apprise -vv URL`` shows one."""
         del deadline, thread
-        sent = [
-            service.notify(
-                title=clip(_text(message.title), _LONGEST_TITLE),
-                body="\n".join(_lines(message)),
-                notify_type=_TYPES[message.notice.severity],
-                body_format=apprise.NotifyFormat.TEXT,
-                interpret_escapes=False,
+        title, body = clip(_text(message.title), _LONGEST_TITLE), "\n".join(_lines(message))
+        sent = [False] * len(self._services)
+
+        def send(at: int) -> None:
+            sent[at] = bool(
+                self._services[at].notify(
+                    title=title,
+                    body=body,
+                    notify_type=_TYPES[message.notice.severity],
+                    body_format=apprise.NotifyFormat.TEXT,
+                    interpret_escapes=False,
+                )
             )
-            for service in self._services
-        ]
+
+        # At the same time, because a mail server may take seconds to greet. Each in this context: it keeps them quiet.
+        others = [Thread(target=copy_context().run, args=(send, at), daemon=True) for at in range(1, len(sent))]
+        for one in others:
+            one.start()
+        send(0)
+        for one in others:
+            one.join()
         if not any(sent):
             raise UndeliveredError("Apprise couldn't deliver it", again=True)
         if not all(sent):
@@ -68,14 +82,16 @@ class AppriseSender:
 
 
 def _by_recipient(service: Any) -> Iterator[apprise.Apprise]:
-    """Yield a service for each of its recipients, because Apprise doesn't say which of several a message reached."""
-    targets = getattr(service, "targets", None)
-    if not isinstance(targets, list) or not 1 < len(targets) <= _MOST_SEPARATE:
-        targets = [targets]
-    for target in targets:
-        one = copy(service)
-        if len(targets) > 1:
-            one.targets = [target]
+    """Yield a service for each recipient of a mail, because Apprise doesn't say which of several it reached.
+
+    The targets of other services aren't always recipients: DingTalk mentions them in one message to a group.
+    """
+    separate = []
+    if service.schema in _MAIL and len(service.targets) <= _MOST_SEPARATE:
+        for target in service.targets:
+            separate.append(copy(service))
+            separate[-1].targets = [target]
+    for one in separate or [service]:
         alone = apprise.Apprise()
         alone.add(one)
         yield alone

@@ -7,6 +7,7 @@ import hmac
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -219,6 +220,35 @@ def test_errors_about_secrets_do_not_reveal_them(
     channel = {"BOT_TOKEN": BOT, "HOOK_URL": WEBHOOK, "OTHER_URL": SIGNED}[variable]
     (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert told.reason == ("it answered 204" if reason is None else reason)
+
+
+def test_mails_to_several_take_no_longer_than_one(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some mail servers let each connection wait for seconds, against spam."""
+    with mail_server() as mails:
+        mails.together = threading.Barrier(5)
+        to = ",".join(f"{name}@example.com" for name in "abcde")
+        url = f"mailto://127.0.0.1:{mails.port}?from=lake@example.com&to={to}&mode=insecure"
+        monkeypatch.setenv("APPRISE_URL", url)
+        told = dispatcher(channels(server, MAIL)).send(rejection())
+        mails.together.abort()
+    assert outcomes(told) == [("mail", "sent", None)]
+    assert sorted(mail["To"] for mail in mails.mails) == to.split(",")
+
+
+def test_those_whom_a_message_mentions_get_no_message_each(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted = []
+
+    def post(*_: object, data: str, **_options: object) -> SimpleNamespace:
+        posted.append(json.loads(data)["at"]["atMobiles"])
+        return SimpleNamespace(status_code=200, content=b"{}")
+
+    monkeypatch.setattr("apprise.plugins.dingtalk.requests.post", post)
+    monkeypatch.setenv("APPRISE_URL", "dingtalk://abcdefgh/15550000001/15550000002")
+    told = dispatcher(channels(server, MAIL)).send(rejection())
+    assert outcomes(told) == [("mail", "sent", None)]
+    assert posted == [["15550000001", "15550000002"]]
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, SIGNED], ids=lambda one: str(one["name"]))
