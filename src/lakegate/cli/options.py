@@ -88,8 +88,20 @@ def check_option(text: str) -> Callable[[F], F]:
     return click.option("--check", "-c", "checks", multiple=True, metavar="CHECK", help=text)
 
 
-MANY = click.IntRange(1, 2**31 - 1)
-"""A number of rows or entries to show. Spark and databases take no larger ones."""
+class _Many(click.IntRange):
+    """A number that Spark and databases take. Its upper bound would only clutter the help."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the argument."""
+        number = super().convert(value, param, ctx)
+        if number > _MOST:
+            self.fail(f"{number} is too large; the most is {_MOST}.", param, ctx)
+        return number
+
+
+_MOST = 2**31 - 1
+MANY = _Many(min=1)
+"""A number of rows or entries to show."""
 
 
 def limit_option(default: int) -> Callable[[F], F]:

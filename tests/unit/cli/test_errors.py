@@ -123,7 +123,7 @@ def test_hints_and_interruptions_are_printed() -> None:
 def test_a_number_that_no_database_or_spark_takes_is_refused(words: str) -> None:
     outcome = invoke(f"{words} 9223372036854775808", FakeLake())
     assert outcome.exit_code == 2
-    assert "is not in the range 1<=x<=2147483647" in outcome.stderr
+    assert "is too large; the most is 2147483647" in outcome.stderr
 
 
 @pytest.mark.parametrize(
