@@ -687,6 +687,6 @@ def _newer_error(run_id: str) -> NewerFormatError:
 def _busy_error(run_id: str) -> RetryableError:
     return RetryableError(
         f"Another process is working on run {run_id}.",
-        hint=f"To see its outcome: lakegate runs {run_id}",
-        run=run_id,
+        hint=f"Stop it, or wait for it to end: lakegate runs {run_id}",
+        run_id=run_id,
     )

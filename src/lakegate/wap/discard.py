@@ -219,9 +219,5 @@ def _take_lease(context: Context, run: Run) -> Lease:
     try:
         return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
     except RetryableError as error:
-        raise RetryableError(
-            f"Another process is working on run {run.run_id}, so branch {run.branch} wasn't discarded.",
-            hint=f"Stop it, or wait for it to end: lakegate runs {run.run_id}",
-            run_id=run.run_id,
-            branch=run.branch,
-        ) from error
+        message = f"{error.message} Branch {run.branch} wasn't discarded."
+        raise RetryableError(message, hint=error.hint, run_id=run.run_id, branch=run.branch) from error

@@ -255,6 +255,21 @@ def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
     assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
+def test_a_branch_that_stays_because_the_journal_is_away_is_no_other_processs_doing(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = ordered(house, WITH_NULLS)
+    assert ingest(house.context, order).status == "rejected"
+
+    def away(*_: object, **__: object) -> None:
+        raise RetryableError("The journal journal.db isn't available: database is locked.", hint="Try again.")
+
+    monkeypatch.setattr(type(house.context.journal), "resume", away)
+    with pytest.raises(RetryableError, match=r"database is locked\. Branch .* wasn't discarded\.$") as raised:
+        discard_run(house.context, order.branch)
+    assert raised.value.hint == "Try again."
+
+
 def test_what_is_on_main_is_not_discarded(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     order, answers = ordered(house, MORE), []
 
