@@ -84,10 +84,7 @@ class TableFiles:
         """Return a file's content. Raises what the file system or the object store raises."""
         if is_local(location):
             return local_path(location).read_bytes()
-        store = self._store(location)
-        found = store.stat(location)
-        with store.open(location, etag=found.etag, size_bytes=found.size_bytes) as stream:
-            return stream.read()  # without a size: it would take another request for what doesn't fill a buffer
+        return self._store(location).read(location)
 
     def open(self, location: str) -> Any:
         """Open a file for Arrow to read parts of. Raises what the file system or the object store raises."""
@@ -225,9 +222,8 @@ def _read_error(what: str, pointer: TablePointer, error: Exception) -> LakegateE
     is_damage = type(error) is OSError and error.errno is None  # Arrow raises these for invalid content
     if isinstance(error, OSError) and not (is_damage or isinstance(error, (IsADirectoryError, NotADirectoryError))):
         return unreadable_file_error(what, pointer.metadata_location, error, **context)
-    reason = _reason(error)
     return InputError(
-        f"{what} is damaged: {reason}.",
+        f"{what} is damaged: {_reason(error)}.",
         hint="Restore it from a backup, or read the table at an older commit (lakegate log).",
         **context,
     )
@@ -319,10 +315,8 @@ def require_same_catalog(warehouse: str, storage: StorageSettings, catalog: str 
     """
     try:
         if is_remote(warehouse):
-            store, marker = open_store(warehouse, storage), f"{warehouse.rstrip('/')}/{MARKER}"
-            found = store.stat(marker)
-            with store.open(marker, etag=found.etag, size_bytes=found.size_bytes) as stream:
-                text = stream.read().decode(errors="replace")
+            content = open_store(warehouse, storage).read(f"{warehouse.rstrip('/')}/{MARKER}")
+            text = content.decode(errors="replace")
         else:
             text = local_path(warehouse).joinpath(MARKER).read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, SourceError):
@@ -467,9 +461,7 @@ class ObjectFileStore:
     def read(self, path: str) -> bytes:
         """Return an object's content."""
         with _file_errors(path, "read"):
-            found = self._store.stat(path)
-            with self._store.open(path, etag=found.etag, size_bytes=found.size_bytes) as stream:
-                return stream.read()
+            return self._store.read(path)
 
     def write(self, path: str, content: bytes) -> None:
         """Write an object. Its name identifies its content, so one that exists is equal."""

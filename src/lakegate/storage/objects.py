@@ -248,6 +248,11 @@ class ObjectStore(ABC):
         ranges = _Ranges(partial(self._read, uri, etag), size_bytes)
         return cast("BinaryIO", io.BufferedReader(ranges, _READ_AHEAD_BYTES))
 
+    def read(self, uri: str) -> bytes:
+        """Return an object's content. Raises what :meth:`open` does."""
+        with self.open(uri) as stream:
+            return stream.read()  # without a size, which would take another request for what doesn't fill a buffer
+
     def create(self, uri: str, content: bytes) -> None:
         """Create an object, completely or not at all, if it doesn't exist yet.
 
