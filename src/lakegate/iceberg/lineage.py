@@ -7,7 +7,6 @@ their names or ids. All of these decide which rows a table has (docs/decisions/0
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -350,8 +349,6 @@ def _normalised(value: Any) -> Any:
 
 RUN_AGAIN = "Run the write again on main as it is now."
 _VERSIONS = (2, 3)
-_PROMOTIONS = {("int", "long"), ("float", "double")}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def refuse(pointer: TablePointer, reason: str, hint: str, **context: object) -> NoReturn:
@@ -496,7 +493,7 @@ def _type_problems(ours: Any, theirs: Any, column: str) -> Iterator[tuple[str, s
     if ours == theirs:
         return
     if isinstance(ours, str) or isinstance(theirs, str) or ours["type"] != theirs["type"]:
-        if not _is_promotion(ours, theirs):
+        if not (isinstance(ours, str) and isinstance(theirs, str) and can_promote(ours, theirs)):
             yield column, f"has type {_type_name(theirs)} in the table and {_type_name(ours)} in the files"
     elif ours["type"] == "struct":
         yield from _struct_problems(ours, theirs, f"{column}.")
@@ -515,15 +512,6 @@ def _part_problems(ours: Document, theirs: Document, part: str, column: str) -> 
         yield column, "is now required, and wasn't when the files were written"
     else:
         yield from _type_problems(ours[part], theirs[part], column)
-
-
-def _is_promotion(ours: Any, theirs: Any) -> bool:
-    if not isinstance(ours, str) or not isinstance(theirs, str):
-        return False
-    before, after = _DECIMAL.fullmatch(ours), _DECIMAL.fullmatch(theirs)
-    if before and after:
-        return before[2] == after[2] and int(before[1]) <= int(after[1])
-    return (ours, theirs) in _PROMOTIONS
 
 
 def _type_name(kind: Any) -> str:

@@ -16,7 +16,7 @@ _FIELD_NAME = re.compile(r"(?:\w+|`(?:[^`]|``)*`): ")
 _PATH_PART = re.compile(r"(`)((?:[^`]|``)*)`|([^.`]+)")
 _WHOLE_PATH = re.compile(r"(?:`(?:[^`]|``)*`|[^.`]+)(?:\.(?:`(?:[^`]|``)*`|[^.`]+))*")
 _WORD = re.compile(r"[a-z_]\w*")
-_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _PROMOTIONS = {("int", "long"), ("float", "double")}
 _LOSSLESS = {*_PROMOTIONS, ("date", "timestamp"), ("int", "double")}
 
