@@ -138,8 +138,8 @@ def find_column(schema: Schema, name: str) -> str:
 class _FilterParser:
     """Recursive-descent parser for filters.
 
-    Each method gets whether its part is negated. NOT is pushed down to the comparisons, because what it means for NULL
-    depends on them.
+    NOT is pushed down to the comparisons, because what it means for NULL depends on them. So each method takes whether
+    its part is negated.
     """
 
     def __init__(self, tokens: Sequence[SqlToken], schema: Schema) -> None:
@@ -192,10 +192,10 @@ class _FilterParser:
             sign = self._sign()
             if sign is None:
                 self._refuse("a comparison")
-            return self._compare(self._column(), _FLIPPED[sign], value, negated=negated)
+            return _compare(self._column(), _FLIPPED[sign], value, negated=negated)
         column = self._column()
         if (sign := self._sign()) is not None:
-            return self._compare(column, sign, self._value(), negated=negated)
+            return _compare(column, sign, self._value(), negated=negated)
         if self._take("IS"):
             return self._is(column, negated=bool(self._take("NOT")) != negated)
         return self._keyword_predicate(column, negated=negated)
@@ -209,8 +209,8 @@ class _FilterParser:
         if self._take("BETWEEN"):
             low = self._value()
             self._require("AND")
-            lower = self._compare(column, ">=", low, negated=negated)
-            upper = self._compare(column, "<=", self._value(), negated=negated)
+            lower = _compare(column, ">=", low, negated=negated)
+            upper = _compare(column, "<=", self._value(), negated=negated)
             return Or(lower, upper) if negated else And(lower, upper)
         if self._take("LIKE"):
             return self._like(column, negated=negated)
@@ -266,7 +266,7 @@ class _FilterParser:
         wild = len(re.findall(r"[%_]", plain))
         prefix = re.sub(r"\\([%_\\])", r"\1", pattern)
         if wild == 0:
-            return self._compare(column, "=", prefix, negated=negated)
+            return _compare(column, "=", prefix, negated=negated)
         if wild > 1 or not plain.endswith("%"):
             raise _syntax_error(f"LIKE '{pattern}' isn't a prefix pattern such as 'New%'")
         return self._starts_with(column, prefix[:-1], negated=negated)
@@ -284,11 +284,6 @@ class _FilterParser:
         if negated:
             return Or(_ice.NotNaN(column.name), _ice.IsNull(column.name))
         return _not_null(column.name, _ice.IsNaN(column.name))
-
-    def _compare(self, column: _FilterColumn, sign: Comparison, value: Any, *, negated: bool) -> BooleanExpression:
-        return _comparison(column, _NEGATED[sign] if negated else sign, value)
-
-    # Tokens
 
     def _peek(self, ahead: int = 0) -> str:
         """Return the word or symbol ahead in upper case; ``""`` at the end, and ``'`` for strings and quoted names."""
@@ -344,7 +339,7 @@ class _FilterParser:
                 word = "list" if isinstance(kind, ListType) else "map"
                 raise InputError(f"Can't filter by column '{whole}': it's a {word}.", hint=_HINT, column=whole)
         found = self._schema.find_field(name).field_type
-        if not found.is_primitive and isinstance(found, StructType):
+        if isinstance(found, StructType):
             first = next(iter(found.fields), None)
             hint = f" Compare one of its fields: {name}.{first.name}." if first is not None else ""
             raise InputError(f"Can't filter by column '{name}': it's a struct.{hint}", hint=_HINT, column=name)
@@ -430,12 +425,9 @@ def _not_null(name: str, found: BooleanExpression) -> BooleanExpression:
     return And(found, _ice.NotNull(name))
 
 
-# Values
-
-
-def _comparison(column: _FilterColumn, sign: Comparison, value: Any) -> BooleanExpression:
+def _compare(column: _FilterColumn, sign: Comparison, value: Any, *, negated: bool) -> BooleanExpression:
     """Return a comparison that is false for NULL and treats NaN as the greatest number."""
-    name = column.name
+    name, sign = column.name, _NEGATED[sign] if negated else sign
     is_floating = isinstance(column.type, (FloatType, DoubleType))
     exact = _exact_value(column, value)
     if sign in {"=", "!="}:
