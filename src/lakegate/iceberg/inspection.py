@@ -14,7 +14,6 @@ from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
-    ManifestFile,
 )
 
 from lakegate.errors import ConfigurationError, InputError, NotFoundError, SourceError
@@ -36,6 +35,7 @@ from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyarrow.parquet import ColumnSchema, FileMetaData
     from pyroaring import BitMap64
 
@@ -238,7 +238,7 @@ class Inspector:
             "data file" if has_rows else "delete file",
             data.file_size_in_bytes,
             data.record_count if str(data.file_format).upper().endswith(_PARQUET) else None,
-            _snapshot_of(entry.snapshot_id, None if line is None else line.file),
+            line.file.added_snapshot_id if entry.snapshot_id is None and line is not None else entry.snapshot_id,
             self._is_current,
             _bounds(data) if has_rows else {},
             vector,
@@ -268,15 +268,12 @@ class Inspector:
                 yield Flaw("wrong-count", file, f"{problem}, but the manifest itself has {line.file.sequence_number}")
             elif entry.status != ManifestEntryStatus.DELETED and entry.sequence_number is not None:
                 yield from self._lowered_number(entry, line, file)
-        if is_data:
-            live = [entry.data_file for entry in entries if entry.status != ManifestEntryStatus.DELETED]
-            for data in live:
-                path = data.file_path
-                if path in self._live_rows:
-                    problem = f"it lists {path}, which the snapshot already has, so its rows count twice"
-                    yield Flaw("wrong-count", file, problem)
-                    return
-                self._live_rows[path] = data.record_count
+        for data in (one.data_file for one in entries if is_data and one.status != ManifestEntryStatus.DELETED):
+            if data.file_path in self._live_rows:
+                problem = f"it lists {data.file_path}, which the snapshot already has, so its rows count twice"
+                yield Flaw("wrong-count", file, problem)
+                return
+            self._live_rows[data.file_path] = data.record_count
 
     def _lowered_number(self, entry: ManifestEntry, line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
         """Yield a file with another sequence number than it got: other delete files then apply to it."""
@@ -312,12 +309,12 @@ def _data_sequence_numbers(document: Document) -> Iterator[tuple[int, int]]:
 
 def _delete_file_flaws(snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
     """Yield a snapshot that miscounts its delete files: without any, its totals would prove the number of rows."""
-    told = str((snapshot.get("summary") or {}).get("total-delete-files"))
+    total = str((snapshot.get("summary") or {}).get("total-delete-files"))
     lines = [line for line in manifests.manifests if line.file.content == ManifestContent.DELETES]
-    if told.isdecimal() and all(line.has_counts for line in lines):
+    if total.isdecimal() and all(line.has_counts for line in lines):
         held = sum(line.live_files for line in lines)
-        if int(told) != held:
-            problem = f"snapshot {snapshot['snapshot-id']} counts {told} delete files (total-delete-files)"
+        if int(total) != held:
+            problem = f"snapshot {snapshot['snapshot-id']} counts {total} delete files (total-delete-files)"
             yield Flaw("wrong-count", file, f"{problem}, but its manifests hold {held}")
 
 
@@ -388,18 +385,14 @@ def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
 
 
 def _missing_field_ids(keys: Sequence[int], footer: FileMetaData) -> list[int]:
-    """Return those of ``keys`` (field ids) that a file lacks; none if it has no ids, and columns go by name."""
+    """Return those of ``keys`` (field ids) that a file lacks; none if it has no ids and matches columns by name."""
     import pyarrow as pa
 
-    try:
-        fields = list(footer.schema.to_arrow_schema())
-    except pa.ArrowException:
-        return []  # Arrow doesn't know one of its types
-    held = set[int]()
+    fields, held = _arrow_fields(footer), set[int]()
     while fields:
         field = fields.pop()
-        field_id = (field.metadata or {}).get(b"PARQUET:field_id")
-        held |= set() if field_id is None else {int(field_id)}
+        field_id = _field_id(field)
+        held |= set() if field_id is None else {field_id}
         if pa.types.is_struct(field.type):
             fields += list(field.type)
     return [key for key in keys if held and key not in held]
@@ -430,14 +423,25 @@ def _flat_columns(footer: FileMetaData) -> Iterator[tuple[int, int]]:
     places = defaultdict[str, list[int]](list)
     for place in range(len(footer.schema)):
         places[footer.schema.column(place).path].append(place)
-    try:
-        fields = list(footer.schema.to_arrow_schema())
-    except pa.ArrowException:
-        return  # Arrow doesn't know one of its types
-    for field in fields:
-        field_id = (field.metadata or {}).get(b"PARQUET:field_id")
+    for field in _arrow_fields(footer):
+        field_id = _field_id(field)
         if field_id is not None and len(places[field.name]) == 1 and not pa.types.is_nested(field.type):
-            yield places[field.name][0], int(field_id)
+            yield places[field.name][0], field_id
+
+
+def _arrow_fields(footer: FileMetaData) -> list[pa.Field[Any]]:
+    """Return the top-level fields; none if Arrow doesn't know one of their types."""
+    from pyarrow import ArrowException
+
+    try:
+        return list(footer.schema.to_arrow_schema())
+    except ArrowException:
+        return []
+
+
+def _field_id(field: pa.Field[Any]) -> int | None:
+    found = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if found is None else int(found)
 
 
 def _bound_decoder(column: ColumnSchema) -> Callable[[bytes], Any] | None:
@@ -455,10 +459,6 @@ def _bound_decoder(column: ColumnSchema) -> Callable[[bytes], Any] | None:
 def _bounds(data: DataFile) -> Mapping[int, tuple[bytes, bytes]]:
     lower, upper = data.lower_bounds or {}, data.upper_bounds or {}
     return {key: (lower[key], upper[key]) for key in lower.keys() & upper.keys()}
-
-
-def _snapshot_of(own: int | None, manifest: ManifestFile | None) -> int | None:
-    return own if own is not None or manifest is None else manifest.added_snapshot_id
 
 
 def _read_flaw(file: NeededFile, error: InputError) -> Flaw:
