@@ -152,7 +152,7 @@ class IcebergTableReader:
         def only_added(snapshot: Snapshot) -> bool:
             # If the later state no longer has the parent, the earlier one does.
             base = None if snapshot.parent_id in {None, *kept} else before
-            return after is not None and self._added_files(after, [snapshot.snapshot_id], base).complete
+            return after is not None and self.added_files(after, [snapshot.snapshot_id], base).complete
 
         return classify(was, now, only_added, evolves=evolves, compacted=compacted)
 
@@ -216,11 +216,8 @@ class IcebergTableReader:
         return self._layouts[key]
 
     def _layout(self, snapshot: Document, pointer: TablePointer, small_bytes: int, at_least: int) -> TableLayout:
-        sizes, small, deletes = (
-            dict[str, int](),
-            Counter[_Partition](),
-            list[tuple[_Partition, ManifestDataFile, int]](),
-        )
+        sizes, small = dict[str, int](), Counter[_Partition]()
+        deletes = list[tuple[_Partition, ManifestDataFile, int]]()
         numbers, oldest = dict[str, int](), dict[_Partition, int]()
         used, unpartitioned = set[str](), metadata.unpartitioned_specs(self._files.metadata(pointer).document)
         for manifest in self._manifests(snapshot, pointer):
@@ -229,7 +226,7 @@ class IcebergTableReader:
                 if entry.status == ManifestEntryStatus.DELETED:
                     continue
                 partition = manifest.partition_spec_id, repr(file.partition)
-                number = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
+                number = _sequence_number(manifest, entry)
                 if manifest.content != ManifestContent.DATA:
                     deletes.append((partition, file, number))
                     continue
@@ -276,18 +273,18 @@ class IcebergTableReader:
 
         return open_scan(pointer, self._files, columns=columns, where=where, limit=limit)
 
-    def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
+    def added_files(
+        self, pointer: TablePointer, snapshot_ids: Sequence[int], base: TablePointer | None = None
+    ) -> AddedFiles:
         """Return the data files that the given snapshots added.
 
         Only the manifests that each snapshot wrote itself are read, so it doesn't matter if a later one merged them.
         ``complete`` is false when one of the snapshots isn't a plain append, is no longer in the metadata, or added
         another number of rows than its summary says.
-        """
-        return self._added_files(pointer, snapshot_ids)
 
-    def _added_files(
-        self, pointer: TablePointer, snapshot_ids: Sequence[int], base: TablePointer | None = None
-    ) -> AddedFiles:
+        Args:
+            base: A state that has the snapshots' parents, if ``pointer`` doesn't.
+        """
         file = self._files.metadata(pointer)
         files: list[DataFile] = []
         complete = True
@@ -297,7 +294,8 @@ class IcebergTableReader:
                 complete = False
                 continue
             added, only_added = self._added(snapshot_id, pointer, base)
-            complete = complete and only_added and _is_plain_append(snapshot, sum(one.rows for one in added))
+            is_counted = snapshot.summary.get("added-records", "0") == str(sum(one.rows for one in added))
+            complete = complete and only_added and snapshot.operation == "append" and is_counted
             files += added
         return AddedFiles(files=tuple(files), complete=complete)
 
@@ -321,7 +319,7 @@ class IcebergTableReader:
 
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         """Yield every file that the metadata at ``pointer`` reaches, and what's wrong with it."""
-        yield from Inspector(pointer, self._files, walked).inspect()
+        return Inspector(pointer, self._files, walked).inspect()
 
     def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
         """Check parquet files by their footers and deletion vectors by their checksums; yield one result per file.
@@ -465,9 +463,7 @@ class IcebergTableReader:
         return [line.file for line in self._files.manifest_list(snapshot, pointer).manifests]
 
     def _entries(self, manifest: ManifestFile, pointer: TablePointer) -> list[ManifestEntry]:
-        return self._files.read(
-            "Manifest", manifest.manifest_path, pointer, lambda content: list(read_manifest(content))
-        )
+        return self._files.read("Manifest", manifest.manifest_path, pointer, read_manifest)
 
 
 def _may_hold_files(manifest: ManifestFile) -> bool:
@@ -516,10 +512,6 @@ def _metrics(file: ManifestDataFile) -> tuple[object, ...]:
     counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
     found = (tuple(sorted((one or {}).items())) for one in (*counts, file.lower_bounds, file.upper_bounds))
     return *found, tuple(file.split_offsets or ())
-
-
-def _is_plain_append(snapshot: Snapshot, rows: int) -> bool:
-    return snapshot.operation == "append" and snapshot.summary.get("added-records", "0") == str(rows)
 
 
 def reachable_files(metadata_location: str, content: Callable[[str], bytes], walked: set[str]) -> Iterator[str]:
