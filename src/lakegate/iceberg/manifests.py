@@ -24,7 +24,7 @@ from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
-from pyiceberg.avro.reader import DoubleReader, Reader
+from pyiceberg.avro.reader import DoubleReader
 from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader, resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.manifest import (
@@ -78,12 +78,11 @@ _FILE_TYPE = StructType(
     NestedField(_REFERENCED_ID, "referenced_data_file", StringType(), required=False),
 )
 
-
 _PATH_COLUMN = 2147483546
 """Field id of ``file_path`` in position delete files."""
 SCHEMA_KEY = "avro.schema"
-
-
+_HEADER_READER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+_HEADER_WRITER = construct_writer(META_SCHEMA)
 _DOUBLE = struct.Struct("<d")
 
 
@@ -107,7 +106,7 @@ class ForeignLayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ListedManifest:
-    """A manifest's record in a manifest list; ``raw`` are its bytes there, ``None`` if it's new."""
+    """A manifest's record in a manifest list. ``raw`` holds its bytes there; ``None`` if it's new."""
 
     file: ManifestFile
     raw: bytes | None = None
@@ -142,7 +141,8 @@ class ListedManifest:
         existing = [e.snapshot_id for e in entries if e.status == ManifestEntryStatus.EXISTING]
         known = (one for one in (file.added_snapshot_id, *written[-1:], *reversed(existing)) if one is not None)
         return ListedManifest(
-            _manifest_file(
+            ManifestFile.from_args(
+                _NEWEST,
                 manifest_path=file.manifest_path,
                 manifest_length=file.manifest_length,
                 partition_spec_id=file.partition_spec_id,
@@ -367,7 +367,8 @@ def new_listed_manifest(
 ) -> ListedManifest:
     """Return the manifest list's record of a manifest that snapshot ``snapshot_id`` wrote."""
     return ListedManifest(
-        _manifest_file(
+        ManifestFile.from_args(
+            _NEWEST,
             manifest_path=location,
             manifest_length=length,
             partition_spec_id=spec_id,
@@ -381,10 +382,6 @@ def new_listed_manifest(
             key_metadata=None,
         )
     )
-
-
-def _manifest_file(**fields: Any) -> ManifestFile:
-    return ManifestFile.from_args(_NEWEST, **fields)
 
 
 def counts_of(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
@@ -428,8 +425,9 @@ def may_apply(
         return False
     elif delete_spec_id in unpartitioned or not len(delete.file.partition):
         return True
-    here, there = comparable_values(delete.file.partition), comparable_values(file.file.partition)
-    return delete_spec_id == spec_id and here == there
+    return delete_spec_id == spec_id and (
+        comparable_values(delete.file.partition) == comparable_values(file.file.partition)
+    )
 
 
 def comparable_values(partition: Record) -> list[Any]:
@@ -512,8 +510,8 @@ def _new_list_meta(version: int = 2) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=128)
-def _file_reader(avro_schema: str) -> Callable[[BinaryDecoder], DataFile]:
-    """Return what reads the data file of a manifest's entry, which comes after four fields of known layout."""
+def _raw_entry_reader(avro_schema: str) -> Callable[[BinaryDecoder], _EntryParts]:
+    """Return a function that reads a manifest's entry: four fields of known layout, then its data file."""
     fields = json.loads(avro_schema)["fields"]
     if [field.get("field-id") for field in fields] != _ENTRY_IDS or any(
         field["type"] != _OPTIONAL_LONG for field in fields[1:4]
@@ -521,12 +519,7 @@ def _file_reader(avro_schema: str) -> Callable[[BinaryDecoder], DataFile]:
         raise ForeignLayoutError("not the layout of format version 2")
     schema: Schema = iceberg_schema(avro_schema)
     described: Any = schema.fields[-1].field_type
-    return resolve_reader(described, _FILE_TYPE, {-1: DataFile}, {134: DataFileContent}).read
-
-
-@lru_cache(maxsize=128)
-def _raw_entry_reader(avro_schema: str) -> Callable[[BinaryDecoder], _EntryParts]:
-    read_file = _file_reader(avro_schema)
+    read_file = resolve_reader(described, _FILE_TYPE, {-1: DataFile}, {134: DataFileContent}).read
 
     def read(decoder: BinaryDecoder) -> _EntryParts:
         status = decoder.read_int()
@@ -610,7 +603,7 @@ def read_container(content: bytes) -> Container:
     if not content.startswith(MAGIC):
         raise ValueError("not an Avro file")
     decoder = new_decoder(content)
-    header = _header_reader().read(decoder)
+    header = _HEADER_READER.read(decoder)
     codec = _codec(header.meta)
     blocks = []
     while decoder.tell() < len(content):
@@ -622,13 +615,13 @@ def read_container(content: bytes) -> Container:
 
 
 def write_container(meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
-    """Return an Avro object container file of ``records``, which are encoded with the schema in ``meta``."""
+    """Write an Avro object container file with ``records``, already encoded with the schema in ``meta``."""
     codec, body = _codec(meta), b"".join(records)
     compressed = codec.compress(body)[0] if codec else body
     sync = secrets.token_bytes(SYNC_SIZE)
     stream = io.BytesIO()
     encoder = BinaryEncoder(cast("Any", stream))
-    _header_writer().write(encoder, AvroFileHeader(MAGIC, dict(meta), sync))
+    _HEADER_WRITER.write(encoder, AvroFileHeader(MAGIC, dict(meta), sync))
     if records:
         encoder.write_int(len(records))
         encoder.write_bytes(compressed)
@@ -647,16 +640,6 @@ def encode(write: Callable[..., None], *values: Any, **options: Any) -> bytes:
 def iceberg_schema(avro_schema: str) -> Schema:
     """Convert an Avro schema to an Iceberg schema. Cached: it takes milliseconds, and few schemas are in use."""
     return AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
-
-
-@lru_cache(maxsize=1)
-def _header_reader() -> Reader:
-    return construct_reader(META_SCHEMA, {-1: AvroFileHeader})
-
-
-@lru_cache(maxsize=1)
-def _header_writer() -> Writer:
-    return construct_writer(META_SCHEMA)
 
 
 def _codec(meta: Mapping[str, str]) -> type[Codec] | None:

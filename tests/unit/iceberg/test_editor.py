@@ -45,7 +45,7 @@ from lakegate.iceberg.manifests import (
     FileEntry,
     ListedManifest,
     ManifestList,
-    _file_reader,
+    _raw_entry_reader,
     encode,
     explicit_first_row_id,
     read_container,
@@ -1176,16 +1176,8 @@ def with_row_ids(pointer: TablePointer) -> None:
         if 142 not in {field["field-id"] for field in fields}:
             fields.append({"name": "first_row_id", "type": ["null", "long"], "default": None, "field-id": 142})
             meta = {**container.meta, "avro.schema": json.dumps(schema), "format-version": "3"}
-            decode = _file_reader(container.schema)
-
-            def read(decoder: Any, decode: Any = decode) -> None:
-                decoder.read_int()
-                for _ in range(3):
-                    if decoder.read_int():
-                        decoder.read_int()
-                decode(decoder)
-
-            path.write_bytes(write_container(meta, [raw + b"\0" for _, raw in container.records(read)]))
+            records = container.records(_raw_entry_reader(container.schema))
+            path.write_bytes(write_container(meta, [raw + b"\0" for _, raw in records]))
 
 
 def row_ids(pointer: TablePointer) -> dict[tuple[int, ...], int]:
