@@ -190,7 +190,7 @@ class IcebergTableEditor:
             summary = {key: value for key, value in summary.items() if not key.startswith(_COUNT_PREFIXES)}
             compaction, summary = rest, {**summary, **rest.counts(), PARTITIONS_LEFT_PROPERTY: str(len(skipped))}
             kept, replaced, deletes = producer.without_replaced(compaction.paths, compaction.deletes, base_producer)
-        added = producer.write_manifests(compaction.added)
+        added = [producer.write_manifest(one.container, one.entries, one.spec_id) for one in compaction.added]
         rows, rows_replaced = (sum(line.live_rows for line in added), sum(one.file.record_count for one in replaced))
         # The new files lack the rows that delete files had hidden.
         if rows != rows_replaced and not (deletes and rows < rows_replaced):

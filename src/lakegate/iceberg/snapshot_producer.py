@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import permutations, product
@@ -199,12 +199,12 @@ class SnapshotProducer:
     def append_manifest(self, manifest: ListedManifest, *, is_ours: bool, keep_row_ids: bool = False) -> ListedManifest:
         """Return a manifest of the files that the staged snapshot of the same id added in ``manifest``.
 
-        A manifest that only has additions is reused. If it was merged with older ones, a new manifest is written. So it
-        is if its files name a sequence number or row ids instead of inheriting them: here, equality deletes may have a
-        greater number, and would delete their rows, and other rows may have these ids.
+        A manifest with nothing but additions is reused. A new one is written if it was merged with older ones, or if
+        its files name a sequence number or row ids instead of inheriting them: here, equality deletes may have a
+        greater number and would delete their rows, and other rows may have these ids.
 
         Args:
-            is_ours: Whether lakegate's engine wrote it, whose files inherit both.
+            is_ours: Whether lakegate's engine wrote it: its files inherit both.
             keep_row_ids: Keep the ids of rows that were published with them.
         """
         file = manifest.file
@@ -279,19 +279,14 @@ class SnapshotProducer:
         files = base._live_files(base._manifests_with(paths), paths)
         now = {_row_identity(entry) for entry, _ in self._live_files(self._manifests_with(paths), paths)}
         # Delete files that are live in only one of the two states were added or removed meanwhile.
-        deletes = [
-            {_delete_key(one[0]): one for one in found} for found in (base._delete_files(), self._delete_files())
-        ]
+        listed = base._delete_files(), self._delete_files()
+        deletes = [{_delete_key(one[0]): one for one in found} for found in listed]
         changed = [one for ours, theirs in permutations(deletes) for key, one in ours.items() if key not in theirs]
         return frozenset(
             _partition_of(*file)
             for file in files
             if _row_identity(file[0]) not in now or any(self._may_apply(*delete, *file) for delete in changed)
         )
-
-    def write_manifests(self, added: Sequence[_ManifestContent]) -> list[ListedManifest]:
-        """Write each of these manifests anew for this snapshot."""
-        return [self.write_manifest(content.container, content.entries, content.spec_id) for content in added]
 
     def without_replaced(
         self, paths: Collection[str], removed_deletes: Collection[_DeleteFileKey], base: SnapshotProducer
@@ -319,30 +314,28 @@ class SnapshotProducer:
         if {_row_identity(entry) for entry in dropped} != {_row_identity(entry) for entry, _ in files}:
             refuse(self.table.pointer, "its rows got other ids meanwhile", RUN_AGAIN)
         live_deletes = {_delete_key(delete) for delete, _ in self._delete_files()}
-        lifted = (one for one in base_deletes if _delete_key(one[0]) not in live_deletes)
-        if any(self._may_apply(*delete, *file) for delete, file in product(lifted, files)):
+        removed = (one for one in base_deletes if _delete_key(one[0]) not in live_deletes)
+        if any(self._may_apply(*delete, *file) for delete, file in product(removed, files)):
             refuse(
                 self.table.pointer, "rows that delete files had hidden from the compaction are visible again", RUN_AGAIN
             )
         if not removed_deletes:
             return kept, dropped, allowed
-        lines, missing = list[ListedManifest](), set(removed_deletes)
-        for manifest in kept:
-            line = manifest
+        missing = set(removed_deletes)
+        for index, manifest in enumerate(kept):
             if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
                 content = self.read(manifest)
                 hits = {_delete_key(entry) for entry in content.live} & missing
                 if hits:
                     missing -= hits
-                    line = self._write_without(
+                    kept[index] = self._write_without(
                         content, lambda entry: _delete_key(entry) in removed_deletes, manifest.file.content
                     )
-            lines.append(line)
         if missing:
             what = f"{counted(len(missing), 'delete file')} that the compaction removed"
             reason = f"{what} {'is' if len(missing) == 1 else 'are'} no longer in it"
             refuse(self.table.pointer, reason, RUN_AGAIN)
-        return lines, dropped, allowed
+        return kept, dropped, allowed
 
     def _delete_files(self) -> Iterator[tuple[FileEntry, int]]:
         """Yield the head's delete files, each with its partition spec."""
@@ -429,19 +422,28 @@ class SnapshotProducer:
         self, manifests: Sequence[ListedManifest]
     ) -> Iterator[tuple[list[tuple[ListedManifest, _ManifestContent]], list[list[FileEntry]]]]:
         """Yield each group of manifests to rewrite, and the data files of each manifest to write instead."""
-        groups: defaultdict[tuple[int, str], list[tuple[ListedManifest, _ManifestContent]]] = defaultdict(list)
-        for manifest in manifests:
-            content = self._try_read(manifest) if manifest.file.content == ManifestContent.DATA else None
-            if content is not None:
-                groups[content.spec_id, content.container.schema].append((manifest, content))
-        limit = metadata.int_property(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
-        for group in groups.values():
+        for group in self._read_groups([one for one in manifests if one.file.content == ManifestContent.DATA]):
             entries = sorted((entry.existing() for _, one in group for entry in one.live), key=_partition_sort_key)
             size = sum(line.file.manifest_length for line, _ in group) / sum(len(one.entries) for _, one in group)
-            most = max(1, int(limit / size))
+            most = max(1, int(self._target_bytes / size))
             parts = [entries[start : start + most] for start in range(0, len(entries), most)]
             if len(parts) < len(group):
                 yield group, parts
+
+    def _read_groups(
+        self, manifests: Iterable[ListedManifest]
+    ) -> Iterable[list[tuple[ListedManifest, _ManifestContent]]]:
+        """Return the contents of manifests, grouped by partition spec and schema; without those in an older format."""
+        groups: defaultdict[tuple[int, str], list[tuple[ListedManifest, _ManifestContent]]] = defaultdict(list)
+        for manifest in manifests:
+            content = self._try_read(manifest)
+            if content is not None:
+                groups[content.spec_id, content.container.schema].append((manifest, content))
+        return groups.values()
+
+    @property
+    def _target_bytes(self) -> int:
+        return metadata.int_property(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
 
     def _verify_rewrite(self, entries: Sequence[FileEntry], written: Sequence[ListedManifest]) -> None:
         """Read the new manifests back and check that they list exactly ``entries``."""
@@ -476,9 +478,17 @@ class SnapshotProducer:
                 "They were rewritten or deleted since. To see by which commit: lakegate log",
                 path=path,
             )
-        self._check_deletes(
-            [m for m in manifests if m.file.content == ManifestContent.DELETES], dropped, allowed_deletes
-        )
+        others = [delete for delete in self._delete_files() if _delete_key(delete[0]) not in allowed_deletes]
+        for delete, file in product(others, dropped):
+            if self._may_apply(*delete, *file):
+                path = file[0].file.file_path
+                refuse(
+                    self.table.pointer,
+                    f"delete files deleted rows of {path} since",
+                    f"Rewrite its data files (lakegate table optimize {self.table.pointer.table}), or revert the "
+                    "delete first.",
+                    path=path,
+                )
         kept = [
             self._keep_row_ids(
                 self._write_without(rewritten[m.file.manifest_path], lambda e: e.file.file_path in removed), [m]
@@ -517,7 +527,7 @@ class SnapshotProducer:
         is_removed: Callable[[FileEntry], bool],
         content: ManifestContent = ManifestContent.DATA,
     ) -> ListedManifest:
-        """Write a manifest of ``entries``, with ``container``'s header, and return its line for the manifest list."""
+        """Write a manifest again without some of its files, and return its line for the manifest list."""
         entries = [
             entry.deleted(self.snapshot_id) if is_removed(entry) else entry.existing() for entry in manifest.live
         ]
@@ -530,10 +540,9 @@ class SnapshotProducer:
         return line.with_first_row_id(self.head.next_row_id)
 
     def _bins(self, manifests: Sequence[ListedManifest]) -> Iterator[list[ListedManifest]]:
-        limit = metadata.int_property(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
         current, size = list[ListedManifest](), 0
         for manifest in manifests:
-            if current and size + manifest.file.manifest_length > limit:
+            if current and size + manifest.file.manifest_length > self._target_bytes:
                 yield current
                 current, size = [], 0
             current.append(manifest)
@@ -542,38 +551,13 @@ class SnapshotProducer:
 
     def _merge(self, manifests: Sequence[ListedManifest]) -> Iterator[tuple[ListedManifest, ListedManifest]]:
         """Merge manifests of equal schemas; yield each merged one with its replacement."""
-        by_schema: defaultdict[str, list[tuple[ListedManifest, _ManifestContent]]] = defaultdict(list)
-        for manifest in manifests:
-            content = self._try_read(manifest)
-            if content is not None:
-                by_schema[content.container.schema].append((manifest, content))
-        for group in by_schema.values():
+        for group in self._read_groups(manifests):
             if len(group) > 1:
                 existing = [entry.existing() for _, content in group for entry in content.live]
                 newest = group[0][1]
                 merged = self.write_manifest(newest.container, existing, newest.spec_id)
                 merged = self._keep_row_ids(merged, [manifest for manifest, _ in group])
                 yield from ((manifest, merged) for manifest, _ in group)
-
-    def _check_deletes(
-        self,
-        manifests: Sequence[ListedManifest],
-        files: Sequence[tuple[FileEntry, int]],
-        allowed: Collection[_DeleteFileKey],
-    ) -> None:
-        for manifest in manifests:
-            deletes = self.read(manifest).live if manifest.live_files else ()
-            others = [delete for delete in deletes if _delete_key(delete) not in allowed]
-            for delete, (file, spec_id) in product(others, files):
-                if self._may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
-                    path = file.file.file_path
-                    refuse(
-                        self.table.pointer,
-                        f"delete files deleted rows of {path} since",
-                        f"Rewrite its data files (lakegate table optimize {self.table.pointer.table}), or revert the "
-                        "delete first.",
-                        path=path,
-                    )
 
     def read(self, manifest: ListedManifest) -> _ManifestContent:
         """Return a manifest's entries, or refuse one in an older format version than the table's."""
