@@ -75,7 +75,7 @@ _MOST_FAILING_VALUES = 10
 _MOST_WITH_EXAMPLES = 50
 """Failing checks that get examples. Each takes a Spark job and adds rows to the report."""
 _MOST_COLUMNS = 100
-"""Columns to show of an example row."""
+"""Columns shown of an example row."""
 _MOST_RUNS_SEARCHED = 250  # for the last one that passed a check
 _NO_RUN = "It compares a run with what came before, and there is no run here."
 _NO_BATCH = "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones."
@@ -129,8 +129,8 @@ def run_audit(
         The report. A failed check is a result in it, never an exception.
 
     Raises:
-        CheckError: When a check doesn't fit this table, or the engine refuses its SQL or column.
-        EngineError: When the audit couldn't run, or the engine didn't see the rows that the manifests hold.
+        CheckError: If a check doesn't fit this table, or the engine refuses its SQL or column.
+        EngineError: If the audit couldn't run, or the engine didn't see all rows in the manifests.
     """
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
@@ -202,9 +202,9 @@ def answer_from_manifest(question: Question, added: AddedFiles) -> Finding | Non
         return None
     if isinstance(question, RowTotal):
         return question.judge(added.rows)
-    if isinstance(question, (Aggregates, TotalBeside)):
-        return _from_metrics(question, added) if isinstance(question, Aggregates) else None
-    if isinstance(question, QueryRows) and not question.is_rows:
+    if isinstance(question, Aggregates):
+        return _from_metrics(question, added)
+    if isinstance(question, TotalBeside) or (isinstance(question, QueryRows) and not question.is_rows):
         return None  # a query may return rows even for an empty batch
     in_batch = isinstance(question, DuplicateRows) and question.scope == "batch"
     if added.rows == 0 or (added.rows == 1 and in_batch):
@@ -283,7 +283,7 @@ class _Audit:
         self._questions = [find_check(check.kind).ask(check, self.schema) for check in self.checks]
         self._filters = [find_check(check.kind).filter(check, self.schema) for check in self.checks]
         self._filter_counts: dict[Filter, int] = {}  # number of matching rows
-        self._filtered_questions: dict[tuple[int, Filter], FailingRows] = {}
+        self._filtered_questions: dict[int, FailingRows] = {}
         self._is_unique: dict[DuplicateRows, bool] = {}  # whether the scan proved it
         self._sampled: set[object] = set()  # keys of questions whose texts were sampled
         self._jobs: dict[tuple[KeyQuestion, Filter | None], list[Method]] = {}  # jobs for just this question
@@ -317,7 +317,7 @@ class _Audit:
         return bool(self.rows.masked) or any(check.examples == 0 for check in self.checks)
 
     def _message_of(self, error: LakegateError) -> str:
-        """Return an engine's message, or only the error's name if the message may quote hidden values."""
+        """Return the engine's message, or only the error's name if the message may quote hidden values."""
         if not self._hides:
             return error.message
         return str(error.context.get("condition") or type(error).__name__)
@@ -341,13 +341,11 @@ class _Audit:
         began = _record_time("manifest", began)
         for index, question in unanswered.items():
             self._locate(self.checks[index], question)
-        findings = (
-            *self._scan(unanswered),
-            *self._run_aggregates(unanswered),
-            *self._run_queries(unanswered),
-            *self._answer_key_questions(unanswered),
-        )
-        for index, finding in findings:
+        findings = dict(self._scan(unanswered))
+        left = {index: question for index, question in unanswered.items() if index not in findings}
+        for answer_all in (self._run_aggregates, self._run_queries, self._answer_key_questions):
+            findings |= answer_all(left)
+        for index, finding in findings.items():
             reads = tuple(map(str, self._other_tables(unanswered[index])))
             answers[index] = _Answer(finding, "scan", total=self._judged_rows(index), reads=reads)
         self._compare_with_history(answers)
@@ -363,7 +361,7 @@ class _Audit:
         )
 
     def explanations(self, results: Sequence[CheckResult]) -> tuple[Explanation, ...]:
-        """Explain how the checks with these results were answered."""
+        """Explain how each result was obtained."""
         return tuple(self._explanation(index, result) for index, result in enumerate(results))
 
     def _explanation(self, index: int, result: CheckResult) -> Explanation:
@@ -416,8 +414,8 @@ class _Audit:
     def _scan(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer all questions about single rows and their number in one pass, which also counts each filter's rows.
 
-        The same pass can prove one key unique, if the rows are in its order and aren't read one by one. Every other key
-        takes a job of its own.
+        If a filter selects no rows, this answers its other questions, too: nothing can fail. The same pass can prove
+        one key unique, if the rows are in its order and aren't read one by one. Every other key takes a job of its own.
         """
         about_rows = {i: self._filtered(i) for i, q in questions.items() if isinstance(q, FailingRows)}
         about_total = {i: q for i, q in questions.items() if isinstance(q, RowTotal)}
@@ -444,6 +442,8 @@ class _Audit:
         for index, total in about_total.items():
             judged = self._judged_rows(index)
             yield index, self._judge(index, total.judge, result.total if judged is None else judged)
+        rest = (index for index in questions if index not in about_rows and index not in about_total)
+        yield from ((index, Finding(0)) for index in rest if self._judged_rows(index) == 0)
 
     def _filtered(self, index: int) -> FailingRows:
         """Return a question about single rows, limited to the rows that its check's filter selects."""
@@ -451,8 +451,8 @@ class _Audit:
         assert isinstance(question, FailingRows)  # noqa: S101 - callers check that
         if where is None:
             return question
-        if (index, where) not in self._filtered_questions:
-            self._filtered_questions[index, where] = replace(
+        if index not in self._filtered_questions:
+            self._filtered_questions[index] = replace(
                 question,
                 predicate=within(question.predicate, where),
                 metrics=None,
@@ -460,7 +460,7 @@ class _Audit:
                 is_slow=question.is_slow or where.is_slow,
                 text=None,
             )
-        return self._filtered_questions[index, where]
+        return self._filtered_questions[index]
 
     def _text_questions(self, questions: Mapping[int, FailingRows]) -> Sequence[FailingRows]:
         """Return the questions whose texts are worth sampling; none if their values mustn't leave the engine."""
@@ -602,9 +602,6 @@ class _Audit:
         about = {index: question for index, question in questions.items() if isinstance(question, Aggregates)}
         for where in dict.fromkeys(self._filters[index] for index in about):
             group = {index: question for index, question in about.items() if self._filters[index] == where}
-            if where is not None and not self._filter_counts[where]:
-                yield from ((index, Finding(0)) for index in group)
-                continue
             expressions = list(dict.fromkeys(text for question in group.values() for text in question.expressions))
             with self._step(f"aggregate {self.rows.table} for {counted(len(group), 'check')}"):
                 total, values = self._engine.aggregate(filtered_rows(self.rows, where), expressions)
@@ -615,7 +612,7 @@ class _Audit:
                 yield index, self._judge(index, question.judge, own, total)
 
     def _judge(self, index: int, judge: Callable[..., Finding], *values: Any) -> Finding:
-        """Return what a check's function makes of ``values``."""
+        """Call a check's ``judge`` with ``values``."""
         check = self.checks[index]
         hides = is_hidden(check, self.schema, self.rows.masked)
         try:
@@ -641,15 +638,10 @@ class _Audit:
         )
 
     def _run_queries(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
-        """Answer each question that needs a query of its own."""
         for index, question in questions.items():
             if not isinstance(question, QueryRows):
                 continue
-            where = self._filters[index]
-            if where is not None and not self._filter_counts[where]:
-                yield index, Finding(0)
-                continue
-            check = self.checks[index]
+            check, where = self.checks[index], self._filters[index]
             with self._step(f"query {self.rows.table} for {check.kind}"):
                 try:
                     # Only in users' queries can computing a value fail.
@@ -694,8 +686,6 @@ class _Audit:
             if not isinstance(question, (DuplicateRows, OrphanRows)):
                 continue
             where = self._filters[index]
-            if where is not None and not self._filter_counts[where]:
-                findings[question, where] = Finding(0)
             if (question, where) not in findings:
                 is_unique = isinstance(question, DuplicateRows) and self._prove_unique(question, where)
                 findings[question, where] = Finding(0) if is_unique else self._count_keys(question, where)
@@ -785,7 +775,7 @@ class _Audit:
     # Examples ------------------------------------------------------------------------------------------------------
 
     def _add_examples(self, answers: dict[int, _Answer]) -> None:
-        """Fetch examples for each failed check separately, so that a failure to fetch loses no verdict."""
+        """Fetch examples for each failed check separately, so that an error while fetching loses no verdict."""
         failed = [i for i in range(len(self._questions)) if self._verdict(i, answers[i]) == "fail"]
         failed = [i for i in failed if self._has_examples(self._questions[i]) and self._example_limit(i)]
         failed.sort(key=lambda index: self.checks[index].severity == "warn")
@@ -826,7 +816,6 @@ class _Audit:
         return isinstance(question, QueryRows) or is_about_rows(question)
 
     def _example_limit(self, index: int) -> int:
-        """Return the number of failing rows to show for a check."""
         number = self.checks[index].examples
         return EXAMPLES if number is None else number
 
@@ -841,7 +830,7 @@ class _Audit:
         return replace(answer, finding=replace(answer.finding, detail=detail))
 
     def _failing_values(self, index: int, answer: _Answer) -> tuple[dict[str, Any], ...]:
-        """Return a check's most frequent failing values with their numbers of rows."""
+        """Return a check's most frequent failing values, each with its number of rows."""
         question = self._questions[index]
         is_shown = not is_masked_in(self.checks[index], self.schema, self.rows.masked)
         if not isinstance(question, FailingRows) or question.values_of is None or not is_shown or answer.values:
@@ -876,7 +865,7 @@ class _Audit:
         return tuple(engine.duplicate_examples(rows, columns, limit)) if columns else ()
 
     def _columns_shown(self, check: Check) -> tuple[str, ...]:
-        """Return the columns to show of a wide table's rows: the check's own, then the first ones; ``()`` for all."""
+        """Return which columns of a wide table to show: the check's own, then the first ones; ``()`` for all."""
         names = self.schema.names
         if len(names) <= _MOST_COLUMNS:
             return ()
@@ -938,7 +927,6 @@ class _Audit:
 
 
 def _failure_sentence(check: Check, failing: int, total: int) -> str:
-    """Return in one sentence what a failed check found."""
     claim = find_check(check.kind).describe(check)
     if not failing or failing > total:
         return f"It isn't true that {claim}."
