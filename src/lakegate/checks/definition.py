@@ -131,7 +131,13 @@ def audited(column: str) -> QuotedColumn:
 
 
 class CheckDefinition(Generic[P]):
-    """A check's function after ``@check``. Calling it with the function's arguments returns a :class:`Check`."""
+    """A check's function after ``@check``. Calling it with the function's arguments returns a :class:`Check`.
+
+    Attributes:
+        parameters: Its own parameters in order, including columns, with evaluated annotations.
+        columns: Its parameters that name columns of the audited table.
+        parameter_aliases: Other names for its parameters and for the options of every check.
+    """
 
     __name__: str
 
@@ -156,21 +162,21 @@ class CheckDefinition(Generic[P]):
         self.scopes = tuple(scopes)
         self.nulls, self.nans, self.evidence = nulls, nans, evidence
         self._function: Callable[..., Any] = function
-        self._parameter_aliases = dict(parameter_aliases or {})
+        self.parameter_aliases: Mapping[str, str] = dict(parameter_aliases or {})
         self._each_column = each_column
         self._finds_columns = finds_columns
         self._prepare: Callable[[Check], Check] | None = None
         self._validate: Callable[[Check, Schema], None] | None = None
         self._claim: Callable[[Check], str] | None = None
-        self._parameters = _parameters(function)
-        self._columns = [one.name for one in self._parameters.values() if _has(_COLUMN, one.annotation)]
-        self._extra_columns = [one.name for one in self._parameters.values() if _has(_EXTRA, one.annotation)]
+        self.parameters: Mapping[str, inspect.Parameter] = _parameters(function)
+        self.columns = tuple(one.name for one in self.parameters.values() if _has(_COLUMN, one.annotation))
+        self._extra_columns = [one.name for one in self.parameters.values() if _has(_EXTRA, one.annotation)]
         # A check's own parameter takes precedence over an option of the same name, which may be newer.
-        self._common = [name for name in _COMMON if name == "scope" or name not in self._parameters]
+        self._common = [name for name in _COMMON if name == "scope" or name not in self.parameters]
         self._is_about_rows = get_type_hints(function).get("return") not in _NO_ROWS
-        self._takes_more = any(one.kind is one.VAR_POSITIONAL for one in self._parameters.values())
+        self._takes_more = any(one.kind is one.VAR_POSITIONAL for one in self.parameters.values())
         # Those that can be given by position come first.
-        arguments = [one for one in self._parameters.values() if one.name not in (*self._columns, "scope")]
+        arguments = [one for one in self.parameters.values() if one.name not in (*self.columns, "scope")]
         self._arguments = [one.name for one in sorted(arguments, key=lambda one: one.kind is one.KEYWORD_ONLY)]
         self.example = example or self._plain_example()
 
@@ -202,53 +208,38 @@ class CheckDefinition(Generic[P]):
 
     @property
     def signature(self) -> str:
-        """How to write it: ``in_range(column, min, max, inclusive=True)``."""
+        """How to write the check: ``in_range(column, min, max, inclusive=True)``."""
         words = []
-        for one in self._parameters.values():
+        for one in self.parameters.values():
             if one.kind is one.VAR_POSITIONAL:
                 words.append("…")
             elif one.default not in (None, one.empty):
                 words.append(f"{one.name}={one.default!r}")
             else:
                 words.append(f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name)
-                words += ["…"] * (self._each_column and one.name in self._columns)
+                words += ["…"] * (self._each_column and one.name in self.columns)
         return f"{self.name}({', '.join(words)})"
 
     def _plain_example(self) -> str:
         """Return the check with made-up values for required arguments."""
         words = []
-        for one in self._parameters.values():
+        for one in self.parameters.values():
             if one.kind is one.VAR_POSITIONAL or one.default is not one.empty:
                 continue
             kinds = _kinds(one.annotation)
-            made_up = one.name if one.name in self._columns else _value(one.annotation, kinds)
+            made_up = one.name if one.name in self.columns else _value(one.annotation, kinds)
             words.append(f"{one.name}={made_up}" if one.kind is one.KEYWORD_ONLY else made_up)
         return f"{self.name}({', '.join(words)})"
 
-    @property
-    def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """Its own parameters in order, including columns, with evaluated annotations."""
-        return self._parameters
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Its parameters that name columns of the audited table."""
-        return tuple(self._columns)
-
-    @property
-    def parameter_aliases(self) -> Mapping[str, str]:
-        """Other names for its parameters and for the options of every check."""
-        return self._parameter_aliases
-
     def names_columns(self, written: str) -> bool:
         """Return whether an argument names columns, of the audited table or of another one."""
-        one = self._parameters.get(self._parameter_aliases.get(written, written))
+        one = self.parameters.get(self.parameter_aliases.get(written, written))
         return one is not None and any(_has(mark, one.annotation) for mark in (_COLUMN, _OTHER, _EXTRA))
 
     def may_be_none(self, written: str) -> bool:
         """Return whether an argument accepts ``None``, which omits it."""
-        name = self._parameter_aliases.get(written, written)
-        one = self._parameters.get(name)
+        name = self.parameter_aliases.get(written, written)
+        one = self.parameters.get(name)
         return NoneType in _kinds(get_type_hints(CheckOptions).get(name) if one is None else one.annotation)
 
     def resolve(self, check: Check, spell: Callable[[str], str]) -> Check:
@@ -300,9 +291,9 @@ class CheckDefinition(Generic[P]):
         Raises:
             CheckError: If the check can't be used on these columns, or its function fails.
         """
-        columns = [_quoted(name, schema) for name in check.columns if self._columns]
-        named: dict[str, Any] = {} if self._takes_more else dict(zip(self._columns, columns, strict=True))
-        named |= {**check.arguments, **({"scope": check.scope} if "scope" in self._parameters else {})}
+        columns = [_quoted(name, schema) for name in check.columns if self.columns]
+        named: dict[str, Any] = {} if self._takes_more else dict(zip(self.columns, columns, strict=True))
+        named |= {**check.arguments, **({"scope": check.scope} if "scope" in self.parameters else {})}
         extra = [name for name in self._extra_columns if name in check.arguments]
         named |= {name: tuple(_quoted(one, schema) for one in _names(check.arguments[name])) for name in extra}
         is_ours = self.__module__.startswith(BUILT_IN)
@@ -378,9 +369,9 @@ class CheckDefinition(Generic[P]):
         return f"Write {self.signature}, for example: {self.example}"
 
     def _shown(self, name: str, check: Check) -> str:
-        if name in self._columns:
-            return " and ".join(check.columns) if self._takes_more else check.columns[self._columns.index(name)]
-        value = check.arguments.get(name, self._parameters[name].default if name in self._parameters else None)
+        if name in self.columns:
+            return " and ".join(check.columns) if self._takes_more else check.columns[self.columns.index(name)]
+        value = check.arguments.get(name, self.parameters[name].default if name in self.parameters else None)
         if not isinstance(value, list):
             return str(value)
         more = f" and {len(value) - _MOST_SHOWN} more" if len(value) > _MOST_SHOWN else ""
@@ -392,14 +383,14 @@ class CheckDefinition(Generic[P]):
         given = list(positional)
         if self._takes_more and len(given) == 1 and isinstance(given[0], (list, tuple)):
             given = list(given[0])  # relationships((a, b), …)
-        for index, name in enumerate(self._columns):
+        for index, name in enumerate(self.columns):
             if name in named:
                 given.insert(index, named.pop(name))
         any_number = self._takes_more or self._each_column
         if any_number or (self._finds_columns and set(self._arguments) <= named.keys()):
             count = len(given)
         else:
-            count = len(self._columns)
+            count = len(self.columns)
         columns = self._distinct(given[:count])
         if len(given) - count > len(self._arguments):
             limit = count + len(self._arguments)
@@ -411,14 +402,14 @@ class CheckDefinition(Generic[P]):
         values |= named
         arguments = {name: found for name, value in values.items() if (found := self._value(name, value)) is not None}
         for name in self._arguments:
-            if self._parameters[name].default is inspect.Parameter.empty and name not in arguments:
+            if self.parameters[name].default is inspect.Parameter.empty and name not in arguments:
                 raise self.error(f"it needs {name}=…, {self._wanted(name)}.")
         return columns, arguments
 
     def _distinct(self, written: Sequence[Any]) -> tuple[str, ...]:
         columns = tuple(self._column(value) for value in written)
-        if len(columns) < len(self._columns) - self._takes_more:
-            raise self.error("it needs a column." if not columns else f"it needs {len(self._columns)} columns.")
+        if len(columns) < len(self.columns) - self._takes_more:
+            raise self.error("it needs a column." if not columns else f"it needs {len(self.columns)} columns.")
         for name in columns:
             if columns.count(name) > 1:
                 raise self.error(f"column '{name}' is given twice.")
@@ -426,25 +417,25 @@ class CheckDefinition(Generic[P]):
 
     def _common_name(self, written: str) -> str:
         """Return this check's alias for an option of every check."""
-        name = self._parameter_aliases.get(written, written)
+        name = self.parameter_aliases.get(written, written)
         return name if name in self._common else written
 
     def _named(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for written, value in keywords.items():
-            name = self._parameter_aliases.get(written, written)
-            if name not in self._parameters:
-                guess = did_you_mean(name, (*self._parameters, *self._common))
+            name = self.parameter_aliases.get(written, written)
+            if name not in self.parameters:
+                guess = did_you_mean(name, (*self.parameters, *self._common))
                 raise self.error(f"there is no argument '{name}'. {guess}".strip())
             if name in values:
                 raise self.error(f"two of the arguments mean the same: '{written}' is another name for '{name}'.")
-            if value is not None or self._parameters[name].default not in (None, inspect.Parameter.empty):
+            if value is not None or self.parameters[name].default not in (None, inspect.Parameter.empty):
                 values[name] = value
         return values
 
     def _value(self, name: str, value: Any) -> Any:
         """Return an argument as a JSON value; ``None`` if it's the default."""
-        one = self._parameters[name]
+        one = self.parameters[name]
         if value is not None and (_has(_OTHER, one.annotation) or _has(_EXTRA, one.annotation)):
             names = [self._column(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
             if not names:
@@ -460,7 +451,7 @@ class CheckDefinition(Generic[P]):
         return None if type(value) is type(one.default) and value == one.default else value
 
     def _wanted(self, name: str) -> str:
-        words = (_words(kind) for kind in _kinds(self._parameters[name].annotation))
+        words = (_words(kind) for kind in _kinds(self.parameters[name].annotation))
         return " or ".join(dict.fromkeys(word for word in words if word)) or "a value"
 
     def _plain(self, value: Any) -> Any:
@@ -507,23 +498,21 @@ class CheckDefinition(Generic[P]):
         severity: Severity = common.get("severity", "error")
         if severity in get_args(Severity):
             return severity
-        raise CheckError(
-            f"{self.name}: there is no severity {severity!r}.",
-            hint=did_you_mean(str(severity), get_args(Severity))
+        raise self.error(
+            f"there is no severity {severity!r}.",
+            did_you_mean(str(severity), get_args(Severity))
             + "Use severity='error' (a failure blocks the publish), severity='warn' (it is only reported) or "
             "severity='quarantine' (the failing rows are set aside).",
-            check=self.name,
         )
 
     def _scope(self, common: Mapping[str, Any]) -> Scope:
         scope: Scope = common.get("scope", self.scopes[0])
         if scope in self.scopes:
             return scope
-        raise CheckError(
-            f"{self.name}: scope={scope!r} isn't supported; it looks at "
-            f"{' or '.join(_LOOKS_AT[known] for known in self.scopes)}.",
-            hint="Leave scope out, or write " + " or ".join(f"scope='{known}'" for known in self.scopes) + ".",
-            check=self.name,
+        looks_at = " or ".join(_LOOKS_AT[known] for known in self.scopes)
+        scopes = " or ".join(f"scope='{known}'" for known in self.scopes)
+        raise self.error(
+            f"scope={scope!r} isn't supported; it looks at {looks_at}.", f"Leave scope out, or write {scopes}."
         )
 
     def _where(self, common: Mapping[str, Any]) -> str | None:
@@ -631,9 +620,9 @@ def _problem(one: inspect.Parameter, before: Sequence[inspect.Parameter]) -> str
             "other parameters str, int, float, bool, Literal or lists (dates and decimals arrive as text: Limit)"
         )
     if NoneType in kinds and one.default not in (None, one.empty):
-        return "may be None: then its default must be None"
+        return "allows None, so its default must be None"
     if one.kind is one.VAR_POSITIONAL or one.name in ("severity", "name"):
-        return "isn't possible: only columns may be variadic, and every check has severity and name anyway"
+        return "isn't allowed: only columns may be variadic, and every check has severity and name anyway"
     return None
 
 

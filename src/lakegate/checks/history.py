@@ -30,7 +30,6 @@ _FEWEST_FOR_OUTLIERS = 14  # two weeks of daily batches; in fewer, a regular sma
 _SHOWN = 8
 _MOST_SPELT = 10**15
 _ROUNDING = 1e-12
-_OPTIONS = ("deviations", "percent", "last", "weekday")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ def _spread(values: Sequence[float], middle: float) -> float:
 
 
 def joined(*texts: str | None) -> str:
-    """Return the sentences that there are, as one text."""
+    """Join the sentences that aren't empty or ``None``."""
     return " ".join(filter(None, texts))
 
 

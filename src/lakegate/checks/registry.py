@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
@@ -19,7 +19,7 @@ GROUP = "lakegate.checks"
 """Entry point group in which other packages offer checks."""
 
 _Definition = CheckDefinition[Any]
-USERS: dict[str, CheckDefinition[Any]] = {}
+USERS: dict[str, _Definition] = {}
 """Checks of users that were defined in this process, by name and alias."""
 
 
@@ -73,13 +73,11 @@ def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         >>> str(is_even("seats"))
         'is_even(seats)'
     """
-    if function is None:
-        return lambda function: _define(function, options)
-    return _define(function, options)
+    return partial(_define, options=options) if function is None else _define(function, options)
 
 
-def _define(function: Callable[..., Any], options: Mapping[str, Any]) -> CheckDefinition[Any]:
-    definition: CheckDefinition[Any] = CheckDefinition(function, **options)
+def _define(function: Callable[..., Any], options: Mapping[str, Any]) -> _Definition:
+    definition: _Definition = CheckDefinition(function, **options)
     if not definition.__module__.startswith(BUILT_IN):
         _require_free_names(definition)
         USERS.update(dict.fromkeys((definition.name, *definition.aliases), definition))
@@ -142,7 +140,7 @@ def known_checks() -> tuple[str, ...]:
 
 @cache
 def _offered() -> EntryPoints:
-    """Return the checks that other packages offer. This takes about 20 ms because it reads a file of each package."""
+    """Return the checks that other packages offer. Takes about 20 ms, because it reads a file of each package."""
     return entry_points(group=GROUP)
 
 
@@ -179,6 +177,6 @@ def _load(point: EntryPoint) -> _Definition:
         return definition
     raise CheckError(
         f"The check '{point.name}' can't be used: {point.value} isn't a check of that name.",
-        hint="The entry point must name a function decorated with @lakegate.checks.check, and be called like it.",
+        hint="The entry point must name a function decorated with @lakegate.checks.check, and have its name.",
         check=point.name,
     )

@@ -393,7 +393,7 @@ def test_none_is_no_word_for_another_default() -> None:
     def above(column: ColumnName, limit: int | None = 5) -> str:
         return f"{column} <= {limit}"
 
-    with pytest.raises(TypeError, match="parameter 'limit' may be None: then its default must be None"):
+    with pytest.raises(TypeError, match="parameter 'limit' allows None, so its default must be None"):
         check(above)
     with pytest.raises(CheckError, match="inclusive=None isn't True or False"):
         parse_check("in_range(a, 1, 5, inclusive=None)")
