@@ -246,6 +246,11 @@ class CheckProblem(ValueError):  # noqa: N818 - becomes an error once it's known
         self.hint = hint
 
 
+def wrong_type(column: QuotedColumn, problem: str, hint: str | None = None) -> CheckProblem:
+    """Return the error for a column whose type a check doesn't support; ``problem`` continues the sentence."""
+    return CheckProblem(f"column '{column.name}' is of type {column.type.text}, {problem}", hint)
+
+
 def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours: bool) -> Question:
     """Return a check function's result as a complete question.
 

@@ -13,13 +13,12 @@ from lakegate.checks.builtin.values import Range, range_of, require_end
 from lakegate.checks.columns import NUMBERS, ColumnType, Family, QuotedColumn, count_nulls, literal
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.history import MeasureOptions, band_of, prepare_band
-from lakegate.checks.questions import Aggregates, CheckProblem, Finding
+from lakegate.checks.questions import Aggregates, CheckProblem, Finding, wrong_type
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.tables import AddedFiles
 
 _TOO_LARGE = 2**1024  # for a double
-
 _LONGEST_SHOWN = 200  # characters
 _NO_VALUES = "The column has no values, so there was nothing to measure."
 _ONE_VALUE = "The column has fewer than two values, so there was no deviation to measure."
@@ -104,14 +103,7 @@ def column_sum(
             return total if count else None
         return Fraction(_summed(total, found))
 
-    return _measure(
-        "sum",
-        found,
-        (expression, f"count({column})"),
-        measured,
-        (min, max),
-        band_of(options),
-    )
+    return _measure("sum", found, (expression, f"count({column})"), measured, (min, max), band_of(options))
 
 
 @check(example="stddev(fare_amount, max=100)", parameter_aliases=_ALIASES, nulls="left out", nans="fails")
@@ -284,7 +276,7 @@ def distinct_count(
     """
     found = audited(column)
     if not found.type.groupable:
-        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, whose values can't be compared.")
+        raise wrong_type(found, "whose values can't be compared.")
     expressions = (f"count(DISTINCT {column})",)
     return _measure(
         "number of distinct values", found, expressions, lambda values: values[0], (min, max), band_of(options)
@@ -303,9 +295,7 @@ def not_constant(column: ColumnName, **options: Unpack[CheckOptions]) -> Aggrega
     """
     found = audited(column)
     if found.type.family is Family.OTHER:
-        raise CheckProblem(
-            f"column '{found.name}' is of type {found.type.text}, which has no order.", "Use distinct_count."
-        )
+        raise wrong_type(found, "which has no order.", "Use distinct_count.")
 
     def judge(values: Sequence[Any], _: int) -> Finding:
         is_same, count = values
@@ -362,7 +352,7 @@ def _share(
 def _extreme(function: str, word: str, column: QuotedColumn, low: Limit | None, high: Limit | None) -> Aggregates:
     kind = column.type
     if kind.family in (Family.BOOLEAN, Family.OTHER):
-        raise CheckProblem(f"column '{column.name}' is of type {kind.text}, which has no {word} value.")
+        raise wrong_type(column, f"which has no {word} value.")
     allowed = range_of(column, low, high)
     value = f"{function}({column})"
     has_nan = f" OR isnan(max({column}))" if kind.family is Family.FLOATING else ""
@@ -388,7 +378,7 @@ def numeric_column(column: str) -> QuotedColumn:
     """
     found = audited(column)
     if found.type.family not in NUMBERS:
-        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, not a number.", "Use it for numbers.")
+        raise wrong_type(found, "not a number.", "Use it on numeric columns.")
     return found
 
 
@@ -399,7 +389,7 @@ def _exact_sum(column: QuotedColumn) -> str:
 def _summed(total: Decimal | None, column: QuotedColumn) -> Decimal:
     if total is None:
         raise CheckProblem(
-            f"the sum of {column.name} has more than 38 digits.", "Use a where, or a cast in custom_sql."
+            f"the sum of {column.name} has more than 38 digits.", "Add where=…, or use custom_sql with a cast."
         )
     return total
 
@@ -471,7 +461,7 @@ def _prepare_limits(check: Check) -> Check:
     high: Any = check.arguments.get("max")
     numbers: list[Any] = [end for end in (low, high) if isinstance(end, (int, float, Decimal))]
     if not all(abs(number) < _TOO_LARGE for number in numbers):
-        raise ValueError("a limit is beyond the numbers that a column can hold.")
+        raise ValueError("a limit is larger than any number that a column can hold.")
     if low is not None and high is not None and low > high:
         raise ValueError(f"min={low} is more than max={high}.")
     if check.kind in {"null_rate", "not_null_proportion"}:
@@ -479,5 +469,5 @@ def _prepare_limits(check: Check) -> Check:
             if not 0 <= check.arguments.get(name, 0) <= 1:
                 raise ValueError(f"{name}={check.arguments[name]} isn't a share from 0 to 1.")
     if check.kind in {"stddev", "distinct_count"} and high is not None and high < 0:
-        raise ValueError(f"max={high} is below zero, which no {_WORDS[check.kind]} is.")
+        raise ValueError(f"max={high} is negative, but a {_WORDS[check.kind]} never is.")
     return check

@@ -11,7 +11,7 @@ from lakegate.checks.builtin.aggregates import numeric_column
 from lakegate.checks.builtin.values import moment
 from lakegate.checks.columns import Family, compare_exactly
 from lakegate.checks.definition import CheckOptions, ColumnName, ExtraColumns, audited
-from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows, audit_time
+from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows, audit_time, wrong_type
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.tables import OWN_BATCH
@@ -40,7 +40,7 @@ def sequential_values(
     """
     found = audited(column)
     if found.type.family not in (Family.INTEGER, Family.DATE):
-        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, neither a whole number nor a date.")
+        raise wrong_type(found, "neither a whole number nor a date.")
     previous = f"lag({column}) OVER ({_partition(partition_by)}ORDER BY {column})"
     step = f"date_add(__lakegate_previous, {interval})"
     if found.type.family is Family.INTEGER:
@@ -165,9 +165,9 @@ def _rows_where(query: str, failing: str) -> QueryRows:
 def _partition(columns: str | Sequence[str] | None) -> str:
     """Return the beginning of a window of rows with the same values in ``columns``, which are quoted."""
     for column in columns or ():
-        if not audited(column).type.groupable:
-            found = audited(column)
-            raise CheckProblem(f"'{found.name}' is of type {found.type.text}, whose values can't be compared.")
+        found = audited(column)
+        if not found.type.groupable:
+            raise wrong_type(found, "whose values can't be compared.")
     return f"PARTITION BY {', '.join(columns)} " if columns else ""
 
 

@@ -8,7 +8,7 @@ from lakegate.checks.columns import Family, QuotedColumn
 from lakegate.checks.definition import CheckOptions, ColumnName, audited
 from lakegate.checks.json_schemas import FORMATS, json_predicate, read_schema
 from lakegate.checks.patterns import like_pattern, linear_like, longest_text, problem
-from lakegate.checks.questions import CheckProblem, FailingRows, start_of
+from lakegate.checks.questions import FailingRows, start_of, wrong_type
 from lakegate.checks.regex import RegexError, java_pattern
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
@@ -127,10 +127,8 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
     """
     found = audited(column)
     if found.type.family is not Family.TEXT:
-        raise CheckProblem(
-            f"column '{found.name}' is of type {found.type.text}, and only text can match a pattern.",
-            f"Use in_range({found.name}, …), or sql('…') with a cast.",
-        )
+        hint = f"Use in_range({found.name}, …), or sql('…') with a cast."
+        raise wrong_type(found, "and only text can match a pattern.", hint)
     predicate = f"NOT ({column} RLIKE {sql_string(java_pattern(pattern))})"
     return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=found)
 
@@ -258,7 +256,5 @@ def _claim_json(check: Check) -> str:
 def _text(column: str) -> QuotedColumn:
     found = audited(column)
     if found.type.family is not Family.TEXT:
-        raise CheckProblem(
-            f"column '{found.name}' is of type {found.type.text}, not text.", "Use it for columns of text."
-        )
+        raise wrong_type(found, "not text.", "Use it on text columns.")
     return found

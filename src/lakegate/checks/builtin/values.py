@@ -23,7 +23,7 @@ from lakegate.checks.columns import (
     typed,
 )
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
-from lakegate.checks.questions import CheckProblem, FailingRows, audit_time
+from lakegate.checks.questions import CheckProblem, FailingRows, audit_time, wrong_type
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 
@@ -83,21 +83,17 @@ def accepted_values(
 
 
 def typed_values(column: QuotedColumn, values: Sequence[object]) -> dict[TypedValue, None]:
-    """Return a user's values as ones that can occur in a column, each once.
+    """Convert a user's values to the column's type, and drop duplicates.
 
     Raises:
-        CheckProblem: If one can't.
+        CheckProblem: If a value can't occur in the column.
     """
     if column.type.family is Family.OTHER:
-        raise CheckProblem(
-            f"column '{column.name}' is of type {column.type.text}, which has no literals.", "Use sql('…')."
-        )
+        raise wrong_type(column, "which has no literals.", "Use sql('…').")
     try:
         return dict.fromkeys(typed(value, column.type) for value in values)
     except ValueError as error:
-        raise CheckProblem(
-            f"column '{column.name}' is of type {column.type.text}, and {error}.", "Give values of the column's type."
-        ) from None
+        raise wrong_type(column, f"and {error}.", "Give values of the column's type.") from None
 
 
 @accepted_values.prepare
@@ -107,16 +103,15 @@ def prepare_values(check: Check) -> Check:
     if any(isinstance(value, list) for value in values):
         raise ValueError("a value can't be a list.")
     if not values:
-        only_null = " but for None, and NULL passes in any case" if check.arguments["values"] else ""
+        only_null = " except for None, and NULL always passes" if check.arguments["values"] else ""
         raise ValueError(f"the list is empty{only_null}.")
     return check.model_copy(update={"arguments": {"values": values}})
 
 
 def _all_between(low: Any, high: Any, accepted: dict[TypedValue, None]) -> bool:
     """Return whether every value from ``low`` to ``high`` is accepted; ``False`` for types with too many values."""
-    if type(low) in (bool, int):
-        return 0 <= high - low < len(accepted) and all(value in accepted for value in range(low, high + 1))
-    return False
+    has_few = type(low) in (bool, int) and 0 <= high - low < len(accepted)
+    return has_few and all(value in accepted for value in range(low, high + 1))
 
 
 @check(
@@ -148,10 +143,8 @@ def in_range(
     """
     found = audited(column)
     if found.type.family in (Family.BOOLEAN, Family.OTHER):
-        raise CheckProblem(
-            f"column '{found.name}' is of type {found.type.text}, which has no ranges.",
-            "Use in_range for numbers, dates, times and text; accepted_values(…) or sql('…') for the rest.",
-        )
+        hint = "Use in_range for numbers, dates, times and text; accepted_values(…) or sql('…') for the rest."
+        raise wrong_type(found, "which has no order.", hint)
     allowed = range_of(found, min, max, inclusive=inclusive)
     return FailingRows(
         allowed.outside(column),
@@ -182,18 +175,16 @@ def _claim_range(check: Check) -> str:
 
 
 def range_of(column: QuotedColumn, lower: object, upper: object, *, inclusive: bool = True) -> Range:
-    """Return the range between two ends that a user gave for a column.
+    """Return the range between a user's limits for a column.
 
     Raises:
-        CheckProblem: If an end doesn't fit the column's type, or no value lies between them.
+        CheckProblem: If a limit doesn't fit the column's type, or no value lies between them.
     """
     try:
         return Range.of(column.type, lower, upper, inclusive=inclusive)
     except ValueError as error:
-        raise CheckProblem(
-            f"column '{column.name}' is of type {column.type.text}, and {error}.",
-            "Give ends of the column's type, the smaller one first: numbers, or quoted dates and times.",
-        ) from None
+        hint = "Give limits of the column's type, the smaller one first: numbers, or quoted dates and times."
+        raise wrong_type(column, f"and {error}.", hint) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +228,7 @@ class Range:
             rounding = ROUND_FLOOR if inclusive else ROUND_CEILING
             high = quantized(exact_number(upper, column), column, rounding, steps=0 if inclusive else -1)
         if max(low, smallest) > min(high, greatest):
-            raise ValueError(f"no {column.text} is within it")
+            raise ValueError(f"no {column.text} is in that range")
         plain = int if column.family is Family.INTEGER else Decimal
         return cls(
             column,
@@ -280,7 +271,7 @@ def _end(value: object, column: ColumnType, *, up: bool) -> TypedValue:
     if isinstance(value, int) and math.isfinite(found) and found != value and (found > value) != up:
         found = math.nextafter(found, math.inf if up else -math.inf)
     if not math.isfinite(found):
-        raise ValueError(f"{value!r} is beyond every {column.text}")
+        raise ValueError(f"{value!r} is out of range for {column.text}")
     return found
 
 
@@ -355,10 +346,7 @@ def moment(column: QuotedColumn, time: datetime) -> str:
     """
     kind = column.type.family
     if kind not in _TIMES:
-        raise CheckProblem(
-            f"column '{column.name}' is of type {column.type.text}, neither a date nor a time.",
-            "Use it for columns of dates and times.",
-        )
+        raise wrong_type(column, "neither a date nor a time.", "Use it on date or time columns.")
     if kind is Family.DATE:
         return literal(time.date(), column.type)
     return literal(time if kind is Family.TIMESTAMPTZ else time.replace(tzinfo=None), column.type)
