@@ -176,7 +176,7 @@ def to_float(value: object, column: ColumnType) -> float:
     """
     number = float(exact_number(value, column))
     if not math.isfinite(number):
-        raise ValueError(f"{value!r} is beyond every {column.text}")
+        raise ValueError(f"{value!r} is out of range for {column.text}")
     rounded = rounded_to_single(number) if column.single else None
     return number if rounded is None else rounded
 

@@ -21,7 +21,7 @@ from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles
 
 _REASONS: dict[type, str] = {
-    Aggregates: "It measures a whole column; file metrics can't be added up to that.",
+    Aggregates: "It measures a whole column, which file metrics can't answer.",
     QueryRows: "It compares rows with each other, which needs a query of its own.",
     TotalBeside: "The rows of both tables are counted.",
 }
@@ -80,13 +80,13 @@ def _missing_metrics(column: str, kind: ColumnType, added: AddedFiles) -> str | 
     found = [file.columns.get(column) for file in files]
     lacking = sum(one is None or one.null_count is None or one.value_count is None for one in found)
     if lacking:
-        return f"{lacking:,} of {len(files):,} files have no metrics of '{column}'."
+        return f"{lacking:,} of {len(files):,} files have no metrics for '{column}'."
     if kind.family in _CUT_SHORT:
         return f"Bounds of '{column}' may be cut short: it is {kind.text}."
     if kind.family is Family.FLOATING and any(one is not None and one.nan_count != 0 for one in found):
-        return f"'{column}' may hold NaN, which bounds leave out."
+        return f"'{column}' may contain NaN, which bounds ignore."
     unbounded = sum(
         one is not None and one.null_count != file.rows and (one.lower is None or one.upper is None)
         for one, file in zip(found, files, strict=True)
     )
-    return f"{unbounded:,} of {len(files):,} files have no bounds of '{column}'." if unbounded else None
+    return f"{unbounded:,} of {len(files):,} files have no bounds for '{column}'." if unbounded else None

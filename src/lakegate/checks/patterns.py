@@ -28,7 +28,7 @@ EXPLODES = (
 )
 """What's wrong with a pattern, and what to write instead; the end of a sentence about it."""
 _MALFORMED = "isn't a valid Java regular expression"
-_TOO_LARGE = "is too large to know how long it takes; write it in several checks"
+_TOO_LARGE = "is too large to analyse; split it into several checks"
 _LONGEST_TEXTS = {2: 10_000, 3: 400, 4: 120}
 """Longest strings, in characters, by power: about ten million steps. Higher powers are too slow on short strings."""
 LONG_TEXTS = max(_LONGEST_TEXTS.values())

@@ -50,38 +50,33 @@ _MANY_ROWS = frozenset([
     "posexplode", "posexplode_outer", "stack", "variant_explode", "variant_explode_outer",
 ])  # fmt: skip
 """Spark 4.1's aggregate, window and generator functions (``SHOW SYSTEM FUNCTIONS``, and those of its ``Column``)."""
-_UNREPEATABLE = frozenset(
-    (
-        *("aes_encrypt", "input_file_block_length", "input_file_block_start", "input_file_name"),
-        *("monotonically_increasing_id", "rand", "randn", "random", "randstr", "shuffle", "spark_partition_id"),
-        *("uniform", "uuid"),
-    )
-)
-"""Functions that may return something else for the same rows. Those of the current time are allowed."""
-_BY_CHANCE = "so it could return something else for the same rows"
+_UNREPEATABLE = frozenset({
+    "aes_encrypt", "input_file_block_length", "input_file_block_start", "input_file_name",
+    "monotonically_increasing_id", "rand", "randn", "random", "randstr", "shuffle", "spark_partition_id", "uniform",
+    "uuid",
+})  # fmt: skip
+"""Functions that may give different results for the same rows. Those that return the current time are allowed."""
+_BY_CHANCE = "so it could give different results for the same rows"
 _QUANTIFIED = frozenset({"ILIKE", "LIKE", "REGEXP", "RLIKE"})
 _TAKE_PATTERNS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("regexp", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr"), (1,)),
-    **dict.fromkeys(("regexp_like", "regexp_replace", "regexp_substr", "rlike", "split"), (1,)),
-    **dict.fromkeys(("ilike", "like"), (1,)),
-    **dict.fromkeys(("parse_url", "try_parse_url"), (2,)),
-    "str_to_map": (1, 2),
-}
-"""Functions that take regular expressions or LIKE patterns, and which of their arguments are such."""
+    **dict.fromkeys((
+        "ilike", "like", "regexp", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr",
+        "regexp_like", "regexp_replace", "regexp_substr", "rlike", "split",
+    ), (1,)),
+    "parse_url": (2,), "try_parse_url": (2,), "str_to_map": (1, 2),
+}  # fmt: skip
+"""Functions that take regular expressions or LIKE patterns, and the positions of those arguments."""
 _LIKE = frozenset({"ilike", "like"})
 _OTHER_THAN_LIKE = "The check match_like(column, pattern) takes any LIKE pattern and is fast on every text"
-_PATTERN_ENDS = frozenset(
-    (
-        *("AND", "AS", "ELSE", "END", "ESCAPE", "EXCEPT", "FROM", "GROUP", "HAVING", "INTERSECT", "IS", "JOIN"),
-        *("LATERAL", "LIMIT", "NOT", "OR", "ORDER", "THEN", "UNION", "WHEN", "WHERE", "WINDOW"),
-        *(")", ",", "]"),
-    )
-)
-"""Words and signs before which a pattern on the right of RLIKE ends."""
+_PATTERN_ENDS = frozenset({
+    "AND", "AS", "ELSE", "END", "ESCAPE", "EXCEPT", "FROM", "GROUP", "HAVING", "INTERSECT", "IS", "JOIN", "LATERAL",
+    "LIMIT", "NOT", "OR", "ORDER", "THEN", "UNION", "WHEN", "WHERE", "WINDOW", ")", ",", "]",
+})  # fmt: skip
+"""Words and signs that end a pattern on the right of RLIKE."""
 _BEGIN_OPERAND = _PATTERN_ENDS - {")", "]", "END"} | {"", "(", "BY", "CASE", "ON", "SELECT"}
 _LISTS = frozenset({"ALL", "ANY", "SOME"})
 _UNKNOWN_PATTERN_LENGTH = 120
-"""Longest string, in characters, to try an unknown pattern from a column on."""
+"""Longest string, in characters, on which to try an unknown pattern from a column."""
 _OPERATORS = frozenset({"AND", "BETWEEN", "DIV", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP", "RLIKE"})
 _QUERIES = frozenset({"FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH"})
 _NOT_OF_ONE_ROW: dict[type[Any], str] = {
@@ -112,7 +107,7 @@ _NUMBER = re.compile(r"\d{0,18}(?:\.\d{0,18})?")
 _MOST_DIGITS = 38
 _DIGITS_OF_BIGINT = 20
 _EXACT_IN_FLOAT = 2**24
-"""Up to this number, 32-bit floats hold integers exactly. Spark may cast numbers compared with such a column to it."""
+"""32-bit floats hold integers exactly up to this number. Spark may cast a number to float to compare it."""
 _COMPARISONS: dict[type[Any], Callable[[Any, Any, Any], tuple[bool, bool]]] = {
     exp.LT: lambda low, high, number: (low < number, high >= number),
     exp.LTE: lambda low, high, number: (low <= number, high > number),
@@ -121,8 +116,8 @@ _COMPARISONS: dict[type[Any], Callable[[Any, Any, Any], tuple[bool, bool]]] = {
     exp.EQ: lambda low, high, number: (low <= number <= high, not low == number == high),
     exp.NEQ: lambda low, high, number: (not low == number == high, low <= number <= high),
 }
-"""For a column with these bounds and a number: whether the comparison may be true, and whether it may be false."""
-_TURNED: dict[type[Any], type[Any]] = {
+"""From a column's bounds and a number: whether the comparison may be true, and whether it may be false."""
+_SWAPPED: dict[type[Any], type[Any]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
     exp.GT: exp.LT,
@@ -130,6 +125,7 @@ _TURNED: dict[type[Any], type[Any]] = {
     exp.EQ: exp.EQ,
     exp.NEQ: exp.NEQ,
 }
+"""The same comparisons with their sides swapped."""
 _FIRST_NAME = re.compile(r"`((?:[^`]|``)*)`|([^.]*)")
 _NUMERIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 
@@ -187,7 +183,7 @@ class Predicate:
 
 @contextmanager
 def _refusing_depth() -> Iterator[None]:
-    """Refuse nesting deeper than Python's stack like anything else that can't be used."""
+    """Report nesting deeper than Python's stack as a :class:`PredicateError`."""
     try:
         yield
     except RecursionError:
@@ -357,7 +353,7 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     if "TRANSFORM" in words:
         raise PredicateError("runs a program (TRANSFORM), which isn't allowed")
     if "TABLE" in words:
-        # `TABLE name` reads a table, but our parser takes it for a column.
+        # `TABLE name` reads a table, but sqlglot parses it as a column.
         raise PredicateError("contains TABLE, which reads another table; write a column of that name in backticks")
     return tokens
 
@@ -401,7 +397,7 @@ def _refuse_slow_call(name: str, arguments: Sequence[Any]) -> None:
             continue
         literal = arguments[at].literal
         if not literal.HasField("string"):
-            raise PredicateError("takes a pattern that isn't a plain text; return SQL as text instead of a Column")
+            raise PredicateError("takes a pattern that isn't a string literal; return SQL as text instead of a Column")
         if _pattern_limit(literal.string, is_like=name in _LIKE) is not None:
             raise PredicateError(
                 f"contains the pattern {literal.string!r}, which is too slow for long texts; "
@@ -669,8 +665,8 @@ def _column_outcomes(tree: exp.Expr, file: DataFile) -> tuple[bool, bool]:
                 return high, not low
         case exp.Binary(this=exp.Column() as column, expression=number) if type(tree) in _COMPARISONS:
             return _compared(type(tree), column, number, file)
-        case exp.Binary(this=number, expression=exp.Column() as column) if type(tree) in _TURNED:
-            return _compared(_TURNED[type(tree)], column, number, file)
+        case exp.Binary(this=number, expression=exp.Column() as column) if type(tree) in _SWAPPED:
+            return _compared(_SWAPPED[type(tree)], column, number, file)
     raise _UnprovenError
 
 

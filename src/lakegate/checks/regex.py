@@ -29,35 +29,35 @@ _BY_CHARACTERS = "\U00010000{0}"
 
 _IN_SQL = "or use sql('NOT column RLIKE …'), which takes all of Java's patterns"
 _ESCAPES = {
-    "Z": r"to Java is also before a final line break, and to Python only the end; write \z or $",
+    "Z": r"also matches before a final line break in Java, but only at the end in Python; write \z or $",
     "B": r"differs between versions of Python; write (?<=\w)(?=\w) or (?<!\w)(?!\w)",
-    "v": r"is one character to Python and seven to Java; write \x0b",
-    "h": r"only Java knows; write [ \t\xa0]",
-    "H": r"only Java knows; write [^ \t\xa0]",
-    "V": r"only Java knows; write [^\n\x0b\f\r\x85\u2028\u2029]",
-    "R": r"only Java knows; write (?:\r\n|[\n\x0b\f\r\x85\u2028\u2029])",
-    "X": f"only Java knows; write the characters, {_IN_SQL}",
-    "p": f"only Java knows; write the characters, such as [A-Za-z], {_IN_SQL}",
-    "P": f"only Java knows; write the characters, such as [^A-Za-z], {_IN_SQL}",
-    "Q": r"only Java knows; write a backslash before each special character, such as \.",
-    "E": "only Java knows; leave it out",
-    "G": "only Java knows; leave it out",
-    "e": r"only Java knows; write \x1b",
-    "c": r"only Java knows; write the character's code, as \x1b",
-    "k": r"only Java knows; write the group's number, as \1",
+    "v": r"is one character in Python and seven in Java; write \x0b",
+    "h": r"only Java supports; write [ \t\xa0]",
+    "H": r"only Java supports; write [^ \t\xa0]",
+    "V": r"only Java supports; write [^\n\x0b\f\r\x85\u2028\u2029]",
+    "R": r"only Java supports; write (?:\r\n|[\n\x0b\f\r\x85\u2028\u2029])",
+    "X": f"only Java supports; write the characters, {_IN_SQL}",
+    "p": f"only Java supports; write the characters, such as [A-Za-z], {_IN_SQL}",
+    "P": f"only Java supports; write the characters, such as [^A-Za-z], {_IN_SQL}",
+    "Q": r"only Java supports; write a backslash before each special character, such as \.",
+    "E": "only Java supports; leave it out",
+    "G": "only Java supports; leave it out",
+    "e": r"only Java supports; write \x1b",
+    "c": r"only Java supports; write the character's code, as \x1b",
+    "k": r"only Java supports; write the group's number, as \1",
     "N": "names a character, which depends on the version of Unicode; write the character itself",
-    "U": "only Python knows; write the character itself",
-    "x": r"needs two hexadecimal digits for both; write \x41, or the character itself",
+    "U": "only Python supports; write the character itself",
+    "x": r"needs two hexadecimal digits in both; write \x41, or the character itself",
     "u": r"needs four hexadecimal digits; write \u0041, or the character itself",
     "0": r"is followed by other digits in Java than in Python; write the character's code, as \x00",
 }
-_IN_CLASSES = {"b": r"within [ ] is a backspace to Python and an error to Java; write \x08"}
+_IN_CLASSES = {"b": r"within [ ] is a backspace in Python and an error in Java; write \x08"}
 _OPENINGS = {
-    "P<": r"only Python knows; write (…), and \1 to refer to it",
-    "P=": r"only Python knows; write the group's number, as \1",
-    "<": r"only Java knows; write (…), and \1 to refer to it",
-    "#": "only Python knows; leave the comment out",
-    "(": "only Python knows; write alternatives, as (?:…|…)",
+    "P<": r"only Python supports; write (…), and \1 to refer to it",
+    "P=": r"only Python supports; write the group's number, as \1",
+    "<": r"only Java supports; write (…), and \1 to refer to it",
+    "#": "only Python supports; leave the comment out",
+    "(": "only Python supports; write alternatives, as (?:…|…)",
 }
 _FLAGS = "has flags that Java and Python don't share; use i and s only: (?i) at the very start, or (?i:…)"
 
@@ -122,7 +122,7 @@ class _Reader:
             at = error.pos or 0
             raise self._error(self._pattern[at : at + 1], f"can't be read: {error.msg}", at) from None
         except (RecursionError, OverflowError):
-            raise RegexError("is too large; write it in several checks") from None
+            raise RegexError("is too large; split it into several checks") from None
         java = "".join(self._java)
         java = f"(?:{java}){_BY_CHARACTERS}" if self._may_split else java
         return f"(?d){java}" if self._has_lines else java
@@ -159,7 +159,7 @@ class _Reader:
             raise self._error(times[0], "repeats an anchor, not a character; leave it out")
         least, most = times[1] or "0", times[2] or "0"
         if max(len(least), len(most)) > len(str(_MOST_TIMES)):
-            raise self._error(times[0], f"repeats too often; {_MOST_TIMES:,} times are the most")
+            raise self._error(times[0], f"repeats too often: at most {_MOST_TIMES:,} times are allowed")
         self._mark_uncertain(first)
         self._write(times[0], len(times[0]))
         if self._next("+"):
@@ -218,7 +218,7 @@ class _Reader:
         self._lookbehinds += look is not None and look[0] == "<"
         self._depth += 1
         if self._depth > _MOST_DEPTH:
-            raise self._error("(", f"is nested too deeply; {_MOST_DEPTH} levels are the most", start)
+            raise self._error("(", f"is nested too deeply: at most {_MOST_DEPTH} levels are allowed", start)
         can_be_empty = self._alternatives()
         if not self._next(")"):
             raise self._error("(", "is never closed; write \\( for a literal one", start)

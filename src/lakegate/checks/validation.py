@@ -15,11 +15,9 @@ from lakegate.checks.questions import (
     CheckProblem,
     DuplicateRows,
     FailingRows,
-    Filter,
     KeyQuestion,
     OrphanRows,
     QueryRows,
-    Question,
     TotalBeside,
     listed_columns,
     read_filter,
@@ -119,7 +117,7 @@ def describe(check: Check) -> str:
 
 def no_such_table(check: Check, table: TableIdentifier) -> CheckError:
     """Return the error for another table that doesn't exist."""
-    return refuse(check, f"there is no table {table}.", "`lakegate table list` shows the tables of main.")
+    return refuse(check, f"there is no table {table}.", "`lakegate table list` shows the tables on main.")
 
 
 def _rebuilt(check: Check) -> tuple[Check, ...]:
@@ -150,13 +148,13 @@ def _valid(check: Check, schema: Schema, schemas: Schemas | None, masked: Sequen
 
 
 def _without_past(check: Check) -> CheckError:
-    """Return the error for comparing values that aren't stored: there would never be earlier ones."""
+    """Return the error for comparing a hidden value with history: hidden values aren't stored."""
     cause = "examples=0" if check.examples == 0 else "the setting audit.mask"
     return refuse(
         check,
         f"{cause} hides the value, so none is stored for later runs to compare with.",
-        "Leave out deviations and percent, and give min and max; or show the value: "
-        "without examples=0, and with a column that audit.mask doesn't name.",
+        "Give min and max instead of deviations and percent; or let the value show: without examples=0, and for a "
+        "column that audit.mask doesn't cover.",
     )
 
 
@@ -191,15 +189,16 @@ def _find(check: Check, name: str, schema: Schema) -> Column:
 
 
 def _require_key(check: Check, question: KeyQuestion, schema: Schema) -> None:
-    """Refuse a question with an invalid key: a user's function may use other columns than the check's."""
+    """Validate a question's key: a user's function may choose columns that the check doesn't name."""
     sides: list[Any] = [question.columns, *([question.other_columns] if isinstance(question, OrphanRows) else [])]
     if not all(isinstance(side, tuple) and all(isinstance(name, str) for name in side) for side in sides):
-        raise refuse(check, "its key isn't a tuple of column names.", "Name columns by audited(column).name.")
+        raise refuse(check, "its key isn't a tuple of column names.", "Use audited(column).name to name a column.")
     if not all(sides):
         raise refuse(check, "its key has no columns.", "Name at least one column.")
     if len({len(side) for side in sides}) > 1:
         counts = " and ".join(str(len(side)) for side in sides)
-        raise refuse(check, f"its key and the other table's have {counts} columns.", "Name as many columns of each.")
+        hint = "Name the same number of columns for each."
+        raise refuse(check, f"its key and the other table's have {counts} columns.", hint)
     columns = [_find(check, name, schema) for name in question.columns]
     if len({column.name for column in columns}) < len(columns):
         raise refuse(check, "it names one column twice.", "Column names ignore case; name each column once.")
@@ -213,7 +212,7 @@ def _require_key(check: Check, question: KeyQuestion, schema: Schema) -> None:
 
 
 def _require_reference(check: Check, question: OrphanRows, schema: Schema, schemas: Schemas) -> None:
-    """Refuse a question about another table whose columns don't exist or don't compare exactly."""
+    """Require that the columns of the other table exist and compare exactly with the key's."""
     other = schemas(question.table)
     if other is None:
         raise no_such_table(check, question.table)
@@ -233,12 +232,12 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
                 check,
                 f"column '{name}' is of type {ours.type}, '{theirs.name}' of {question.table} of type {theirs.type}; "
                 "their values don't compare exactly.",
-                "Give both columns one type.",
+                "Give both columns the same type.",
             )
 
 
 def _require_condition(check: Check, question: OrphanRows, condition: str, other: Schema) -> None:
-    """Refuse a condition on another table that isn't a condition on one row."""
+    """Require that a condition on another table is about one row and fits its schema."""
     written = check.arguments.get("to_condition", condition)
     try:
         read_filter(written, other, called="to_condition", table=str(question.table))
@@ -277,10 +276,9 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
 
 
 def _written(check: Check, schema: Schema) -> tuple[list[Any], list[str]]:
-    """Return the predicates and queries in a check that a user wrote."""
+    """Return a check's user-written predicates and queries."""
     definition = find_check(check.kind)
-    question: Question = definition.ask(check, schema)
-    where: Filter | None = definition.filter(check, schema)
+    question, where = definition.ask(check, schema), definition.filter(check, schema)
     predicates: list[Any] = [] if where is None else [where.sql]
     if isinstance(question, FailingRows) and question.by_user:
         predicates.append(question.predicate)

@@ -541,7 +541,7 @@ def test_a_report_explains_how_each_check_was_answered() -> None:
     told = {
         "not_null(id)": ("manifest", 0, 0, None),
         "not_null(n)": ("manifest", 1, 40, None),  # the job fetches the rows to show
-        "not_null(s)": ("scan", 1, None, "1 of 1 files have no metrics of 's'."),
+        "not_null(s)": ("scan", 1, None, "1 of 1 files have no metrics for 's'."),
         "in_range(id, 1, 5)": ("scan", 1, 80, no_bounds),
         "unique(id)": ("bitmaps in the scan", 1, 80, no_keys),
         "unique(n)": ("grouping", 3, 40, shared.format("Bitmaps")),

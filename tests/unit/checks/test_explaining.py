@@ -56,8 +56,8 @@ ADDED = AddedFiles((FILE,), complete=True)
     ("text", "words"),
     [
         ("in_range(few, 3)", "bounds don't rule out"),
-        ("not_null(bare)", "1 of 1 files have no metrics of 'bare'"),
-        ("in_range(ratio, 0, 1)", "may hold NaN"),
+        ("not_null(bare)", "1 of 1 files have no metrics for 'bare'"),
+        ("in_range(ratio, 0, 1)", "may contain NaN"),
         ("accepted_values(word, ['a'])", "may be cut short"),
         ("not_null(parts)", "nested"),
         ("matches(word, '^a')", "say nothing about what it checks"),
