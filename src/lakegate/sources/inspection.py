@@ -23,11 +23,13 @@ class Format:
         name: What messages call such a file.
         suffixes: Endings of file names, in lower case.
         starts: Possible first bytes of a file; none for text.
+        is_ambiguous: Whether other kinds of files start with the same bytes, so that only the name decides.
     """
 
     name: str
     suffixes: tuple[str, ...]
     starts: tuple[bytes, ...] = ()
+    is_ambiguous: bool = False
 
 
 _PARQUET_MAGIC = b"PAR1"
@@ -43,17 +45,18 @@ FORMATS: Mapping[FileFormat, Format] = {
     "avro": Format("an Avro file", (".avro",), (b"Obj\x01",)),
     "orc": Format("an ORC file", (".orc",), (b"ORC",)),
     "excel": Format(
-        "an Excel workbook", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+        "an Excel workbook",
+        (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
+        (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"),
+        is_ambiguous=True,
     ),
 }
 """All formats. The engine reads the first two; :mod:`lakegate.sources.copies` converts the others to parquet."""
 
-# Other kinds of files that people try to ingest, by their first bytes.
+# What a file that isn't what its name says may be, by its first bytes: other formats, and kinds that people try.
 _FOREIGN: Mapping[bytes, str] = {
+    **{start: each.name for kind, each in FORMATS.items() if kind != "parquet" for start in each.starts},
     b"PK\x03\x04": "a zip archive (or an Excel workbook)",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook",
-    b"ORC": "an ORC file",
-    b"Obj\x01": "an Avro file",
     b"ARROW1": "an Arrow IPC file",
     b"BZh": "compressed with bzip2",
     _ZSTD_MAGIC: "compressed with zstd",
@@ -186,8 +189,7 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
 
 
 def _by_start(head: bytes) -> FileFormat | None:
-    # Only these formats are unambiguous: a zip archive, for example, may be anything.
-    sure: tuple[FileFormat, ...] = ("parquet", "orc", "avro")
+    sure = (known for known, each in FORMATS.items() if not each.is_ambiguous)
     return next((known for known in sure if head.startswith(FORMATS[known].starts)), None)
 
 
@@ -217,7 +219,7 @@ def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Itera
     if foreign is not None and not (is_zstd and head.startswith(_ZSTD_MAGIC)):
         yield (
             f"is {foreign}",
-            "Convert it, or rename it to match its content. lakegate reads parquet, CSV, JSON, Avro, ORC and Excel.",
+            f"Convert it, or rename it to match its content. lakegate reads {', '.join(FORMATS)}.",
         )
     if expected is None:
         listed = ", ".join(FORMATS)

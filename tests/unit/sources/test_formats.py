@@ -9,8 +9,9 @@ import shutil
 import uuid
 import zipfile
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import fastavro
 import pyarrow as pa
@@ -21,11 +22,12 @@ from hypothesis import strategies as st
 from pyarrow import orc
 
 from lakegate.errors import LakegateError, SchemaError
-from lakegate.model.batch import Batch, CsvOptions
+from lakegate.model.batch import Batch, CsvOptions, FileFormat
 from lakegate.model.schema import Column
 from lakegate.sources import changed_files, discover, from_uri
 from lakegate.sources import json as json_source
 from lakegate.sources.copies import write
+from lakegate.sources.inspection import FORMATS
 from lakegate.wap.schema_fit import rounding
 
 
@@ -38,6 +40,11 @@ def read(tmp_path: Path, name: str, content: str | bytes) -> tuple[Batch, list[d
 def rows_of(batch: Batch) -> list[dict[str, Any]]:
     found = [pq.read_table(from_uri(uri)).to_pylist() for uri in batch.read_uris]
     return [row for rows in found for row in rows]
+
+
+def test_every_format_has_its_endings_and_its_reader() -> None:
+    assert FORMATS.keys() == set(get_args(FileFormat)), "add it to FORMATS in lakegate/sources/inspection.py"
+    assert not [kind for kind in FORMATS if find_spec(f"lakegate.sources.{kind}") is None]
 
 
 def types(batch: Batch) -> dict[str, str]:
