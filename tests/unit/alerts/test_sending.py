@@ -11,12 +11,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import tenacity
 
 from lakegate.alerts import dispatch
+from lakegate.config import ChannelType
 from lakegate.credentials.webhook import sign
 from lakegate.errors import NotFoundError
 from support.cli_support import REJECTED
@@ -55,6 +56,10 @@ def test_each_kind_of_channel_gets_the_alert(server: SlackServer) -> None:
     for one in server.received:
         assert REJECTED.run_id in one.body.decode(), one.path
     assert by_path["/verysecretpath"].json["title"] == "nyc.trips: rejected"
+
+
+def test_every_type_of_channel_has_a_sender() -> None:
+    assert dispatch.SENDERS.keys() == set(get_args(ChannelType)), "see the docstring of lakegate.alerts"
 
 
 def test_a_webhook_is_signed_over_time_and_body(server: SlackServer) -> None:
