@@ -65,7 +65,7 @@ def predicate(text: str, schema: Schema = SCHEMA) -> Any:
 def test_a_built_in_check_is_exported(name: str) -> None:
     found = find_check(name)
     assert found.name == name
-    assert getattr(public, found.__name__) is found
+    assert getattr(public, found.__name__, None) is found, "run: make reference"
     assert found.__name__ in public.__all__
     assert found.documentation
     for example in found.example.split("  or  "):
@@ -73,7 +73,13 @@ def test_a_built_in_check_is_exported(name: str) -> None:
 
 
 def test_no_other_check_is_exported() -> None:
-    assert sorted(public.builtin.__all__) == sorted(find_check(name).__name__ for name in built_in())
+    exported = sorted(find_check(name).__name__ for name in built_in())
+    assert sorted(public.builtin.__all__) == exported, "run: make reference"
+
+
+def test_a_summary_is_one_sentence_that_reports_can_show() -> None:
+    summaries = [find_check(name).summary for name in built_in()]
+    assert [text for text in summaries if ". " in text or not text.endswith(".")] == []
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,12 @@ def relationships(
     to_columns: OtherColumns | None = None,
     **options: Unpack[CheckOptions],
 ) -> OrphanRows:
-    """Every key of the batch exists in another table: a foreign key. The name is dbt's.
+    """Every key of the batch exists in another table: a foreign key.
 
-    ``to`` is the other table, read as it would be after publishing, so one run may write both tables. ``to_columns``
-    are its columns, by default those with the same names; dbt's ``field`` works, too. Several columns make one key; as
-    text, you may put them in parentheses. Rows with a NULL in the key pass, as in SQL. A table may refer to itself;
-    then the batch's own rows count, too.
+    The name is dbt's. ``to`` is the other table, read as it would be after publishing, so one run may write both
+    tables. ``to_columns`` are its columns, by default those with the same names; dbt's ``field`` works, too. Several
+    columns make one key; as text, you may put them in parentheses. Rows with a NULL in the key pass, as in SQL. A table
+    may refer to itself; then the batch's own rows count, too.
 
     The columns' types must be the same or compare exactly: ``int`` with ``long``, ``decimal`` or ``double``, but not
     ``long`` with ``double``, or text with numbers. A missing table or column is an error (exit code 2), not a failed

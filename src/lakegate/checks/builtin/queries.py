@@ -68,11 +68,11 @@ def mutually_exclusive_ranges(
     gaps: bool = True,
     **options: Unpack[CheckOptions],
 ) -> QueryRows:
-    """The ranges from ``lower`` to ``upper`` don't overlap. One may start where another ends.
+    """The ranges from ``lower`` to ``upper`` don't overlap.
 
-    A range that ends before it starts fails, too. With ``gaps=False``, each must start where the previous one ends.
-    With ``partition_by``, only ranges with the same values there are compared. Rows with a NULL in either column are
-    ignored, so give open ranges an end.
+    One may start where another ends. A range that ends before it starts fails, too. With ``gaps=False``, each must
+    start where the previous one ends. With ``partition_by``, only ranges with the same values there are compared. Rows
+    with a NULL in either column are ignored, so give open ranges an end.
 
     Example:
         >>> str(mutually_exclusive_ranges("valid_from", "valid_to", partition_by="price_id"))
