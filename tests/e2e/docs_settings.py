@@ -99,6 +99,8 @@ def _is_in(section: str, key: str, model: type[BaseModel]) -> bool:
 
 
 def _default_and_meaning(model: type[BaseModel], name: str) -> tuple[str, str]:
+    if name not in _docstrings(model):
+        raise SystemExit(f"{model.__name__}.{name} in src/lakegate/config.py has no docstring below it.")
     text = " ".join(_docstrings(model)[name].split()).replace("``", "`").replace("|", "\\|")
     text = text.replace("by reference", "by [reference](#secrets)")
     said = _DEFAULT.search(text)
