@@ -7,7 +7,7 @@ run's lease lets only one proceed, as with two commands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +23,7 @@ from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.session import BUSY, BackgroundAction, actor, current_visitor, shared
 from lakegate.errors import ConflictError, LakegateError, NotFoundError, NotRevertableError
 from lakegate.model.refs import MAIN
-from lakegate.model.run import Run
+from lakegate.model.run import Run, UndoneTable
 from lakegate.model.words import counted
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _dialog(offer: _Offer) -> None:
             "Reason", key="lg-reason", max_chars=_LONGEST_REASON, placeholder="The vendor confirmed that …"
         )
     name = actor()
-    parts.html(Markup('<p class="muted">Recorded as {}.</p>').format(markup.text(name)))
+    parts.note("Recorded as ", markup.text(name), ".")
     if st.button(_LABELS[offer.kind], type="primary", key="lg-confirm"):
         if offer.kind == "accept" and not reason.strip():
             parts.show_alert("Write a reason: it's part of the commit.", tone="warn")
@@ -246,7 +246,7 @@ def show_revert(run_id: str, *, may_act: bool) -> None:
         parts.html(Markup("<h2>{}</h2>").format(title), _run_summary(run))
         if not may_act:
             parts.html(
-                Markup('<p class="muted">This dashboard is read-only. To see what a revert would undo, run:</p>'),
+                markup.note("This dashboard is read-only. To see what a revert would undo, run:"),
                 markup.commands(f"lakegate revert {run.run_id} --dry-run"),
             )
             _close_button("Close")
@@ -265,7 +265,7 @@ def _run_summary(run: Run) -> Markup:
     tables = markup.joined(*map(markup.table_link, run.tables), by=", ")
     rows = "" if run.rows_published is None else f" · {run.rows_published:,} rows added"
     when = markup.ago(run.finished_at or run.started_at)
-    return Markup('<p class="muted">{} · published {}{}</p>').format(tables, when, rows)
+    return markup.note(tables, " · published ", when, rows)
 
 
 def _show_plan(run: Run, *, cascade: bool) -> bool:
@@ -275,6 +275,16 @@ def _show_plan(run: Run, *, cascade: bool) -> bool:
     except LakegateError as error:
         parts.show_alert(error.message, error.hint, tone="warn" if isinstance(error, NotRevertableError) else "off")
         return False
+    parts.html(undone_tables(plan.undone, caption="What would change"))
+    others = [one for one in plan.reverts if one != run.run_id]
+    if others:
+        parts.html(Markup("<p>Also reverts {}.</p>").format(markup.joined(*map(markup.run_link, others), by=", ")))
+    parts.note("One commit on main, recorded as ", markup.text(actor()), ". Then the files can be ingested again.")
+    return True
+
+
+def undone_tables(undone: Sequence[UndoneTable], *, caption: str) -> Html:
+    """Return what a revert does to each table."""
     rows = (
         (
             markup.table_link(one.table),
@@ -282,19 +292,10 @@ def _show_plan(run: Run, *, cascade: bool) -> bool:
             f"{one.data_files:+,}",
             markup.badge("dropped", tone="bad", sign="-") if one.dropped else "",
         )
-        for one in plan.undone
+        for one in undone
     )
     columns = ("Table", TableColumn("Rows", "num"), TableColumn("Data files", "num"), "")
-    parts.html(markup.table(columns, rows, caption="What would change"))
-    others = [one for one in plan.reverts if one != run.run_id]
-    if others:
-        parts.html(Markup("<p>Also reverts {}.</p>").format(markup.joined(*map(markup.run_link, others), by=", ")))
-    parts.html(
-        Markup(
-            '<p class="muted">One commit on main, recorded as {}. Then, the files can be ingested again.</p>'
-        ).format(markup.text(actor()))
-    )
-    return True
+    return markup.table(columns, rows, caption=caption)
 
 
 def _plan(run_id: str, *, cascade: bool) -> Run:

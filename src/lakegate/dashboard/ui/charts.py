@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import altair as alt
 import streamlit as st
 
+from lakegate.dashboard.ui.markup import clipped
 from lakegate.model.rows import json_safe
 from lakegate.progress import one_line
 
@@ -50,8 +51,7 @@ def short(text: object) -> str:
         >>> short("a\u202eb")
         'a\\u202eb'
     """
-    words = one_line(text)
-    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+    return clipped(text, longest=_LONGEST)
 
 
 def plain(value: object) -> str:

@@ -29,17 +29,15 @@ def show_checks(checks: Sequence[CheckLine]) -> None:
     """Show checks: failed ones with a bar and example rows; many passed ones are folded away."""
     several = len({one.table for one in checks}) > 1
     failed = [one for one in checks if one.verdict == "fail" or one.quarantined]
-    passed = [one for one in checks if not (one.verdict == "fail" or one.quarantined)]
+    passed = [one for one in checks if one.verdict != "fail" and not one.quarantined]
     every, start = len(failed), parts.start_param("checks", len(failed))
     failed = failed[start : start + _ON_A_PAGE]
     lines = Markup("").join(_line(one, names_table=several) for one in failed)
     rest = Markup("").join(_line(one, names_table=several) for one in passed)
     if failed and len(passed) > _SHOWN_PASSED:
+        or_skipped = " or skipped" if any(one.verdict == "skipped" for one in passed) else ""
         rest = Markup('<details class="check"><summary>{}</summary>{}</details>').format(
-            f"{counted(len(passed), 'check')} passed or skipped"
-            if any(one.verdict == "skipped" for one in passed)
-            else f"{counted(len(passed), 'check')} passed",
-            rest,
+            f"{counted(len(passed), 'check')} passed{or_skipped}", rest
         )
     parts.html(lines, rest)
     if every > _ON_A_PAGE:
@@ -55,21 +53,19 @@ def show_checks(checks: Sequence[CheckLine]) -> None:
 
 def _line(one: CheckLine, *, names_table: bool) -> Html:
     word: str = "warn" if one.verdict == "fail" and one.severity == "warn" else one.verdict
-    name = markup.code(one.check if len(one.check) <= 300 else one.check[:299] + "…")
+    name = markup.code(markup.clipped(one.check, longest=300))
     if names_table:
-        name += Markup(' <span class="muted">{}</span>').format(markup.table_link(one.table))
+        name += " " + markup.muted(markup.table_link(one.table))
     tone: markup.Tone = "bad" if word == "fail" else "warn"
     failing = markup.bar(one.failing_rows, one.total_rows, tone=tone) if one.verdict == "fail" else ""
-    figures: object = Markup('<span class="muted">{}</span>').format(
-        {"manifest": "by file metrics", "journal": "by earlier runs"}.get(one.evidence, f"{one.total_rows:,} rows read")
-    )
+    source = {"manifest": "by file metrics", "journal": "by earlier runs"}
+    figures = markup.muted(source.get(one.evidence, f"{one.total_rows:,} rows read"))
     if one.quarantined and one.verdict != "fail":
-        word, figures = "quarantined", Markup("<b>{:,}</b> {}").format(one.quarantined, "set aside")
+        word, figures = "quarantined", Markup("<b>{:,}</b> set aside").format(one.quarantined)
     if one.verdict == "fail":
         percent = share(one.failing_rows, one.total_rows)
-        figures = Markup('<b>{:,}</b> <span class="muted">of {:,}{}</span>').format(
-            one.failing_rows, one.total_rows, f" · {percent}" if percent else ""
-        )
+        of_all = markup.muted(f"of {one.total_rows:,}", f" · {percent}" if percent else "")
+        figures = Markup("<b>{:,}</b> {}").format(one.failing_rows, of_all)
     return Markup(
         '<div class="check"><div>{}<span>{}</span><span>{}</span><span class="figure">{}</span></div>{}{}</div>'
     ).format(markup.badge(word), name, failing, figures, _detail(one), _examples(one))
@@ -129,7 +125,7 @@ def show_quarantine(table: str, *, run_id: str | None = None) -> None:
         line = f"{counted(found.waiting, 'row')} {verb}, of {counted(found.rows, 'row')} that were set aside."
     else:
         line = f"None are waiting: all {counted(found.rows, 'row')} that were set aside have been released."
-    parts.html(Markup('<p class="muted">{}</p>').format(line))
+    parts.note(line)
     offer_release(found, run_id)
     parts.html(_reasons(found))
     if run_id is None:
@@ -176,15 +172,14 @@ def _runs(found: QuarantineDetail) -> Html:
         "Released by",
     )
     more = len(found.runs) - _RUNS
-    rest = Markup('<p class="muted">and {} more</p>').format(counted(more, "run")) if more > 0 else ""
+    rest = markup.note(f"and {counted(more, 'more run')}") if more > 0 else ""
     return markup.joined(markup.table(columns, rows, caption="Runs that quarantined rows"), rest, by="")
 
 
 def _waiting_rows(rows: Sequence[QuarantinedRow]) -> Html:
     if not rows:
-        return Markup('<p class="muted">Rows are not shown (setting {}, or examples=0 of their checks).</p>').format(
-            markup.code("ui.examples")
-        )
+        setting = markup.code("ui.examples")
+        return markup.note("Rows aren't shown (setting ", setting, ", or examples=0 of their checks).")
     values = parts.unmasked([one.values for one in rows])
     # If the table has a column of one of these names, use the reserved name for ours.
     why, source = (

@@ -24,7 +24,7 @@ Html = Markup
 _LONGEST = 200
 _LONGEST_TITLE = 2_000
 _FIT_A_PHONE = 3
-"""Most columns of a table that fit on a phone side by side."""
+"""Maximum number of columns that fit on a phone side by side."""
 
 _SIGNS: Mapping[str, tuple[Tone, str]] = {
     "published": ("ok", "✓"),
@@ -54,7 +54,7 @@ def badge(word: str, *, tone: Tone | None = None, sign: str | None = None) -> Ht
     """
     known = _SIGNS.get(word, ("off", "·"))
     return Markup('<span class="badge {}"><i aria-hidden="true">{}</i>{}</span>').format(
-        tone or known[0], sign or known[1], _label(word)
+        tone or known[0], sign or known[1], clipped(word)
     )
 
 
@@ -82,14 +82,29 @@ def _plain(value: object) -> object:
     return value
 
 
-def _label(value: object) -> str:
-    """Return text for an attribute or a heading."""
+def clipped(value: object, *, longest: int = _LONGEST) -> str:
+    """Return text from data on one line, for an attribute, a heading or a chart.
+
+    Example:
+        >>> clipped("passenger_count", longest=10)
+        'passenger…'
+    """
     words = one_line(value)
-    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+    return words if len(words) <= longest else words[: longest - 1] + "…"
 
 
 def _shown(value: object) -> object:
-    return value if isinstance(value, Markup) else _label(value)
+    return value if isinstance(value, Markup) else clipped(value)
+
+
+def muted(*parts: object) -> Html:
+    """Return secondary text; plain text among it is escaped."""
+    return Markup('<span class="muted">{}</span>').format(joined(*parts, by=""))
+
+
+def note(*parts: object) -> Html:
+    """Return a paragraph of secondary text."""
+    return Markup('<p class="muted">{}</p>').format(joined(*parts, by=""))
 
 
 def code(value: object) -> Html:
@@ -134,7 +149,7 @@ def branch_link(branch: str) -> Html:
 def ago(moment: datetime | None, now: datetime | None = None) -> Html:
     """Return how long ago a moment was, with the exact time on hover."""
     if moment is None:
-        return Markup('<span class="muted">never</span>')
+        return muted("never")
     exact = moment.astimezone(UTC)
     since = ((now or datetime.now(UTC)) - exact).total_seconds()
     return Markup('<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>').format(
@@ -164,7 +179,7 @@ def sparkline(values: Sequence[float | None], *, label: str, tone: Tone | None =
     """
     known = [value for value in values if value is not None]
     if not known:
-        return Markup('<span class="muted">–</span>')
+        return muted("–")
     highest = max(known)
     # A page has over a thousand bars: escaping each took half of its time.
     heights = (100 * (value or 0) / highest if highest > 0 else 0 for value in values)
@@ -174,8 +189,8 @@ def sparkline(values: Sequence[float | None], *, label: str, tone: Tone | None =
     )
     return Markup('<span class="spark {}" role="img" title="{}" aria-label="{}">{}</span>').format(
         tone or "",
-        _label(label),
-        _label(label),
+        clipped(label),
+        clipped(label),
         Markup(bars),  # noqa: S704 - numbers only
     )
 
@@ -207,20 +222,25 @@ def table(columns: Sequence[str | TableColumn], rows: Iterable[Sequence[object] 
     # Phones show rows of many cells as cards, in which each cell needs its heading.
     is_wide = len(known) > _FIT_A_PHONE
     cells = [
-        Markup('<td class="{}" data-label="{}">').format(kind, _label(one.title))
+        Markup('<td class="{}" data-label="{}">').format(kind, clipped(one.title))
         if is_wide and one.title
         else Markup('<td class="{}">').format(kind)
         for one, kind in zip(known, kinds, strict=True)
     ]
     head = Markup().join(
-        Markup('<th scope="col" class="{}">{}</th>').format(kind, _label(one.title))
+        Markup('<th scope="col" class="{}">{}</th>').format(kind, clipped(one.title))
         for one, kind in zip(known, kinds, strict=True)
     )
     body = Markup().join(_row(row, cells) for row in rows)
+    return _framed("cards" if is_wide else "", head, body, caption)
+
+
+def _framed(kind: str, head: Html, body: Html, caption: str) -> Html:
+    """Return a table in a frame that scrolls, also by keyboard."""
     return Markup(
         '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="{}"><thead><tr>{}</tr></thead>'
         "<tbody>{}</tbody></table></div>"
-    ).format(_label(caption), "cards" if is_wide else "", head, body)
+    ).format(clipped(caption), kind, head, body)
 
 
 def _row(row: Sequence[object] | Group, cells: Sequence[Html]) -> Html:
@@ -262,10 +282,7 @@ def example_rows(
         )
         for row, own in zip(rows, wrong, strict=True)
     )
-    return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="grid"><thead><tr>{}</tr></thead>'
-        "<tbody>{}</tbody></table></div>"
-    ).format(_label(caption), head, body)
+    return _framed("grid", head, body, caption)
 
 
 def figures(*pairs: tuple[object, str]) -> Html:
@@ -282,7 +299,7 @@ def facts(*pairs: tuple[str, object]) -> Html:
     """Return names with values, one per line. Pairs whose value is ``None`` are left out."""
     lines = (
         Markup("<dt>{}</dt><dd>{}</dd>").format(
-            _label(name), value if isinstance(value, Markup) else text(value, longest=600)
+            clipped(name), value if isinstance(value, Markup) else text(value, longest=600)
         )
         for name, value in pairs
         if value is not None
@@ -293,7 +310,7 @@ def facts(*pairs: tuple[str, object]) -> Html:
 def empty(title: str, *lines: object) -> Html:
     """Return a placeholder for a page without content: what's missing, and what to do."""
     return Markup('<div class="empty"><p><b>{}</b></p>{}</div>').format(
-        _shown(title), Markup().join(Markup('<p class="muted">{}</p>').format(_shown(line)) for line in lines)
+        _shown(title), Markup().join(note(_shown(line)) for line in lines)
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 from markupsafe import Markup
 from structlog.stdlib import get_logger
 
-from lakegate.dashboard.model import ResultPage
+from lakegate.dashboard.model import Problem, ResultPage
 from lakegate.dashboard.queries import Queries, QueryJob
 from lakegate.dashboard.ui import markup
 from lakegate.dashboard.ui.markup import TableColumn
@@ -20,12 +20,12 @@ from lakegate.errors import InputError, LakegateError, RetryableError
 from lakegate.lake import Lake, connect
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamStatus
 from lakegate.model.refs import MAIN
-from lakegate.model.schema import is_masked as matches_mask
 from lakegate.model.schema import masked_row
 from lakegate.model.words import counted, duration
 from lakegate.ports import Narrator
 from lakegate.progress import one_line
 
+_Result = TypeVar("_Result", bound=ResultPage[Any])
 _FILTERS = "lg-filters"
 _POLL_EVERY_S = 0.5
 _log = get_logger(__name__)
@@ -45,10 +45,14 @@ def html(*parts: object) -> None:
 
 def heading(title: str, about: object | None = None) -> None:
     """Put a heading on the page, with a line below it that describes the page."""
-    shown = markup.text(title, longest=300)
-    line = Markup('<p class="muted">{}</p>').format(about) if about is not None else ""
     # st.title would read the text as Markdown.
-    html(Markup('<h1 class="lg-title">{}</h1>{}').format(shown, line))
+    heading = Markup('<h1 class="lg-title">{}</h1>').format(markup.text(title, longest=300))
+    html(heading, "" if about is None else markup.note(about))
+
+
+def note(*parts: object) -> None:
+    """Put a paragraph of secondary text on the page; plain text is escaped."""
+    html(markup.note(*parts))
 
 
 def param(name: str) -> str | None:
@@ -109,8 +113,8 @@ def show_alert(message: str, hint: str | None = None, *, tone: markup.Tone = "wa
     )
 
 
-def problems(found: Iterable[Any]) -> None:
-    """Show a page's ``problems``: the parts of the lake that couldn't be read."""
+def problems(found: Iterable[Problem]) -> None:
+    """Show which parts of the lake couldn't be read."""
     for one in found:
         show_alert(one.message, one.hint)
 
@@ -162,11 +166,6 @@ def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [masked_row(shared().access.settings.masked, row) for row in rows]
 
 
-def is_masked(column: str) -> bool:
-    """Return whether ``ui.masked`` or ``audit.mask`` hides the values of a column."""
-    return matches_mask(shared().access.settings.masked, column)
-
-
 def _note_filter(key: str) -> None:
     st.session_state.setdefault(_FILTERS, set()).add(key)
 
@@ -186,6 +185,18 @@ def forget_cursor(name: str) -> Callable[[], None]:
             del st.query_params[name]
 
     return forget
+
+
+def read_page(read: Callable[[str | None], _Result]) -> _Result:
+    """Return the page of results that the URL asks for; the first one if its cursor is invalid.
+
+    Args:
+        read: Returns the page that starts at a cursor.
+    """
+    try:
+        return read(param("after"))
+    except InputError:
+        return read(None)
 
 
 def show_pagination(page: ResultPage[Any], noun: str, *, cursor_name: str = "after") -> None:
@@ -208,7 +219,7 @@ def show_page_buttons(
         return
     words = counted(shown, noun) + (f" of {total:,}" if total is not None else "")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        html(Markup('<span class="muted">{}</span>').format(words))
+        html(markup.muted(words))
         if at is not None and st.button("First page", key=f"lg-first-{cursor_name}"):
             del st.query_params[cursor_name]
             st.rerun()
@@ -261,7 +272,7 @@ def show_error(error: LakegateError) -> None:
     """Show why rows couldn't be read."""
     show_alert(error.message, error.hint, tone="warn" if isinstance(error, RetryableError) else "bad")
     if isinstance(error, RetryableError):
-        html(Markup('<p class="muted">Only queries need Spark; all other pages work without it.</p>'))
+        note("Only queries need Spark; all other pages work without it.")
 
 
 def show_systems(systems: Sequence[DownstreamStatus]) -> None:
@@ -272,7 +283,7 @@ def show_systems(systems: Sequence[DownstreamStatus]) -> None:
     stuck = [one.name for one in systems if one.failed]
     if stuck:
         show_alert(
-            f"{', '.join(stuck[:5])}: gave up after many tries; later events of the same tables wait.",
+            f"{', '.join(stuck[:5])}: gave up after many tries. Later events for the same tables are waiting.",
             f"After fixing it: lakegate downstream retry {stuck[0]}",
             tone="bad",
         )
@@ -294,9 +305,7 @@ def _system(one: DownstreamStatus) -> Sequence[object]:
     if state is not None:
         word = {"failed": "given up", "pending": "queued"}.get(state, "up to date")
         badge = markup.badge(word, tone=_TONES[state][0], sign=_TONES[state][1])
-    name = markup.joined(
-        markup.text(one.name), Markup('<span class="muted">{}</span>').format(one.type or "not in the settings here")
-    )
+    name = markup.joined(markup.text(one.name), markup.muted(one.type or "not in the settings here"))
     return badge, name, f"{one.pending:,}", f"{one.failed:,}", f"{one.sent:,}", markup.ago(one.last_sent_at), _why(one)
 
 
@@ -329,12 +338,9 @@ def show_deliveries(deliveries: Sequence[Delivery]) -> None:
     )
     failed = next((one for one in deliveries if one.state == "failed"), None)
     if failed is not None:
-        html(
-            Markup('<p class="muted">{} given up. After fixing it: {}</p>').format(
-                counted(sum(one.state == "failed" for one in deliveries), "delivery", "deliveries"),
-                markup.code(f"lakegate downstream retry {failed.downstream}"),
-            )
-        )
+        given_up = counted(sum(one.state == "failed" for one in deliveries), "delivery", "deliveries")
+        command = markup.code(f"lakegate downstream retry {failed.downstream}")
+        note(given_up, " given up. After fixing it: ", command)
 
 
 def _delivery(one: Delivery) -> Sequence[object]:

@@ -28,7 +28,7 @@ BUSY = "lg-busy"
 """Session state key, set while a redraw would hide a dialog or an action's progress."""
 _WAIT_S = 0.2
 _KEPT = 200
-"""Most ended actions to keep, for all visitors, until their outcome has been seen."""
+"""Maximum number of ended actions to keep, for all visitors, until somebody has seen their outcome."""
 _log = get_logger(__name__)
 
 
@@ -99,7 +99,7 @@ class BackgroundAction:
 
     Attributes:
         action: ``publish``, ``accept``, ``discard``, ``release``, ``drop`` or ``revert``.
-        about: The branch, table or run that it's about.
+        about: The branch, table or run that it changes.
         run: Its run, once it succeeded.
     """
 

@@ -10,7 +10,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview, BranchRows, get_branch, list_branches, rows_by_branch
-from lakegate.dashboard.model import CheckLine, ResultPage
+from lakegate.dashboard.model import CheckLine
 from lakegate.dashboard.queries import QueryJob
 from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
@@ -19,7 +19,7 @@ from lakegate.dashboard.ui.checks import show_checks
 from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
-from lakegate.errors import InputError, NotFoundError
+from lakegate.errors import NotFoundError
 from lakegate.lake import Lake
 from lakegate.model.refs import MAIN
 from lakegate.model.words import counted, duration, share
@@ -78,7 +78,11 @@ def _tables() -> Sequence[str]:
 
 
 def _show_all(search: str, table: str | None, status: str | None) -> None:
-    found = _read(search, table, status)
+    found = parts.read_page(
+        lambda cursor: list_branches(
+            shared().model, table=table, status=status, search=search, limit=_LIMIT, cursor=cursor
+        )
+    )
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Branches"))
@@ -95,21 +99,13 @@ def _show_all(search: str, table: str | None, status: str | None) -> None:
         )
 
 
-def _read(search: str, table: str | None, status: str | None) -> ResultPage[BranchOverview]:
-    model, cursor = shared().model, parts.param("after")
-    try:
-        return list_branches(model, table=table, status=status, search=search, limit=_LIMIT, cursor=cursor)
-    except InputError:
-        return list_branches(model, table=table, status=status, search=search, limit=_LIMIT)
-
-
 def _row(one: BranchOverview) -> Sequence[object]:
     return (
         _status(one),
         _name(one),
         _failing(one),
         _would_change(one.changes),
-        markup.ago(one.since, shared().model.now()) if one.since else Markup('<span class="muted">unknown</span>'),
+        markup.ago(one.since, shared().model.now()) if one.since else markup.muted("unknown"),
     )
 
 
@@ -136,7 +132,7 @@ def _tone(line: CheckLine) -> str:
 
 def _failing(one: BranchOverview) -> Html:
     if not one.failing:
-        return Markup('<span class="muted">–</span>')
+        return markup.muted("–")
     lines = [
         Markup(
             '<div class="fails"><span class="{}">{}</span>{}<b class="{}">{:,}</b><span>of {:,}</span>{}</div>'
@@ -147,7 +143,7 @@ def _failing(one: BranchOverview) -> Html:
             _tone(line),
             line.failing_rows,
             line.total_rows,
-            Markup('<span class="muted">{}</span>').format(share(line.failing_rows, line.total_rows)),
+            markup.muted(share(line.failing_rows, line.total_rows)),
         )
         for line in one.failing[:_FAILING]
     ]
@@ -158,13 +154,10 @@ def _failing(one: BranchOverview) -> Html:
 
 def _would_change(changes: Sequence[TableDelta]) -> Html:
     if not changes:
-        return Markup('<span class="muted">nothing</span>')
-    lines = [
-        Markup("{} <span class='muted'>{}</span>").format(_delta(one), markup.text(one.table, longest=40))
-        for one in changes[:_CHANGES]
-    ]
+        return markup.muted("nothing")
+    lines = [markup.joined(_delta(one), markup.muted(markup.text(one.table, longest=40))) for one in changes[:_CHANGES]]
     if len(changes) > _CHANGES:
-        lines.append(Markup('<span class="muted">and {} more</span>').format(counted(len(changes) - _CHANGES, "table")))
+        lines.append(markup.muted(f"and {counted(len(changes) - _CHANGES, 'more table')}"))
     return Markup("<br>").join(lines)
 
 
@@ -265,7 +258,7 @@ def _offer_rows(one: BranchOverview) -> None:
     settings = shared().access.settings
     if settings.examples == 0 or settings.query is False:
         name = "ui.examples" if settings.examples == 0 else "ui.query"
-        parts.html(Markup('<p class="muted">Rows of data are hidden by the setting {}.</p>').format(markup.code(name)))
+        parts.note("Rows of data are hidden by the setting ", markup.code(name), ".")
         return
     table = tables[0]
     if len(tables) > 1:
@@ -302,7 +295,7 @@ def _offer_button(request: _RowsRequest) -> None:
             for key, plan in zip(_JOBS, (request.added, request.removed), strict=True):
                 st.session_state[key] = known.read(plan, where=where, limit=_ROWS)
             st.rerun()
-        parts.html(Markup('<span class="muted">{}</span>').format(about))
+        parts.html(markup.muted(about))
 
 
 def _forget() -> None:
@@ -315,12 +308,12 @@ def _forget() -> None:
 def _show_result(request: _RowsRequest, added: QueryJob, removed: QueryJob) -> None:
     against = request.target + (" as it is now" if request.base is None else " as it was when the run began")
     seconds = duration(max(job.seconds for job in (added, removed)))
-    parts.html(Markup('<p class="muted">Against {}; read in {}.</p>').format(markup.text(against), seconds))
+    parts.note("Against ", markup.text(against), f"; read in {seconds}.")
     failed = next((job.error for job in (added, removed) if job.error is not None), None)
     if failed is not None:
         parts.show_error(failed)
     elif any(job.state == "stopped" for job in (added, removed)):
-        parts.html(Markup('<p class="muted">Stopped.</p>'))
+        parts.note("Stopped.")
     else:
         _show_changed("Added", added)
         _show_changed("Removed", removed)
@@ -332,7 +325,7 @@ def _show_result(request: _RowsRequest, added: QueryJob, removed: QueryJob) -> N
 def _show_changed(verb: str, job: QueryJob) -> None:
     found = job.result
     if found is None or found.table.num_rows == 0:
-        parts.html(Markup("<h3>{}</h3>").format(verb), Markup('<p class="muted">No rows.</p>'))
+        parts.html(Markup("<h3>{}</h3>").format(verb), markup.note("No rows."))
         return
     count, columns = found.table.num_rows, found.table.num_columns
     about = f"The first {count:,} rows of more" if found.cut else counted(count, "row")
@@ -340,7 +333,8 @@ def _show_changed(verb: str, job: QueryJob) -> None:
         about += f", the first {_MOST_COLUMNS} of {columns:,} columns"
     rows = [dict(list(row.items())[:_MOST_COLUMNS]) for row in found.page(0, count)]
     parts.html(
-        Markup("<h3>{}</h3><p class='muted'>{}</p>").format(verb, about),
+        Markup("<h3>{}</h3>").format(verb),
+        markup.note(about),
         markup.example_rows(parts.unmasked(rows), (), caption=f"{verb} rows"),
     )
 
@@ -363,7 +357,7 @@ def _show_rows(table: str, mark: str | None = None) -> None:
     rows = (_rows_row(one, main, highest, mark) for one in found.items)
     parts.html(markup.table(columns, rows, caption=f"Rows of {table} on each branch"))
     if found.next is not None and found.total is not None:
-        parts.html(Markup('<p class="muted">and {}</p>').format(counted(found.total - _BARS, "more branch")))
+        parts.note("and ", counted(found.total - _BARS, "more branch"))
 
 
 def _rows_row(one: BranchRows, main: int | None, highest: int, mark: str | None) -> Sequence[object]:
@@ -372,7 +366,7 @@ def _rows_row(one: BranchRows, main: int | None, highest: int, mark: str | None)
         name = Markup("<b>{}</b>").format(markup.code(one.branch))
     if one.problem is not None or one.rows is None:
         why = "not there" if not one.exists else "unknown" if one.problem is None else one.problem.message
-        return name, Markup('<span class="muted">{}</span>').format(why), "", "", _run_of(one)
+        return name, markup.muted(why), "", "", _run_of(one)
     difference = (
         "" if main is None or one.branch == "main" else (f"{one.rows - main:+,}" if one.rows != main else "same")
     )

@@ -26,23 +26,9 @@ def show() -> None:
     about = "Read-only Spark SQL on any branch, tag or commit. Table names refer to the tables there."
     parts.heading("Query", about)
     if not _may_query():
-        parts.html(
-            markup.empty(
-                "Queries are turned off",
-                Markup("They're off because {} in lakegate.toml hides rows of data.").format(
-                    markup.joined(
-                        markup.code("ui.query"),
-                        ", ",
-                        markup.code("ui.examples"),
-                        ", ",
-                        markup.code("ui.masked"),
-                        " or ",
-                        markup.code("audit.mask"),
-                        by="",
-                    )
-                ),
-            )
-        )
+        names = map(markup.code, ("ui.query", "ui.examples", "ui.masked", "audit.mask"))
+        why = Markup("They're off because {}, {}, {} or {} in lakegate.toml hides rows of data.").format(*names)
+        parts.html(markup.empty("Queries are turned off", why))
         return
     job: QueryJob | None = st.session_state.get(_JOB)
     asked = _ask(is_running=job is not None and job.state == "running")
@@ -53,11 +39,7 @@ def show() -> None:
         job.wait(_SHORTEST_QUERY_S)  # show a quick result at once
     if job is None:
         if not parts.queries(shared()).is_open:
-            parts.html(
-                Markup(
-                    '<p class="muted">The first query starts Spark, which can take a minute. No other page does.</p>'
-                )
-            )
+            parts.note("The first query starts Spark, which can take a minute. No other page does.")
     elif job.state == "running":
         parts.watch(job, key="query-stop")
     else:
@@ -96,7 +78,7 @@ def _ask(*, is_running: bool) -> QueryJob | None:
 
 def _show(job: QueryJob) -> None:
     if job.state == "stopped":
-        parts.html(Markup('<p class="muted">Stopped after {}.</p>').format(duration(job.seconds)))
+        parts.note(f"Stopped after {duration(job.seconds)}.")
     elif job.error is not None:
         parts.show_error(job.error)
     elif job.result is not None:
@@ -107,10 +89,7 @@ def _show_result(job: QueryJob, result: Result) -> None:
     count = result.table.num_rows
     rows = f"The first {count:,} rows of more" if result.cut else counted(count, "row")
     columns = counted(result.table.num_columns, "column")
-    where = markup.code(job.where)
-    parts.html(
-        Markup('<p class="muted">{} · {} · {} · on {}</p>').format(rows, columns, duration(result.seconds), where)
-    )
+    parts.note(f"{rows} · {columns} · {duration(result.seconds)} · on ", markup.code(job.where))
     if count == 0:
         parts.html(markup.empty("The query returned no rows"))
         return
@@ -161,7 +140,7 @@ def _chart(result: Result) -> None:
     points = result.page(0, _MOST_POINTS)
     charts.free(points, kind=kind, x=x, ys=ys, types=types)
     if result.table.num_rows > _MOST_POINTS:
-        parts.html(Markup('<p class="muted">The first {:,} rows.</p>').format(_MOST_POINTS))
+        parts.note(f"The first {_MOST_POINTS:,} rows.")
 
 
 def _downloads(result: Result) -> None:

@@ -10,13 +10,13 @@ from markupsafe import Markup
 
 from lakegate.dashboard.runs import RunDetail, RunFile, StepLine, TableDelta, get_run, list_run_files
 from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.actions import undone_tables
 from lakegate.dashboard.ui.checks import show_checks, show_quarantine
 from lakegate.dashboard.ui.markup import Html, TableColumn, address
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.parts import show_deliveries
 from lakegate.dashboard.ui.session import shared
-from lakegate.model.run import UndoneTable
 from lakegate.model.words import count, counted, duration, size
 
 _FILES = 25
@@ -47,7 +47,9 @@ def show() -> None:
     if found.steps:
         parts.html(Markup("<h2>Steps</h2>"), _timeline(found))
     if found.changes or found.undone:
-        parts.html(Markup("<h2>What it {}</h2>").format(_verb(found)), _changes(found.changes), _undone(found.undone))
+        verb = "would do" if found.summary.commit is None else "did"
+        undone = undone_tables(found.undone, caption="What the revert changed") if found.undone else ""
+        parts.html(Markup("<h2>What it {}</h2>").format(verb), _changes(found.changes), undone)
     if found.checks:
         parts.html(Markup("<h2>Checks</h2>"))
         show_checks(found.checks)
@@ -66,10 +68,6 @@ def show() -> None:
         parts.html(
             Markup("<h2>Next</h2>"), markup.facts(*((one.purpose, markup.code(one.command)) for one in found.commands))
         )
-
-
-def _verb(found: RunDetail) -> str:
-    return "did" if found.summary.commit is not None else "would do"
 
 
 def _show_facts(found: RunDetail) -> None:
@@ -127,9 +125,7 @@ def _branch(found: RunDetail) -> Html | None:
     if found.branch_exists:
         return markup.branch_link(name)
     gone = "not there yet" if found.summary.finished_at is None and not found.changes else "dropped"
-    return markup.code(name) + Markup(' <span class="muted">{}</span>').format(
-        gone if found.branch_exists is False else ""
-    )
+    return markup.joined(markup.code(name), markup.muted(gone if found.branch_exists is False else ""))
 
 
 def _timeline(found: RunDetail) -> Html:
@@ -182,22 +178,6 @@ def _changes(changes: Sequence[TableDelta]) -> Html | str:
         for one in changes
     )
     return markup.table(columns, rows, caption="What the run did to each table")
-
-
-def _undone(undone: Sequence[UndoneTable]) -> Html | str:
-    if not undone:
-        return ""
-    rows = (
-        (
-            markup.table_link(one.table),
-            "unknown" if one.rows is None else f"{one.rows:+,}",
-            f"{one.data_files:+,}",
-            "dropped" if one.dropped else "",
-        )
-        for one in undone
-    )
-    columns = ("Table", TableColumn("Rows", "num"), TableColumn("Data files", "num"), "")
-    return markup.table(columns, rows, caption="What the revert changed")
 
 
 def _show_files(found: RunDetail) -> None:

@@ -10,13 +10,11 @@ from typing import get_args
 import streamlit as st
 from markupsafe import Markup
 
-from lakegate.dashboard.model import ResultPage
 from lakegate.dashboard.runs import RunSummary, list_runs
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
-from lakegate.errors import InputError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.run import RunKind, RunStatus
 from lakegate.model.words import counted, duration
@@ -47,7 +45,7 @@ def show() -> None:
     """Draw the page."""
     parts.heading("Runs")
     wanted = _filters()
-    found = _read(wanted)
+    found = parts.read_page(lambda cursor: list_runs(shared().model, wanted, limit=_LIMIT, cursor=cursor))
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))
@@ -86,16 +84,8 @@ def _filters() -> RunFilter:
     )
 
 
-def _read(wanted: RunFilter) -> ResultPage[RunSummary]:
-    model = shared().model
-    try:
-        return list_runs(model, wanted, limit=_LIMIT, cursor=parts.param("after"))
-    except InputError:
-        return list_runs(model, wanted, limit=_LIMIT)
-
-
 def _row(one: RunSummary) -> Sequence[object]:
-    notes = list(notes_of(one))
+    notes = list(_notes(one))
     name = markup.run_link(one.run_id)
     if notes:
         name += Markup('<div class="why">{}</div>').format(Markup("").join(notes))
@@ -103,10 +93,10 @@ def _row(one: RunSummary) -> Sequence[object]:
         status_of(one),
         name,
         Markup("<br>").join(markup.table_link(table) for table in one.tables[:3])
-        + (Markup(' <span class="muted">and {} more</span>').format(len(one.tables) - 3) if one.tables[3:] else ""),
+        + (" " + markup.muted(f"and {len(one.tables) - 3} more") if one.tables[3:] else ""),
         "–" if one.rows is None else f"{one.rows:,}",
         f"{one.files:,}",
-        checks_of(one),
+        _checks(one),
         "–" if one.seconds is None else duration(one.seconds),
         markup.ago(one.started_at, shared().model.now()),
     )
@@ -119,10 +109,10 @@ def status_of(one: RunSummary) -> Html:
     return markup.badge(one.status)
 
 
-def checks_of(one: RunSummary) -> Html:
+def _checks(one: RunSummary) -> Html:
     """Return how many checks of a run failed, and which."""
     if not one.checks:
-        return Markup('<span class="muted">none</span>')
+        return markup.muted("none")
     if not one.failed_checks and not one.warned_checks:
         return Markup('<span class="ok">✓ {:,}</span>').format(one.checks)
     words = []
@@ -134,7 +124,7 @@ def checks_of(one: RunSummary) -> Html:
     return Markup('{} <div class="why">{}</div>').format(Markup(" ").join(words), names)
 
 
-def notes_of(one: RunSummary) -> Iterator[Html]:
+def _notes(one: RunSummary) -> Iterator[Html]:
     """Yield notes about a run: its kind, matching files, who accepted or reverted it, its error."""
     if one.kind != "ingest":
         yield Markup("<span>{}</span>").format(markup.text(one.kind + (f" {one.name}" if one.name else ""), longest=60))

@@ -35,8 +35,8 @@ from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.identifiers import rows_query
 from lakegate.model.refs import MAIN
-from lakegate.model.rows import values_of
-from lakegate.model.schema import ColumnChange
+from lakegate.model.rows import rows_of
+from lakegate.model.schema import ColumnChange, is_masked
 from lakegate.model.words import count, counted, share, size
 
 _ON_A_PAGE = 50
@@ -177,11 +177,8 @@ def _publishes(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     )
     parts.html(markup.table(_SNAPSHOT_COLUMNS, map(_snapshot_row, page.items), caption="Snapshots, newest first"))
     parts.show_pagination(page, "snapshot")
-    parts.html(
-        Markup('<p class="muted">Metadata keeps the newest snapshots; {} has every run.</p>').format(
-            markup.link("Runs", "runs", table=detail.table)
-        )
-    )
+    runs = markup.link("Runs", "runs", table=detail.table)
+    parts.note("Metadata keeps the newest snapshots; ", runs, " has every run.")
 
 
 def _bars(line: SnapshotLine) -> list[charts.ChartBar]:
@@ -249,11 +246,9 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     )
     parts.html(markup.table(columns, map(_column_row, known), caption="Columns, with what the newest publish added"))
     _paginate_columns(start, len(shown), len(names))
-    parts.html(
-        Markup(
-            '<p class="muted">From the metrics of the data files that each of the last {} publishes added. '
-            "Bounds of text may be cut short.</p>"
-        ).format(_POINTS)
+    parts.note(
+        f"From the metrics of the data files that each of the last {_POINTS} publishes added. ",
+        "Bounds of text may be cut short.",
     )
     _bounds_chart(detail.table, known)
 
@@ -270,18 +265,18 @@ def _plain_columns(detail: TableDetail) -> None:
     parts.html(markup.table(("Column", "Type", ""), rows, caption="Columns"))
     _paginate_columns(start, len(shown), len(detail.columns))
     link = markup.link("on main", "table", table=detail.table, view="Columns")
-    parts.html(Markup('<p class="muted">NULL rates and bounds are shown {}.</p>').format(link))
+    parts.note("NULL rates and bounds are shown ", link, ".")
 
 
 def _column_row(one: ColumnHistory) -> Sequence[object]:
     newest = one.points[-1] if one.points else None
     shares = [point.null_share for point in one.points]
     label = f"NULL rate of each of the last {len(shares)} publishes"
-    over_time: object = Markup('<span class="muted">unknown</span>')
+    over_time: object = markup.muted("unknown")
     if any(shares):
         over_time = markup.sparkline(shares, label=label, tone="bad")
     elif any(one is not None for one in shares):
-        over_time = Markup('<span class="muted">none</span>')
+        over_time = markup.muted("none")
     return (
         markup.text(one.column, longest=80),
         markup.code(one.type),
@@ -294,7 +289,7 @@ def _column_row(one: ColumnHistory) -> Sequence[object]:
 
 def _null_cell(point: ColumnPoint | None) -> object:
     if point is None or point.nulls is None:
-        return Markup('<span class="muted">unknown</span>')
+        return markup.muted("unknown")
     if point.nulls == 0:
         return "0"
     bar = markup.bar(point.nulls, point.rows, tone="warn")
@@ -303,13 +298,14 @@ def _null_cell(point: ColumnPoint | None) -> object:
 
 def _bound(column: str, value: object) -> Markup:
     if value is not None and _is_hidden(column):
-        return Markup('<span class="muted">hidden</span>')
-    return Markup('<span class="muted">unknown</span>') if value is None else markup.text(value, longest=40)
+        return markup.muted("hidden")
+    return markup.muted("unknown") if value is None else markup.text(value, longest=40)
 
 
 def _is_hidden(column: str) -> bool:
     """Return whether the settings hide a column's bounds, which are two of its values."""
-    return shared().access.settings.examples == 0 or parts.is_masked(column)
+    settings = shared().access.settings
+    return settings.examples == 0 or is_masked(settings.masked, column)
 
 
 def _null_chart(known: Sequence[ColumnHistory]) -> None:
@@ -361,7 +357,7 @@ def _checks(model: ReadModel, table: str) -> None:
         return
     failing = sum(one.failing_since is not None for one in found)
     words = f"{failing} of {len(found)} fail" if failing else f"All {len(found)} passed the last time"
-    parts.html(Markup('<p class="muted">{}, over the newest {} runs.</p>').format(words, _CHECK_RUNS))
+    parts.note(f"{words}, over the newest {_CHECK_RUNS} runs.")
     columns = (
         "Check",
         TableColumn("Now", "fit"),
@@ -378,7 +374,7 @@ def _check_row(one: CheckHistory) -> Sequence[object]:
     status = markup.badge("fail" if one.failing_since else "pass")
     if one.failing_since and one.severity == "warn":
         status = markup.badge("warn")
-    since: object = Markup('<span class="muted">–</span>')
+    since: object = markup.muted("–")
     if one.failing_since is not None:
         runs = counted(one.failing_runs, "run")
         since = markup.joined(
@@ -396,7 +392,7 @@ def _check_row(one: CheckHistory) -> Sequence[object]:
         status,
         markup.joined(markup.sparkline(failing, label=label, tone="bad"), of_all),
         since,
-        markup.ago(one.last_pass.at) if one.last_pass else Markup('<span class="muted">none seen</span>'),
+        markup.ago(one.last_pass.at) if one.last_pass else markup.muted("none seen"),
     )
 
 
@@ -433,16 +429,16 @@ def _schema_title(one: SchemaLine, *, first: bool) -> str:
 
 def _schema_about(one: SchemaLine) -> Markup:
     if one.since is None:
-        return Markup('<p class="muted">None of the remaining snapshots was written with it.</p>')
+        return markup.note("None of the remaining snapshots was written with it.")
     run = markup.joined(" by run ", markup.run_link(one.run_id)) if one.run_id else ""
-    return Markup('<p class="muted">First written {}{}</p>').format(markup.ago(one.since), run)
+    return markup.note("First written ", markup.ago(one.since), run)
 
 
 def _first_columns(one: SchemaLine) -> None:
     rows = [(change.column, markup.code(change.after or "")) for change in one.changes if change.change == "added"]
     table = markup.table(("Column", "Type"), rows[:_ON_A_PAGE], caption="Columns")
     more = len(rows) - _ON_A_PAGE
-    rest = Markup('<p class="muted">and {:,} more; Columns lists them.</p>').format(more) if more > 0 else ""
+    rest = markup.note(f"and {more:,} more; Columns lists them.") if more > 0 else ""
     parts.html(table, rest)
 
 
@@ -455,14 +451,13 @@ def _before_after(change: ColumnChange) -> tuple[object, object]:
 
 
 def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
-    where = {"ref": detail.ref, "at": at}
     if detail.partition_by:
         _partitions(model, detail, at)
     search = parts.search_box("Search data files", key="file")
     page = list_data_files(
         model,
         detail.table,
-        ref=where["ref"] or MAIN,
+        ref=detail.ref,
         at=at,
         search=search,
         limit=_ON_A_PAGE,
@@ -479,7 +474,7 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     parts.html(Markup("<h2>Data files</h2>"), markup.table(columns, rows, caption="Data files, the largest first"))
     parts.show_pagination(page, "file")
     if not page.complete:
-        parts.html(Markup('<p class="muted">The table has more files. Only the first 10,000 were read.</p>'))
+        parts.note("The table has more files. Only the first 10,000 were read.")
     parts.html(markup.facts(("Below", markup.code(detail.location))))
 
 
@@ -528,13 +523,13 @@ def _preview(detail: TableDetail, at: str | None) -> None:
     if rows.num_rows == 0:
         parts.html(markup.empty("The table has no rows here"))
         return
-    columns = [values_of(column) for column in rows.columns]
-    found = [dict(zip(shown, row, strict=True)) for row in zip(*columns, strict=True)]
+    found = parts.unmasked(rows_of(rows))
     parts.html(
-        markup.example_rows(parts.unmasked(found), (), caption=f"The first rows of {detail.table}"),
-        Markup('<p class="muted">{} as they are in commit {}. {}</p>').format(
-            counted(len(found), "row"),
+        markup.example_rows(found, (), caption=f"The first rows of {detail.table}"),
+        markup.note(
+            f"{counted(len(found), 'row')} as they are in commit ",
             markup.code(detail.commit[:12]),
+            ". ",
             markup.link("Query it", "query", sql=rows_query(detail.table), ref=detail.ref, at=at),
         ),
     )
