@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 
 from lakegate.dashboard.model import CheckLine, Problem, ReadModel, ResultPage, paginate
 from lakegate.dashboard.runs import RunSummary, TableDelta, checks_of, summary_of
@@ -26,8 +28,8 @@ class BranchOverview(Value):
         since: When that run began.
         failing: Its failed checks, those that block the publish first.
         changes: What publishing it would change in each table.
-        target: Branch that its run publishes to; ``None`` if the journal has no run.
-        base: Commit of the target that the run started from; ``None`` in the same case.
+        target: Branch that its run publishes to; ``None``, as is ``base``, if the journal has no run.
+        base: Commit of the target that the run started from.
         as_staged: Whether its tables are still as the run left them; ``None`` if unknown.
     """
 
@@ -75,7 +77,7 @@ def list_branches(
         table: Only branches of runs that wrote to this table.
         status: Only branches of runs with this status; ``other`` for branches without a run in the journal.
         search: Only branches whose name contains this text, in any case.
-        examples: Most failing rows to show per failed check.
+        examples: Maximum number of failing rows to show per failed check.
 
     Returns:
         The page. Without the journal, branches have no runs, and ``problems`` says so.
@@ -90,18 +92,18 @@ def list_branches(
             tables = model.journal.pages.tables_of([line.run_id for line in lines.values()])
             refs = [ref for ref in refs if ref.name in lines and table in tables.get(lines[ref.name].run_id, ())]
     if status is not None:
-        refs = [ref for ref in refs if _status(lines.get(ref.name)) == status]
+        statuses = {name: line.status for name, line in lines.items()}
+        refs = [ref for ref in refs if statuses.get(ref.name, "other") == status]
     refs.sort(key=lambda ref: _urgency(ref, lines.get(ref.name)))
     shown, following = paginate(refs, cursor, limit)
     with model.reading("journal", problems):
         runs = model.journal.pages.runs_of([lines[ref.name].run_id for ref in shown if ref.name in lines])
     of = {name: runs.get(line.run_id) for name, line in lines.items()}
+    items = tuple(BranchOverview(branch=ref.name, head=ref.hash) for ref in shown)
     with model.reading("catalog", problems):
         main = model.catalog.get_ref(MAIN)
         found = model.read_each(shown, lambda ref: _overview(model, ref, main, of.get(ref.name), examples=examples))
         items = tuple(_or_problem(ref, one) for ref, one in zip(shown, found, strict=True))
-        return ResultPage[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
-    items = tuple(BranchOverview(branch=ref.name, head=ref.hash) for ref in shown)
     return ResultPage[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
 
 
@@ -109,7 +111,7 @@ def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOver
     """Return one branch.
 
     Args:
-        examples: Most failing rows to show per failed check.
+        examples: Maximum number of failing rows to show per failed check.
 
     Raises:
         InputError: ``name`` is ``main`` or a tag.
@@ -155,10 +157,6 @@ def _rows(ref: Ref, line: RunLine | None, found: int | LakegateError | None) -> 
     return BranchRows(branch=ref.name, rows=found, **about)
 
 
-def _status(line: RunLine | None) -> str:
-    return "other" if line is None else line.status
-
-
 def _urgency(ref: Ref, line: RunLine | None) -> tuple[int, float, str]:
     status = None if line is None else line.status
     return _ORDER.index(status), 0.0 if line is None else -line.started_at.timestamp(), ref.name
@@ -184,17 +182,14 @@ def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, example
         changes=changes,
         target=run.target,
         base=run.base,
-        as_staged=None
-        if not run.staged
-        else all(one.pointer == now for one, now in zip(run.staged, pointers, strict=True)),
+        as_staged=pointers == [one.pointer for one in run.staged] if run.staged else None,
     )
 
 
 def _pointer(model: ReadModel, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-    try:
+    with suppress(NotFoundError):
         return model.table(table, ref)
-    except NotFoundError:
-        return None
+    return None
 
 
 def _delta(model: ReadModel, staged: StagedTable, now: TablePointer | None) -> TableDelta:
@@ -215,13 +210,8 @@ def _delta(model: ReadModel, staged: StagedTable, now: TablePointer | None) -> T
 
 def _differences(model: ReadModel, main: Ref, ref: Ref) -> tuple[TableDelta, ...]:
     """Return how the tables of a branch differ from ``main`` now."""
-    found: list[TableDelta] = []
-    for difference in model.catalog.diff(main, ref):
-        if difference.kind == "table":
-            found.append(_difference(model, difference))
-        if len(found) == _MOST_DIFFERENCES:
-            break
-    return tuple(found)
+    tables = (one for one in model.catalog.diff(main, ref) if one.kind == "table")
+    return tuple(_difference(model, one) for one in islice(tables, _MOST_DIFFERENCES))
 
 
 def _difference(model: ReadModel, one: TableDifference) -> TableDelta:
@@ -233,7 +223,6 @@ def _difference(model: ReadModel, one: TableDifference) -> TableDelta:
 def _count(model: ReadModel, pointer: TablePointer | None) -> int | None:
     if pointer is None:
         return 0
-    try:
+    with suppress(LakegateError):
         return model.facts(pointer).rows
-    except LakegateError:
-        return None
+    return None

@@ -12,7 +12,7 @@ from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
 from lakegate.model.refs import MAIN, Commit
-from lakegate.model.run import RunLine, RunStatus
+from lakegate.model.run import RunLine
 from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
@@ -25,6 +25,7 @@ from lakegate.wap.history import (
 )
 
 CommitKind = Literal["publish", "revert", "restore", "checkpoint", "other"]
+_KINDS: Mapping[str | None, CommitKind] = {"revert": "revert", "restore": "restore"}
 
 
 class CommitLine(Value):
@@ -33,19 +34,16 @@ class CommitLine(Value):
     Attributes:
         kind: ``publish``, ``revert`` or ``restore`` by lakegate; ``checkpoint`` by ``lakegate gc``, which changes no
             table; ``other`` for another writer's commit, which wasn't audited.
-        status: The run's current status; ``None`` if the journal doesn't know the run.
         accepted: Why somebody published it although its audit failed.
     """
 
     hash: str
-    parent: str | None = None
     at: datetime
     message: str
     author: str
     kind: CommitKind
     tables: tuple[str, ...] = ()
     run_id: str | None = None
-    status: RunStatus | None = None
     reverted_by: str | None = None
     reverts: tuple[str, ...] = ()
     accepted: str | None = None
@@ -58,7 +56,7 @@ def list_commits(
     """Return a page of a ref's commits, newest first. A commit that several runs share yields a line per run.
 
     Returns:
-        The page. Without the journal, commits have no status, and ``problems`` says so.
+        The page. Without the journal, no commit counts as reverted, and ``problems`` says so.
 
     Raises:
         InputError: The cursor isn't one, or isn't in the history of ``main``.
@@ -91,13 +89,7 @@ def _parts(commit: Commit) -> Sequence[Commit]:
 def _kind(commit: Commit, run_id: str | None) -> CommitKind:
     if run_id is None:
         return "checkpoint" if CHECKPOINT_PROPERTY in commit.properties and not commit.tables else "other"
-    match kind_of(commit):
-        case "revert":
-            return "revert"
-        case "restore":
-            return "restore"
-        case _:
-            return "publish"
+    return _KINDS.get(kind_of(commit), "publish")
 
 
 def _line(commit: Commit, runs: Mapping[str, RunLine]) -> CommitLine:
@@ -105,14 +97,12 @@ def _line(commit: Commit, runs: Mapping[str, RunLine]) -> CommitLine:
     run = None if run_id is None else runs.get(run_id)
     return CommitLine(
         hash=commit.hash,
-        parent=commit.parent,
         at=commit.time,
         message=commit.message,
         author=commit.author,
         kind=_kind(commit, run_id),
         tables=commit.tables if run_id is None else tables_in(commit),
         run_id=run_id,
-        status=None if run is None else run.status,
         reverted_by=None if run is None else run.reverted_by,
         reverts=reverts_in(commit),
         accepted=commit.properties.get(ACCEPTED_PROPERTY),

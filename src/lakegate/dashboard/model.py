@@ -28,7 +28,7 @@ from lakegate.ports import Catalog, CommitIndex, TableReader
 
 Part = Literal["catalog", "journal", "table", "engine"]
 MAX_PAGE_SIZE = 1_000
-"""Most results on one page; a larger ``limit`` is capped."""
+"""Maximum number of results on a page. A larger ``limit`` is capped."""
 
 
 class Problem(Value):
@@ -150,7 +150,7 @@ _REFS_TTL_S = 2.0
 """Seconds to cache the list of branches, which several parts of a page need."""
 _AT_ONCE = 8
 _CACHE_SIZE = 2_000
-_TREND = 30
+_TREND = 20
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
 
@@ -161,14 +161,14 @@ class TableFacts(Value):
     Attributes:
         rows: Number of rows; ``None`` if delete files hide it.
         rows_at_most: Rows in data files, including deleted ones.
-        trend: Time and row count (``None`` if unknown) of the newest snapshots, oldest first.
+        trend: Rows after each of the newest snapshots, oldest first; ``None`` if unknown.
     """
 
     rows: int | None
     rows_at_most: int | None
     data_files: int | None
     size_bytes: int | None
-    trend: tuple[tuple[datetime, int | None], ...] = ()
+    trend: tuple[int | None, ...] = ()
 
 
 class ReadModel:
@@ -275,7 +275,7 @@ class ReadModel:
 
     def tables(self, ref: Ref) -> Mapping[str, TablePointer]:
         """Return all tables at a commit, by name. Raises the same errors as :meth:`refs`."""
-        return self._tables_at(ref.hash, ref.name)
+        return self._tables_at(ref)
 
     def table(self, table: TableIdentifier, ref: Ref) -> TablePointer:
         """Return a table at a commit."""
@@ -302,7 +302,7 @@ class ReadModel:
 
         Args:
             kind: What the value is. Each kind has a cache of its own.
-            most: Most values of this kind to keep. Default: 2,000.
+            most: Maximum number of values of this kind to keep. Default: 2,000.
         """
         with self._lock:
             cache = self._caches[kind]
@@ -357,8 +357,7 @@ class ReadModel:
                 raise error
             self._unavailable.pop(part, None)
 
-    def _list_tables(self, commit: str, name: str) -> Mapping[str, TablePointer]:
-        ref = Ref(name=name, hash=commit, kind="branch")
+    def _list_tables(self, ref: Ref) -> Mapping[str, TablePointer]:
         return {str(pointer.table): pointer for pointer in self.catalog.list_tables(ref)}
 
     def _get_pointer(self, table: TableIdentifier, commit: str, name: str) -> TablePointer | None:
@@ -376,7 +375,7 @@ class ReadModel:
             rows_at_most=found.rows_at_most,
             data_files=found.data_files,
             size_bytes=found.size_bytes,
-            trend=tuple((one.time, rows_after(one)) for one in lineage[-_TREND:]),
+            trend=tuple(map(rows_after, lineage[-_TREND:])),
         )
 
 

@@ -42,18 +42,10 @@ class PublishPoint(Value):
     at: datetime
 
 
-class RowsPoint(Value):
-    """Rows of a table after one of its snapshots; ``None`` if delete files hide the number."""
-
-    at: datetime
-    rows: int | None
-
-
 class ChecksPoint(Value):
     """How many checks failed in one run of a table, by severity."""
 
     run_id: str
-    at: datetime
     status: RunStatus
     errors: int
     warnings: int
@@ -75,7 +67,7 @@ class TableOverview(Value):
         waiting: Rejected batches that wait on their branches.
         waiting_runs: Up to five of their runs, newest first.
         quarantines: Whether rows of it were ever quarantined.
-        rows_trend: Rows after each of the newest snapshots, oldest first.
+        rows_trend: Rows after each of the newest snapshots, oldest first; ``None`` if delete files hide the number.
         checks_trend: Failed checks of its newest runs, oldest first.
     """
 
@@ -95,7 +87,7 @@ class TableOverview(Value):
     quarantines: bool = False
     last_run: str | None = None
     last_status: RunStatus | None = None
-    rows_trend: tuple[RowsPoint, ...] = ()
+    rows_trend: tuple[int | None, ...] = ()
     checks_trend: tuple[ChecksPoint, ...] = ()
     problem: Problem | None = None
 
@@ -104,20 +96,14 @@ class Overview(ResultPage[TableOverview]):
     """The home page: tables, those that need a human first, and figures about the lake.
 
     Attributes:
-        at: When it was read.
-        head: Commit of ``main``; ``None`` if the catalog is unavailable.
         needing: Number of tables that need a human, on all pages.
         branches: Number of branches besides ``main``; ``None`` if the catalog is unavailable.
-        suspended: Runs that wait for their orchestrator.
         interrupted: Runs whose process died; ``lakegate recover`` finishes or undoes them.
     """
 
-    at: datetime
-    head: str | None = None
     needing: int = 0
     branches: int | None = None
     running: tuple[str, ...] = ()
-    suspended: tuple[str, ...] = ()
     interrupted: tuple[str, ...] = ()
     downstream: tuple[DownstreamStatus, ...] = ()
 
@@ -126,7 +112,6 @@ class LakeFacts:
     """Facts about all tables, read before the tables of one page are read in detail."""
 
     def __init__(self) -> None:
-        self.head: str | None = None
         self.pointers: Mapping[str, TablePointer] | None = None
         self.branches: tuple[str, ...] | None = None
         self.waiting: dict[str, list[RunLine]] = defaultdict(list)
@@ -136,7 +121,6 @@ class LakeFacts:
         self.interrupted: dict[str, list[str]] = defaultdict(list)
         self.names: set[str] = set()
         self.running: tuple[str, ...] = ()
-        self.suspended: tuple[str, ...] = ()
         self.abandoned: tuple[str, ...] = ()
 
 
@@ -169,12 +153,9 @@ def overview(
         next=following,
         total=len(wanted),
         problems=tuple(problems),
-        at=model.now(),
-        head=known.head,
         needing=sum(1 for one in needs.values() if one),
         branches=None if known.branches is None else len(known.branches),
         running=known.running,
-        suspended=known.suspended,
         interrupted=known.abandoned,
         downstream=_downstream(model, problems),
     )
@@ -208,7 +189,6 @@ def read_facts(model: ReadModel, problems: list[Problem]) -> LakeFacts:
 
 def _read_catalog(model: ReadModel, known: LakeFacts) -> None:
     main = model.catalog.get_ref(MAIN)
-    known.head = main.hash
     known.pointers = model.tables(main)
     known.branches = tuple(ref.name for ref in model.branches())
     known.quarantined = count_waiting(model, known.pointers)
@@ -240,8 +220,7 @@ def _read_journal(model: ReadModel, known: LakeFacts) -> None:
     for run_id, names in pages.tables_of(known.abandoned).items():
         for table in names:
             known.interrupted[table].append(run_id)
-    known.suspended = tuple(model.journal.suspended())
-    others = {*known.suspended, *known.abandoned}
+    others = {*model.journal.suspended(), *known.abandoned}
     open_lines = (*pages.newest("running", limit=_MOST_FAILED), *pages.newest("staged", limit=_MOST_FAILED))
     known.running = tuple(one.run_id for one in open_lines if one.finished_at is None and one.run_id not in others)
 
@@ -324,7 +303,7 @@ def _detail(
         quarantines=f"{table}{SUFFIX}" in pointers,
         last_run=trend[-1].run_id if trend else None,
         last_status=trend[-1].status if trend else None,
-        rows_trend=tuple(RowsPoint(at=at, rows=rows) for at, rows in (facts.trend[-_TREND:] if facts else ())),
+        rows_trend=() if facts is None else facts.trend,
         checks_trend=trend,
         problem=problem,
     )
@@ -342,6 +321,4 @@ def checks_trends(model: ReadModel, tables: Sequence[str], *, limit: int) -> Map
 
 
 def _point(line: RunLine, failing: tuple[int, int]) -> ChecksPoint:
-    return ChecksPoint(
-        run_id=line.run_id, at=line.started_at, status=line.status, errors=failing[0], warnings=failing[1]
-    )
+    return ChecksPoint(run_id=line.run_id, status=line.status, errors=failing[0], warnings=failing[1])

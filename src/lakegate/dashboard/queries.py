@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lakegate.errors import LakegateError, QueryError, RetryableError
-from lakegate.model.rows import values_of, write_csv
+from lakegate.model.rows import rows_of, write_csv
 from lakegate.progress import one_line, without_secrets
 
 if TYPE_CHECKING:
@@ -57,10 +57,8 @@ class Result:
 
     def page(self, number: int, size: int) -> list[dict[str, Any]]:
         """Return the rows of a page (counted from 0) as dicts of displayable values."""
-        part = self.table.slice(number * size, size)
-        names = part.column_names
-        columns = [[_shown(value) for value in values_of(column)] for column in part.columns]
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = rows_of(self.table.slice(number * size, size))
+        return [{name: _shown(value) for name, value in row.items()} for row in rows]
 
     def to_csv(self) -> bytes:
         """Return all rows as CSV in UTF-8."""

@@ -22,6 +22,7 @@ from lakegate.dashboard.model import (
 from lakegate.errors import NotFoundError
 from lakegate.journal.pages import RunFilter, is_in_uri
 from lakegate.model.base import Value
+from lakegate.model.batch import SourceFile
 from lakegate.model.downstream import Delivery
 from lakegate.model.run import (
     Acceptance,
@@ -87,7 +88,6 @@ class StepLine(Value):
 
     name: str
     started_at: datetime
-    finished_at: datetime | None = None
     starts_s: float
     seconds: float | None = None
     outcome: str
@@ -146,8 +146,6 @@ class RunDetail(Value):
     """
 
     summary: RunSummary
-    target: str
-    base: str | None = None
     steps: tuple[StepLine, ...] = ()
     checks: tuple[CheckLine, ...] = ()
     changes: tuple[TableDelta, ...] = ()
@@ -186,7 +184,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
     """Return one run.
 
     Args:
-        examples: Most failing rows to show per check, up to ``ui.examples``.
+        examples: Maximum number of failing rows to show per check, if ``ui.examples`` isn't lower.
     """
     run = find_run(model, run_id)
     problems: list[Problem] = []
@@ -196,8 +194,6 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
             exists = any(ref.name == run.branch for ref in model.branches())
     return RunDetail(
         summary=summary_of(run),
-        target=run.target,
-        base=run.base,
         steps=tuple(_steps(run)),
         checks=checks_of(model, run, examples=examples),
         changes=changes_of(run),
@@ -358,7 +354,6 @@ def _steps(run: Run) -> Iterator[StepLine]:
         yield StepLine(
             name=step.name,
             started_at=step.started_at,
-            finished_at=step.finished_at,
             starts_s=max((step.started_at - run.started_at).total_seconds(), 0.0),
             seconds=None if step.finished_at is None else (step.finished_at - step.started_at).total_seconds(),
             outcome=step.outcome,
@@ -368,22 +363,20 @@ def _steps(run: Run) -> Iterator[StepLine]:
 def _files(run: Run) -> Iterator[RunFile]:
     same = {known.file.uri: known.same_content_as for known in run.same_content_as}
     for file in run.request.batch.files if run.request is not None else ():
-        yield RunFile(
-            uri=file.uri,
-            name=file_name(file.uri),
-            size_bytes=file.size_bytes,
-            rows=file.rows,
-            same_as=same.get(file.uri),
-        )
+        yield _file(file, same_as=same.get(file.uri))
     for known in run.skipped_files:
-        yield RunFile(
-            uri=known.file.uri,
-            name=file_name(known.file.uri),
-            size_bytes=known.file.size_bytes,
-            rows=known.file.rows,
-            skipped_by=known.run_id,
-            same_as=known.same_file_as or known.same_content_as,
-        )
+        yield _file(known.file, known.same_file_as or known.same_content_as, skipped_by=known.run_id)
+
+
+def _file(file: SourceFile, same_as: str | None, skipped_by: str | None = None) -> RunFile:
+    return RunFile(
+        uri=file.uri,
+        name=file_name(file.uri),
+        size_bytes=file.size_bytes,
+        rows=file.rows,
+        skipped_by=skipped_by,
+        same_as=same_as,
+    )
 
 
 def _after(cursor: str) -> tuple[datetime, str]:
@@ -400,8 +393,7 @@ class FileLine(Value):
 
     Attributes:
         name: Last part of its path, decoded.
-        size_bytes: Size in bytes; ``None`` if the journal knows the file only from a commit.
-        rows: Number of rows; ``None`` in the same case.
+        size_bytes: Size in bytes; ``None``, as are the rows, if the journal knows the file only from a commit.
         published: Whether its rows are on ``main``.
         status: Status of the run; ``None`` if the journal doesn't know the run.
         at: When the run ended, or started if it hasn't ended.
@@ -409,7 +401,6 @@ class FileLine(Value):
 
     name: str
     uri: str
-    version: str
     size_bytes: int | None = None
     rows: int | None = None
     table: str
@@ -456,7 +447,6 @@ def _line(record: FileRecord, runs: Mapping[str, RunLine]) -> FileLine:
     return FileLine(
         name=file_name(record.uri),
         uri=record.uri,
-        version=record.version,
         size_bytes=record.size_bytes if is_known else None,
         rows=record.rows if is_known else None,
         table=record.table,

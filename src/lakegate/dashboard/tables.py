@@ -29,7 +29,7 @@ from lakegate.model.base import Value
 from lakegate.model.checks import Severity, Verdict
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, CheckRecord, RunLine, RunStatus
+from lakegate.model.run import RUN_ID_PROPERTY, CheckRecord, RunLine
 from lakegate.model.schema import MASK, Column, ColumnChange, column_changes
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapshot
 
@@ -96,7 +96,6 @@ class SnapshotLine(Value):
     """
 
     snapshot_id: str
-    parent_id: str | None = None
     at: datetime
     operation: str | None = None
     rows_added: int | None = None
@@ -118,8 +117,6 @@ class ColumnPoint(Value):
         upper: Upper bound; as ``lower``.
     """
 
-    snapshot_id: str
-    run_id: str | None = None
     at: datetime
     rows: int
     nulls: int | None = None
@@ -142,7 +139,6 @@ class CheckPoint(Value):
 
     run_id: str
     at: datetime
-    status: RunStatus
     verdict: Verdict
     failing_rows: int
     total_rows: int
@@ -397,7 +393,6 @@ def _snapshot(one: Snapshot, pointer: TablePointer) -> SnapshotLine:
     )
     return SnapshotLine(
         snapshot_id=str(one.snapshot_id),
-        parent_id=None if one.parent_id is None else str(one.parent_id),
         at=one.time,
         operation=one.operation,
         rows_added=added,
@@ -446,8 +441,6 @@ def _point(snapshot: Snapshot, added: _ColumnSums, column: str, *, bounds: bool)
         return None
     nulls, lower, upper = columns[column]
     return ColumnPoint(
-        snapshot_id=str(snapshot.snapshot_id),
-        run_id=snapshot.summary.get(RUN_ID_PROPERTY),
         at=snapshot.time,
         rows=rows,
         nulls=nulls,
@@ -487,7 +480,6 @@ def _check_point(record: CheckRecord, line: RunLine) -> CheckPoint:
     return CheckPoint(
         run_id=record.run_id,
         at=line.started_at,
-        status=line.status,
         verdict=record.verdict,
         failing_rows=record.failing_rows,
         total_rows=record.total_rows,

@@ -13,7 +13,6 @@ from lakegate.dashboard.ui.markup import Group, Html, TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.parts import show_systems
 from lakegate.dashboard.ui.session import shared
-from lakegate.errors import InputError
 from lakegate.model.words import counted, duration
 
 _LIMIT = 50
@@ -37,15 +36,16 @@ def show() -> None:
         needing = st.toggle(
             "Only what needs you", key="needs", bind="query-params", on_change=parts.forget_cursor("after")
         )
-    found = _read(search, needing=needing)
+    found = parts.read_page(
+        lambda cursor: overview(shared().model, search=search, needing=needing, limit=_LIMIT, cursor=cursor)
+    )
     with figures:
         parts.html(_figures(found))
     parts.problems(found.problems)
     if found.interrupted:
+        lost = "its process" if len(found.interrupted) == 1 else "their processes"
         parts.show_alert(
-            f"{counted(len(found.interrupted), 'run')} lost its process."
-            if len(found.interrupted) == 1
-            else f"{counted(len(found.interrupted), 'run')} lost their processes.",
+            f"{counted(len(found.interrupted), 'run')} lost {lost}.",
             "The next ingest finishes or undoes them, or run: lakegate recover",
         )
     if found.items:
@@ -64,15 +64,6 @@ def prerendered() -> Html | None:
         return None
     title = Markup('<h1 class="lg-title">Home</h1>')
     return markup.joined(title, _figures(found), markup.table(_COLUMNS, _rows(found), caption="Tables"), by="")
-
-
-def _read(search: str, *, needing: bool) -> Overview:
-    model, cursor = shared().model, parts.param("after")
-    try:
-        return overview(model, search=search, needing=needing, limit=_LIMIT, cursor=cursor)
-    except InputError:
-        # The URL has an invalid cursor: show the first page.
-        return overview(model, search=search, needing=needing, limit=_LIMIT)
 
 
 def _figures(found: Overview) -> Html:
@@ -105,7 +96,7 @@ def _row(one: TableOverview) -> Sequence[object]:
     return (
         name,
         _row_count(one),
-        markup.sparkline([point.rows for point in one.rows_trend], label="rows after each of the newest publishes"),
+        markup.sparkline(one.rows_trend, label="rows after each of the newest publishes"),
         _published(one),
         _checks(one),
         _last_run(one),
@@ -136,7 +127,7 @@ def _reasons(one: TableOverview) -> Iterator[Html]:
 
 
 def lateness(one: TableOverview) -> str:
-    """Return by how much a late table is late, and what is expected of it."""
+    """Return how late a table is, and how often a publish is expected."""
     every = f"expected every {one.expected_every}"
     return f"by {_days(one.late_s)}, {every}" if one.late_s else f"nothing published yet, {every}"
 
@@ -154,12 +145,12 @@ def _row_count(one: TableOverview) -> Html:
             words = ("gone", "It was dropped or renamed")
         return Markup('<span class="muted" title="{}">{}</span>').format(words[1], words[0])
     at_most = "–" if one.rows_at_most is None else f"≤ {one.rows_at_most:,}"
-    return Markup('<span class="muted">{}</span>').format(at_most)
+    return markup.muted(at_most)
 
 
 def _published(one: TableOverview) -> Html:
     if one.last_publish is None:
-        return Markup('<span class="muted">never</span>')
+        return markup.muted("never")
     ago = markup.ago(one.last_publish.at, shared().model.now())
     shown = markup.link(ago, "run", run=one.last_publish.run_id)
     if one.expected_every is None or one.late_s is not None:
@@ -169,7 +160,7 @@ def _published(one: TableOverview) -> Html:
 
 def _checks(one: TableOverview) -> Html:
     if not one.checks_trend:
-        return Markup('<span class="muted">–</span>')
+        return markup.muted("–")
     failing = [point.errors + point.warnings for point in one.checks_trend]
     if not any(failing):
         return markup.badge("none")
@@ -179,7 +170,7 @@ def _checks(one: TableOverview) -> Html:
 
 def _last_run(one: TableOverview) -> Html:
     if one.last_run is None or one.last_status is None:
-        return Markup('<span class="muted">–</span>')
+        return markup.muted("–")
     return markup.link(markup.badge(one.last_status), "run", run=one.last_run)
 
 
