@@ -93,7 +93,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_type() -> None:
         port = opened.getsockname()[1]
         done = invoke(f"ui --port {port}")
     assert done.exit_code == 3
-    assert f"Port {port} of 127.0.0.1 is in use" in done.stderr
+    assert f"Port {port} on 127.0.0.1 is in use" in done.stderr
     assert f"lakegate ui --port {port + 1}" in done.stderr
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -72,29 +74,25 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigurationError(
             f"Can't listen on '{host}': {error.strerror or error}.", hint="lakegate ui --host 127.0.0.1", host=host
         ) from error
-    family, kind, protocol, _, address = found[0]
-    opened = socket.socket(family, kind, protocol)
+    family, *_, address = found[0]
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(_BACKLOG)
+        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=family == socket.AF_INET6)
     except PermissionError as error:
-        opened.close()
         raise ConfigurationError(
-            f"You may not listen on port {port} of {host}.", hint="lakegate ui --port 8484", port=port
+            f"This user may not listen on port {port} of {host}.", hint="lakegate ui --port 8484", port=port
         ) from error
     except OSError as error:
-        opened.close()
-        if error.errno is not None and "in use" in (error.strerror or ""):
+        if error.errno == errno.EADDRINUSE:
             raise RetryableError(
-                f"Port {port} of {host} is in use by another program, perhaps another dashboard.",
+                f"Port {port} on {host} is in use by another program, perhaps another dashboard.",
                 hint=f"lakegate ui --port {port + 1 if port < 65_535 else 8484}",  # 65535 is the last port
                 port=port,
             ) from error
         raise ConfigurationError(
-            f"Can't listen on {host}:{port}: {error.strerror or error}.", hint="lakegate ui --host 127.0.0.1", host=host
+            f"Can't listen on {host}:{port}: {os.strerror(error.errno or 0)}.",
+            hint="lakegate ui --host 127.0.0.1",
+            host=host,
         ) from error
-    return opened
 
 
 def address_of(opened: socket.socket) -> str:

@@ -16,7 +16,7 @@ def test_a_port_that_is_taken_is_named_with_the_next_command() -> None:
     with listen("127.0.0.1", 0) as opened:
         port = opened.getsockname()[1]
         assert address_of(opened) == f"http://127.0.0.1:{port}/"
-        with pytest.raises(RetryableError, match=f"Port {port} of 127.0.0.1 is in use") as caught:
+        with pytest.raises(RetryableError, match=f"Port {port} on 127.0.0.1 is in use") as caught:
             listen("127.0.0.1", port)
     assert caught.value.hint == f"lakegate ui --port {port + 1}"
 
