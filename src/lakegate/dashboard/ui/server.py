@@ -70,9 +70,10 @@ def listen(host: str, port: int) -> socket.socket:
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no host can have this name"
         raise ConfigurationError(
-            f"Can't listen on '{host}': {error.strerror or error}.", hint="lakegate ui --host 127.0.0.1", host=host
+            f"Can't listen on '{host}': {reason}.", hint="lakegate ui --host 127.0.0.1", host=host
         ) from error
     family, *_, address = found[0]
     try:

@@ -26,6 +26,12 @@ def test_an_address_that_is_not_ours_is_named() -> None:
         listen("192.0.2.1", 0)
 
 
+@pytest.mark.parametrize("host", ["a" * 64, "a..b"])
+def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Can't listen on '{host}'"):
+        listen(host, 0)
+
+
 def test_streamlit_sends_nothing_and_answers_to_this_machine_only() -> None:
     with listen("127.0.0.1", 0) as opened:
         local = options(Access(), opened)
