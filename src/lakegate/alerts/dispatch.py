@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -108,7 +108,7 @@ class ChannelDelivery:
         window_s: Seconds for which it covers messages of the same group.
         groups: The groups that count it. The last one is shown in the message.
         outcome: ``None`` until it's sent, grouped or failed.
-        is_told: Whether somebody got it although it failed, so that it isn't sent again.
+        reached_some: Whether only some recipients got it. It isn't sent again then, although it failed.
         thread: The thread it was sent to, if the channel has threads.
     """
 
@@ -118,7 +118,7 @@ class ChannelDelivery:
     groups: list[GroupMembership] = field(default_factory=list)
     outcome: Literal["sent", "grouped", "failed"] | None = None
     reason: str | None = None
-    is_told: bool = False
+    reached_some: bool = False
     thread: str | None = None
 
     @property
@@ -186,7 +186,7 @@ class AlertGrouping:
 
     def settle(self, delivery: ChannelDelivery) -> None:
         """Save the outcome of a message that was sent or failed."""
-        self._settle(delivery, delivery.groups, sent=delivery.outcome == "sent" or delivery.is_told)
+        self._settle(delivery, delivery.groups, sent=delivery.outcome == "sent" or delivery.reached_some)
 
     def _restored(self, outline: Notice) -> Notice | None:
         """Return a stored notice with its full run; ``None`` if the journal no longer has the run."""
@@ -272,14 +272,12 @@ class Dispatcher:
         deliveries = [ChannelDelivery(channel, notice, window) for channel in subscribed]
         for delivery in deliveries:
             self._grouping.count(delivery, alert)
-        self._deliver_all([*deliveries, *self._grouping.ended_groups(self._settings.channels)])
-        return tuple(delivery.notification() for delivery in deliveries)
+        sent = self._deliver_all([*deliveries, *self._grouping.ended_groups(self._settings.channels)])
+        return sent[: len(deliveries)]
 
     def send_counted(self) -> Sequence[Notification]:
         """Report ended groups; see :meth:`lakegate.ports.Notifier.send_counted`."""
-        deliveries = list(self._grouping.ended_groups(self._settings.channels))
-        self._deliver_all(deliveries)
-        return tuple(delivery.notification() for delivery in deliveries)
+        return self._deliver_all(list(self._grouping.ended_groups(self._settings.channels)))
 
     def test(self, channel: str | None = None) -> Sequence[Notification]:
         """Send a test message to one channel, or to all; see :meth:`lakegate.ports.Notifier.test`."""
@@ -293,14 +291,13 @@ class Dispatcher:
             )
         chosen = list(named.values()) if channel is None else [named[channel]]
         notice = Notice(event="test", severity="info", tables=(), at=datetime.now(UTC))
-        deliveries = [ChannelDelivery(one, notice) for one in chosen]
-        self._deliver_all(deliveries)
-        return tuple(delivery.notification() for delivery in deliveries)
+        return self._deliver_all([ChannelDelivery(one, notice) for one in chosen])
 
-    def _deliver_all(self, deliveries: Iterable[ChannelDelivery]) -> None:
-        on_the_way = [delivery for delivery in deliveries if delivery.outcome is None]
+    def _deliver_all(self, deliveries: Sequence[ChannelDelivery]) -> Sequence[Notification]:
+        """Send the messages that have no outcome yet; return the outcome of each."""
+        pending = [delivery for delivery in deliveries if delivery.outcome is None]
         by_channel = defaultdict[str, list[ChannelDelivery]](list)
-        for delivery in on_the_way:
+        for delivery in pending:
             by_channel[delivery.channel.name].append(delivery)
         deadline = SendDeadline(self._settings.timeout_s)
         # Daemon threads, not a pool: a pool's threads would keep the process alive while a server is slow.
@@ -312,10 +309,11 @@ class Dispatcher:
             thread.start()
         for thread in threads:
             thread.join(deadline.left_s)
-        for delivery in on_the_way:
+        for delivery in pending:
             if delivery.outcome is None:
                 delivery.end("failed", f"it took longer than {self._settings.timeout_s:g} s")
             self._grouping.settle(delivery)
+        return tuple(delivery.notification() for delivery in deliveries)
 
     def _deliver(self, queue: Sequence[ChannelDelivery], deadline: SendDeadline) -> None:
         """Send one channel's messages until one fails: the rest would fail too."""
@@ -335,7 +333,7 @@ class Dispatcher:
                     delivery.thread = deliver(sender, message, deadline, thread)
                     delivery.end("sent")
                 except PartlyDeliveredError as error:
-                    delivery.is_told = True
+                    delivery.reached_some = True
                     delivery.end("failed", error.reason)
                 done += 1
         except Exception as error:  # noqa: BLE001 - one channel must not stop the others

@@ -20,8 +20,6 @@ from lakegate.model.words import counted
 from lakegate.progress import one_line, redact, without_secrets
 
 ELLIPSIS = "…"
-_WIDE = 0x10000
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 TRIES = 4
 _FIRST_WAIT_S = 0.3
 
@@ -33,38 +31,7 @@ def clip(text: str, limit: int) -> str:
         >>> clip("passenger_count", 10), clip("🐘🐘🐘", 4)
         ('passenger…', '🐘…')
     """
-    return _cut([(c, _width(c)) for c in text[: limit + 1]], limit)
-
-
-def escape(text: str, limit: int) -> str:
-    """Escape ``text`` for Slack's mrkdwn, in at most ``limit`` characters, so that nothing in it is a mention or link.
-
-    Source: https://docs.slack.dev/messaging/formatting-message-text#escaping
-
-    Example:
-        >>> escape("<!here> & co", 100), escape("<<<", 9)
-        ('&lt;!here&gt; &amp; co', '&lt;&lt;…')
-    """
-    pieces = [_ENTITIES.get(c, c) for c in one_line(text[: limit + 1])[: limit + 1]]
-    return _cut([(piece, len(piece) if len(piece) > 1 else _width(piece)) for piece in pieces], limit)
-
-
-def code(text: str, limit: int) -> str:
-    r"""Return ``text`` as code in Slack's mrkdwn, in at most ``limit`` characters. Nothing in it can end the code.
-
-    Example:
-        >>> code("a`b", 10) == "`a\N{MODIFIER LETTER GRAVE ACCENT}b`"
-        True
-    """
-    return f"`{escape(without_ticks(text), limit - 2) or ' '}`"
-
-
-def without_ticks(text: str) -> str:
-    """Replace each backtick, which would end code in Slack's mrkdwn, with a lookalike.
-
-    The lookalike isn't an apostrophe, which would end a quoted word in a command and let the rest run as commands.
-    """
-    return text.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
+    return cut(text[: limit + 1], limit)
 
 
 def cell(value: Any, limit: int = 60) -> str:
@@ -77,20 +44,18 @@ def cell(value: Any, limit: int = 60) -> str:
     return "NULL" if value is None else clip(one_line(value), limit)
 
 
-def _cut(pieces: list[tuple[str, int]], limit: int) -> str:
-    if sum(width for _, width in pieces) <= limit:
-        return "".join(piece for piece, _ in pieces)
+def cut(pieces: Sequence[str], limit: int) -> str:
+    """Join ``pieces``, none of which may be split, in at most ``limit`` UTF-16 code units."""
+    widths = [len(piece.encode("utf-16-le", "surrogatepass")) // 2 for piece in pieces]
+    if sum(widths) <= limit:
+        return "".join(pieces)
     kept, left = [], limit - 1
-    for piece, width in pieces:
+    for piece, width in zip(pieces, widths, strict=True):
         if width > left:
             break
         kept.append(piece)
         left -= width
     return "".join((*kept, ELLIPSIS)) if limit > 0 else ""
-
-
-def _width(character: str) -> int:
-    return 2 if ord(character) >= _WIDE else 1
 
 
 MAX_FAILURES = 10

@@ -24,7 +24,7 @@ from urllib.error import URLError
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip, code, escape, without_ticks
+from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip, cut
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError, client_for, refused
 from lakegate.model.words import counted
@@ -159,6 +159,7 @@ MAX_FIELDS = 10
 _VALUE = 300
 _SENTENCE = 600
 _ROW = 500
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _SIGNS = {"error": "\N{LARGE RED CIRCLE}", "warn": "\N{LARGE YELLOW CIRCLE}", "info": "\N{LARGE GREEN CIRCLE}"}
 
 Block = dict[str, Any]
@@ -171,15 +172,15 @@ def blocks(message: Message) -> list[Block]:
 
 def fallback(message: Message) -> str:
     """Return the text that Slack shows instead of blocks, such as in notifications and to screen readers."""
-    return f"{escape(message.title, _VALUE)}: {escape(message.summary, _SENTENCE)}"
+    return f"{_escape(message.title, _VALUE)}: {_escape(message.summary, _SENTENCE)}"
 
 
 def _blocks(message: Message) -> Iterator[Block]:
     yield {"type": "header", "text": {"type": "plain_text", "text": _header(message), "emoji": False}}
     if message.summary:
-        yield _section(escape(message.summary, _SENTENCE))
+        yield _section(_escape(message.summary, _SENTENCE))
     if message.facts:
-        fields = [_mrkdwn(f"*{name}*\n{code(value, _VALUE)}") for name, value in message.facts[:MAX_FIELDS]]
+        fields = [_mrkdwn(f"*{name}*\n{_code(value, _VALUE)}") for name, value in message.facts[:MAX_FIELDS]]
         yield {"type": "section", "fields": fields}
     for failure in message.failures:
         yield _section(_failure(failure, with_table=len(message.notice.tables) > 1))
@@ -188,11 +189,11 @@ def _blocks(message: Message) -> Iterator[Block]:
     if message.more_failures:
         yield _section(f"… and {counted(message.more_failures, 'more check')} failed.")
     if message.commands:
-        yield _section("\n".join(f"{purpose}: {code(command, _VALUE)}" for purpose, command in message.commands))
+        yield _section("\n".join(f"{purpose}: {_code(command, _VALUE)}" for purpose, command in message.commands))
     if message.link is not None:
         yield _section(f"<{clip(message.link, 2 * _SENTENCE)}|Report of the run>")
     if message.footnote:
-        yield {"type": "context", "elements": [_mrkdwn(escape(message.footnote, _SENTENCE))]}
+        yield {"type": "context", "elements": [_mrkdwn(_escape(message.footnote, _SENTENCE))]}
 
 
 def _header(message: Message) -> str:
@@ -203,17 +204,48 @@ def _header(message: Message) -> str:
 
 def _failure(failure: Failure, *, with_table: bool) -> str:
     result = failure.result
-    of = f" of {code(failure.table, _VALUE)}" if with_table else ""
-    columns = ", ".join(code(column, _VALUE) for column in result.columns[:5])
+    of = f" of {_code(failure.table, _VALUE)}" if with_table else ""
+    columns = ", ".join(_code(column, _VALUE) for column in result.columns[:5])
     about = f", column{'s' if len(result.columns) > 1 else ''} {columns}" if columns else ""
     level = "Failed" if result.blocks else "Warning"
-    return f"*{level}*{of}: {code(result.check, _VALUE)}{about}\n{escape(failure.text, _SENTENCE)}"
+    return f"*{level}*{of}: {_code(result.check, _VALUE)}{about}\n{_escape(failure.text, _SENTENCE)}"
 
 
 def _examples(failure: Failure) -> str:
     rows = (", ".join(f"{one_line(k)}={cell(v)}" for k, v in row.items()) for row in failure.result.examples)
-    lines = "\n".join(escape(without_ticks(row), _ROW) for row in rows)
+    lines = "\n".join(_escape(_without_ticks(row), _ROW) for row in rows)
     return f"```{lines}```"
+
+
+def _escape(text: str, limit: int) -> str:
+    """Escape ``text`` for Slack's mrkdwn, in at most ``limit`` characters, so that nothing in it is a mention or link.
+
+    Source: https://docs.slack.dev/messaging/formatting-message-text#escaping
+
+    Example:
+        >>> _escape("<!here> & co", 100), _escape("<<<", 9)
+        ('&lt;!here&gt; &amp; co', '&lt;&lt;…')
+    """
+    pieces = [_ENTITIES.get(c, c) for c in one_line(text[: limit + 1])[: limit + 1]]
+    return cut(pieces, limit)
+
+
+def _code(text: str, limit: int) -> str:
+    r"""Return ``text`` as code in Slack's mrkdwn, in at most ``limit`` characters. Nothing in it can end the code.
+
+    Example:
+        >>> _code("a`b", 10) == "`a\N{MODIFIER LETTER GRAVE ACCENT}b`"
+        True
+    """
+    return f"`{_escape(_without_ticks(text), limit - 2) or ' '}`"
+
+
+def _without_ticks(text: str) -> str:
+    """Replace each backtick, which would end code in Slack's mrkdwn, with a lookalike.
+
+    The lookalike isn't an apostrophe, which would end a quoted word in a command and let the rest run as commands.
+    """
+    return text.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
 
 
 def _section(text: str) -> Block:

@@ -73,7 +73,7 @@ def _file(file: GivenUpFile) -> dict[str, Any]:
         "tries": file.tries,
         "error": file.code,
         "reason": _text(without_secrets(file.reason)),
-        "run_id": None if file.run_id is None else _text(file.run_id),
+        "run_id": _text(file.run_id),
     }
 
 
@@ -83,7 +83,7 @@ def _delivery(delivery: Delivery) -> dict[str, Any]:
         "kind": delivery.kind,
         "tries": delivery.tries,
         "reason": None if delivery.reason is None else _text(without_secrets(delivery.reason)),
-        "run_id": None if delivery.run_id is None else _text(delivery.run_id),
+        "run_id": _text(delivery.run_id),
         "commit": delivery.commit,
     }
 
@@ -109,13 +109,13 @@ def _check(failure: Failure) -> dict[str, Any]:
         "severity": found.severity,
         "failing_rows": found.failing_rows,
         "total_rows": found.total_rows,
-        "detail": None if found.detail is None else _text(found.detail),
-        "description": None if found.description is None else _text(found.description),
-        "owner": None if found.owner is None else _text(found.owner),
+        "detail": _text(found.detail),
+        "description": _text(found.description),
+        "owner": _text(found.owner),
         "tags": [_text(tag) for tag in found.tags],
         "examples": [{_text(name): cell(value, 200) for name, value in row.items()} for row in found.examples],
     }
 
 
-def _text(text: str) -> str:
-    return clip(one_line(text), _LONGEST)
+def _text(text: str | None) -> str | None:
+    return None if text is None else clip(one_line(text), _LONGEST)
