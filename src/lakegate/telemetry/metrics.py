@@ -37,13 +37,13 @@ RUNS = Metric("lakegate_runs", "counter", "Runs that ended.", ("kind", "status")
 TABLE_RUNS = Metric(
     "lakegate_table_runs", "counter", "Runs that ended, once for each of their tables.", ("table", "status")
 )
-ROWS = Metric("lakegate_rows", "counter", "Rows that runs brought, by how the run ended.", ("table", "status"))
+ROWS = Metric("lakegate_rows", "counter", "Rows in the batches of runs, by outcome of the run.", ("table", "status"))
 RUN_SECONDS = Metric("lakegate_run_seconds", "histogram", "Seconds that runs worked, without pauses.", ("status",))
 STEP_SECONDS = Metric("lakegate_step_seconds", "histogram", "Seconds that a run's steps took.", ("step", "outcome"))
 CHECKS = Metric("lakegate_checks", "counter", "Checks that were answered.", ("evidence", "verdict"))
 AUDIT_SECONDS = Metric("lakegate_audit_seconds", "counter", "Seconds spent on answering checks.", ("evidence",))
-RETRIES = Metric("lakegate_conflict_retries", "counter", "Commits tried again because the target had moved.")
-LEASE_LOSSES = Metric("lakegate_lease_losses", "counter", "Runs taken over because their lease had run out.")
+RETRIES = Metric("lakegate_conflict_retries", "counter", "Commits retried because the target had moved.")
+LEASE_LOSSES = Metric("lakegate_lease_losses", "counter", "Runs taken over because their lease had expired.")
 WAIT_SECONDS = Metric(
     "lakegate_queue_wait_seconds",
     "histogram",

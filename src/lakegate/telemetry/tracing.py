@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lakegate.telemetry.otel import Signal
 
 _LOG = logging.getLogger(__name__)
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 def wanted(signal: Signal) -> bool:
@@ -40,33 +41,16 @@ def wanted(signal: Signal) -> bool:
     return any(os.environ.get(name) for name in (_ENDPOINT, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"))
 
 
-_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-
-
-@contextmanager
-def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
-    """Trace this process's work on a run.
-
-    Yields:
-        A function to call with the ended run.
-    """
+def run_span(run: Run) -> AbstractContextManager[Callable[[Run], None]]:
+    """Trace this process's work on a run. The context is a function to call with the ended run."""
     otel = _load_if_wanted("TRACES")
-    if otel is None:
-        yield _ignore
-        return
-    with otel.run_span(run) as note:
-        yield note
+    return nullcontext(lambda _: None) if otel is None else otel.run_span(run)
 
 
-@contextmanager
-def step_span(name: str, run: Run) -> Iterator[None]:
+def step_span(name: str, run: Run) -> AbstractContextManager[None]:
     """Trace a step of a run."""
     otel = _load_if_wanted("TRACES")
-    if otel is None:
-        yield
-        return
-    with otel.step_span(name, run):
-        yield
+    return nullcontext() if otel is None else otel.step_span(name, run)
 
 
 def observer() -> Observer | None:
@@ -82,14 +66,8 @@ def flush() -> None:
         otel.flush()
 
 
-def _ignore(_run: Run) -> None:
-    pass
-
-
 def _load_if_wanted(signal: Signal) -> ModuleType | None:
-    if not wanted(signal) and not _is_set_up_by_program(signal):
-        return None
-    return _load()
+    return _load() if wanted(signal) or _is_set_up_by_program(signal) else None
 
 
 def _is_set_up_by_program(signal: Signal) -> bool:
@@ -108,7 +86,7 @@ def _load() -> ModuleType | None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakegate"):
             raise
-        # The variables may be set for all programs on this machine, so that's no error.
+        # Not an error: the variables may be meant for other programs on this machine.
         _LOG.warning("OTEL_* variables are set, but %s isn't installed: pip install 'lakegate[metrics]'", error.name)
         return None
     return otel
