@@ -1,7 +1,7 @@
 """Snippets to read a published table in other engines (``lakegate table connect``).
 
-An engine takes a function in ``files.py`` or ``catalogs.py``, a line in the mapping at that module's end, and its name
-below. No snippet contains a secret: each says how the engine finds its credentials.
+To add an engine, add a function to ``files.py`` or ``catalogs.py``, a line to the mapping at the end of that module,
+and its name below. No snippet contains a secret: each says how the engine finds its credentials.
 """
 
 from __future__ import annotations

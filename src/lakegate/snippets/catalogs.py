@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from lakegate.errors import InputError
 from lakegate.iceberg.files import spark_file_io
-from lakegate.snippets import TITLES, Engine
+from lakegate.snippets import Engine
 from lakegate.snippets.target import SnippetTarget, file_uri, python_literal, quoted, quoted_text
 
 _SPARK_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -264,11 +264,3 @@ SERVED: Mapping[Engine, Callable[[SnippetTarget, ServeEndpoint], str]] = {
     "spark": served_spark,
     "trino": served_trino,
 }
-
-
-def no_rest(engine: Engine) -> InputError:
-    """Return the error for an engine that has no snippet for ``lakegate serve``."""
-    return InputError(
-        f"There's no snippet for {TITLES[engine]} to read through lakegate serve.",
-        hint=f"Leave out --rest. Engines with --rest: {', '.join(SERVED)}.",
-    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
 
+from lakegate.progress import one_line
 from lakegate.snippets import Engine
-from lakegate.snippets.target import SnippetTarget, endpoint_host, file_uri, python_literal, quoted, quoted_text
+from lakegate.snippets.target import SnippetTarget, file_uri, python_literal, quoted, quoted_text
 from lakegate.storage.objects import ObjectAddress
 
 
@@ -107,7 +109,7 @@ def snowflake(target: SnippetTarget) -> str:
     """Return SQL for Snowflake."""
     target.require_store("snowflake", "s3", "gcs", "adls")
     root = file_uri(target.warehouse).rstrip("/") + "/"
-    volume = f"The external volume lakegate must point at {_one_line(root)}. It uses its own role: no secret is needed."
+    volume = f"The external volume lakegate must point at {one_line(root)}. It uses its own role: no secret is needed."
     database, schema = quoted("LAKE"), quoted("_".join(target.table.namespace))
     return "\n".join(
         [
@@ -184,7 +186,7 @@ def _duckdb_secret(target: SnippetTarget) -> list[str]:
             options = ["TYPE s3", "PROVIDER credential_chain"]
             options += [f"REGION {quoted_text(s3.region)}"] if s3.region else []
             if s3.endpoint:
-                options += [f"ENDPOINT {quoted_text(endpoint_host(s3.endpoint))}"]
+                options += [f"ENDPOINT {quoted_text(urlsplit(s3.endpoint).netloc)}"]
                 options += ["USE_SSL false"] if s3.endpoint.startswith("http:") else []
             options += ["URL_STYLE 'path'"] if s3.path_style else []
             return [
@@ -212,11 +214,6 @@ def _http_url(target: SnippetTarget, folder: str) -> str:
     if s3.endpoint:
         return f"{s3.endpoint.rstrip('/')}/{address.bucket}/{address.key}"
     return f"https://{address.bucket}.s3.{s3.region or 'us-east-1'}.amazonaws.com/{address.key}"
-
-
-def _one_line(value: str) -> str:
-    """Return text on one line, for a comment."""
-    return " ".join(value.split())
 
 
 SNIPPETS: Mapping[Engine, Callable[[SnippetTarget], str]] = {

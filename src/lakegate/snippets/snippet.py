@@ -6,7 +6,7 @@ from lakegate.errors import InputError
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.words import did_you_mean
-from lakegate.snippets import ENGINES, RUN_HERE, Engine, catalogs, files
+from lakegate.snippets import ENGINES, RUN_HERE, TITLES, Engine, catalogs, files
 from lakegate.snippets.target import SnippetTarget
 
 _LANGUAGES: dict[Engine, str] = {
@@ -59,7 +59,10 @@ def write_snippet(engine: str, target: SnippetTarget, *, rest: str | None = None
         raise InputError(f"The location of {target.table} contains unprintable characters.")
     if rest is not None:
         if known not in catalogs.SERVED:
-            raise catalogs.no_rest(known)
+            raise InputError(
+                f"There's no snippet for {TITLES[known]} to read through lakegate serve.",
+                hint=f"Leave out --rest. Engines with --rest: {', '.join(catalogs.SERVED)}.",
+            )
         if is_quarantine(target.table):
             raise InputError(
                 f"lakegate serve doesn't serve {target.table}: its rows failed a check.",

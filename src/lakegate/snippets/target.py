@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
-from urllib.parse import urlsplit
 
 from lakegate.config import CatalogSettings, StorageSettings
 from lakegate.errors import InputError
@@ -161,8 +160,3 @@ def python_literal(value: object) -> str:
     """Return a string, or a dict of strings, as a Python literal."""
     # JSON's escapes for characters beyond 16 bits mean something else in Python.
     return json.dumps(value, ensure_ascii=False)
-
-
-def endpoint_host(endpoint: str) -> str:
-    """Return host and port of an endpoint."""
-    return urlsplit(endpoint).netloc
