@@ -164,7 +164,7 @@ class OpenlineageTarget:
 
 
 def make(name: str, settings: OpenlineageDownstream, context: DownstreamContext) -> OpenlineageTarget:
-    """Return the downstream system that a section of the settings describes."""
+    """Return the OpenLineage target that a section of the settings describes."""
     return OpenlineageTarget(name, settings, context)
 
 
@@ -340,7 +340,7 @@ def _outputs(run: Run, context: EventContext) -> Iterator[OutputDataset]:
     if publication is None:
         return
     staged = {str(one.table): one for one in run.staged}
-    undone = {one.table: one for one in run.undone}
+    dropped = {one.table for one in run.undone if one.dropped}
     for table in publication.tables:
         one = staged.get(table)
         facets: dict[str, OutputDatasetFacet] = {}
@@ -350,23 +350,13 @@ def _outputs(run: Run, context: EventContext) -> Iterator[OutputDataset]:
             )
         namespace, name = _dataset_name(table, one, context)
         about = _facets(table, one, context, version=publication.commit)
-        change = lifecycle_state_change_dataset.LifecycleStateChange
-        happened = (
-            change.CREATE
-            if one is not None and one.before is None
-            else change.DROP
-            if _dropped(undone.get(table))
-            else None
-        )
-        if happened is not None:
+        is_created = one is not None and one.before is None
+        if is_created or table in dropped:
+            change = lifecycle_state_change_dataset.LifecycleStateChange
             about["lifecycleStateChange"] = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
-                lifecycleStateChange=happened, producer=_PRODUCER
+                lifecycleStateChange=change.CREATE if is_created else change.DROP, producer=_PRODUCER
             )
         yield OutputDataset(namespace=namespace, name=name, facets=about, outputFacets=facets)
-
-
-def _dropped(undone: Any) -> bool:
-    return undone is not None and undone.dropped
 
 
 def _facets(

@@ -86,7 +86,7 @@ class SnowflakeTarget:
 
 
 def make(name: str, settings: SnowflakeDownstream, context: DownstreamContext) -> SnowflakeTarget:
-    """Return the downstream system of a section of the settings."""
+    """Return the Snowflake account that a section of the settings describes."""
     from lakegate.iceberg.files import TableFiles
 
     require_connector()

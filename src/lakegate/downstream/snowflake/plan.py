@@ -21,7 +21,7 @@ class LakeTable(NamedTuple):
     """A table of the lake.
 
     Attributes:
-        uuid: The table's UUID, which tells a recreated table of the same name apart.
+        uuid: The table's UUID. A table that was dropped and recreated has another one.
     """
 
     table: TableIdentifier
@@ -59,9 +59,8 @@ def sync_table(
     if found is None:
         if _create(session, place, sql.create_table(place, path, comment, settings)):
             return "created"
-        found = find_table(session, place) or ShownTable(
-            place, None
-        )  # another process created it, or it isn't an Iceberg table
+        # Another process created it, or it isn't an Iceberg table.
+        found = find_table(session, place) or ShownTable(place, None)
     require_ours(found, table.table, session.name)
     if found.comment == comment and not recreate:
         session.run(sql.refresh_table(place, path))
@@ -166,7 +165,7 @@ def _name_is_taken(place: QualifiedName, table: TableIdentifier, name: str, why:
 StepKind = Literal["external volume", "catalog integration", "database", "schema", "table", "grant"]
 StepAction = Literal["none", "create", "replace", "drop", "refuse"]
 Grant = tuple[str, tuple[str, ...]]
-"""A privilege, and the parts of the name of the object that it's on."""
+"""A privilege, and the name of its object, in parts."""
 
 
 class PlanStep(Value):
@@ -320,7 +319,7 @@ def _qualified_names(tables: Sequence[LakeTable], settings: SnowflakeDownstream)
         if place in places:
             raise DownstreamError(
                 f"Tables {places[place].table} and {table.table} would both be {place.sql} in Snowflake.",
-                hint="Give one of their namespaces a schema of its own in 'schemas', or leave one out of 'tables'.",
+                hint="Give one of the namespaces its own schema in 'schemas', or leave one table out of 'tables'.",
                 table=str(table.table),
             )
         places[place] = table

@@ -82,7 +82,7 @@ def split_name(shown: str) -> tuple[str, ...]:
 
 
 def qualified_name(table: TableIdentifier, settings: SnowflakeDownstream) -> QualifiedName:
-    """Return the name in Snowflake of a table of the lake.
+    """Return a table's name in Snowflake.
 
     Args:
         table: The table. A nested namespace becomes one schema, its levels joined by dots.
