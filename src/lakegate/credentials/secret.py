@@ -195,7 +195,7 @@ def _fetch(reference: SecretReference, setting: str) -> str:
     except ClientError as error:
         raise _refused(error, reference, setting) from None
     except (BotoCoreError, ValueError) as error:
-        raise _not_asked(error, reference, setting) from None
+        raise _fetch_error(error, reference, setting) from None
     if "SecretString" not in answer:
         raise _secret_unusable(reference, setting, "is binary, not text")
     return str(answer["SecretString"])
@@ -235,7 +235,7 @@ def _refused(error: Any, reference: SecretReference, setting: str) -> LakegateEr
     return _secret_unusable(reference, setting, f"can't be read ({code})", hint=_PERMISSION_HINT)
 
 
-def _not_asked(error: Exception, reference: SecretReference, setting: str) -> LakegateError:
+def _fetch_error(error: Exception, reference: SecretReference, setting: str) -> LakegateError:
     from botocore import exceptions
 
     if isinstance(error, (exceptions.HTTPClientError, exceptions.ConnectionError)):

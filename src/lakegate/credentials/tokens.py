@@ -21,9 +21,9 @@ from lakegate.progress import hide
 
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
 _ERROR_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_EARLIER_S = 60.0
-_ASSUMED_LIFE_S = 60.0
-_NEEDED = ("oauth2_token_endpoint", "oauth2_client_id", "oauth2_client_secret")
+_RENEW_BEFORE_S = 60.0
+_DEFAULT_LIFE_S = 60.0
+_OAUTH2_SETTINGS = ("oauth2_token_endpoint", "oauth2_client_id", "oauth2_client_secret")
 
 
 class Token(Protocol):
@@ -91,7 +91,7 @@ class _TokenResponse(BaseModel):
     """A token endpoint's response, RFC 6749 §5.1."""
 
     access_token: str
-    expires_in: float = _ASSUMED_LIFE_S
+    expires_in: float = _DEFAULT_LIFE_S
 
 
 class _ErrorResponse(BaseModel):
@@ -146,7 +146,7 @@ class ClientCredentials:
                 asked_at = self._clock()
                 answer = self._fetch()
                 # Renew a short-lived token after half of its life, or it would never be used.
-                life_s = answer.expires_in - min(_EARLIER_S, answer.expires_in / 2)
+                life_s = answer.expires_in - min(_RENEW_BEFORE_S, answer.expires_in / 2)
                 self._kept, self._kept_until = answer.access_token, asked_at + life_s
                 hide(answer.access_token)
             return self._kept
@@ -168,7 +168,7 @@ class ClientCredentials:
         try:
             return _TokenResponse.model_validate_json(response.content)
         except ValidationError:
-            raise self._wrong("didn't return an access token") from None
+            raise self._misconfigured("didn't return an access token") from None
 
     def _ask(self, secret: str) -> httpx.Response:
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
@@ -179,27 +179,27 @@ class ClientCredentials:
             ) as client:
                 return client.post(url, data=form, auth=(quote_plus(self.client_id), quote_plus(secret)))
         except httpx.HTTPError as error:
-            raise self._away(type(error).__name__) from None
+            raise self._unavailable(type(error).__name__) from None
 
     def _refused(self, response: httpx.Response) -> LakegateError:
         status = response.status_code
         if response.is_server_error or status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
-            return self._away(f"HTTP {status}")
+            return self._unavailable(f"HTTP {status}")
         try:
             code = _ErrorResponse.model_validate_json(response.content).error
         except ValidationError:
-            return self._wrong(f"isn't an OAuth 2 token endpoint (HTTP {status})")
+            return self._misconfigured(f"isn't an OAuth 2 token endpoint (HTTP {status})")
         said = code if _ERROR_CODE.fullmatch(code) else f"HTTP {status}"
-        return self._wrong(f"rejected the client '{self.client_id}' ({said})")
+        return self._misconfigured(f"rejected the client '{self.client_id}' ({said})")
 
-    def _away(self, reason: str) -> CatalogUnavailableError:
+    def _unavailable(self, reason: str) -> CatalogUnavailableError:
         return CatalogUnavailableError(
             f"The token endpoint {self.endpoint} is unavailable ({reason}); the catalog needs a token.",
             hint="Check catalog.oauth2_token_endpoint, then try again.",
             uri=self.endpoint,
         )
 
-    def _wrong(self, reason: str) -> ConfigurationError:
+    def _misconfigured(self, reason: str) -> ConfigurationError:
         return ConfigurationError(
             f"The token endpoint {self.endpoint} {reason}.",
             hint="Check catalog.oauth2_token_endpoint, oauth2_client_id, oauth2_client_secret and oauth2_scope.",
@@ -213,7 +213,7 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
     Raises:
         ConfigurationError: When the settings conflict or are incomplete, or a secret would be sent without TLS.
     """
-    oauth2 = {name: getattr(settings, name) for name in _NEEDED}
+    oauth2 = {name: getattr(settings, name) for name in _OAUTH2_SETTINGS}
     given = [name for name, value in oauth2.items() if value is not None]
     if settings.token is None and not given:
         return None
@@ -226,7 +226,7 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
                 setting="catalog.token",
             )
         return Secret(settings.token, setting="catalog.token")
-    missing = next((name for name in _NEEDED if name not in given), None)
+    missing = next((name for name in _OAUTH2_SETTINGS if name not in given), None)
     if missing is not None:
         raise ConfigurationError(
             f"catalog.{given[0]} is set, but catalog.{missing} isn't.",

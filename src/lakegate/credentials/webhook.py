@@ -23,7 +23,14 @@ from lakegate.model.secrets import is_loopback
 
 SIGNATURE, TIMESTAMP, DELIVERY, EVENT = (f"Lakegate-{name}" for name in ("Signature", "Timestamp", "Delivery", "Event"))
 """Headers: ``v1=`` and the signature in hexadecimal; seconds since 1970; the message's id; the event."""
-_LOUD = ("apprise", "httpcore.connection", "httpcore.http11", "httpcore.proxy", "httpx", "urllib3.connectionpool")
+_URL_LOGGERS = (
+    "apprise",
+    "httpcore.connection",
+    "httpcore.http11",
+    "httpcore.proxy",
+    "httpx",
+    "urllib3.connectionpool",
+)
 """Loggers that write URLs, which are secrets here."""
 _BUSY = (408, 429)
 """Statuses with which a receiver asks to retry, besides those of a server's errors."""
@@ -98,7 +105,7 @@ def client_for(url: str, trust: ssl.SSLContext, timeout_s: float) -> Iterator[ht
     except (httpx.ReadTimeout, httpx.WriteTimeout):
         raise UndeliveredError("it didn't answer in time; the message may have arrived") from None
     except httpx.TransportError as error:
-        raise UndeliveredError(_away(error), again=True) from None
+        raise UndeliveredError(_connection_problem(error), again=True) from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         raise UndeliveredError("its address, or that of the proxy, is invalid") from None
     except ImportError:
@@ -147,7 +154,7 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep libraries from logging URLs in this thread while the body runs."""
-    for name in _LOUD:
+    for name in _URL_LOGGERS:
         logging.getLogger(name).addFilter(_is_not_ours)  # adding it twice changes nothing
     token = _SENDING.set(True)
     try:
@@ -160,7 +167,7 @@ def _is_not_ours(_record: logging.LogRecord) -> bool:
     return not _SENDING.get()
 
 
-def _away(error: httpx.TransportError) -> str:
+def _connection_problem(error: httpx.TransportError) -> str:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return "it can't be reached"
     if isinstance(error, httpx.UnsupportedProtocol):
