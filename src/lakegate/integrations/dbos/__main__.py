@@ -218,6 +218,8 @@ def _enqueue(configuration: DbosConfiguration, given: Options, flags: Mapping[st
 
 
 def _serve(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
+    from dbos import DBOS
+
     from lakegate.integrations.dbos import program, queues, workflows
 
     cron = given.cron()
@@ -226,7 +228,7 @@ def _serve(configuration: DbosConfiguration, given: Options, flags: Mapping[str,
         workflows.undo_cancelled_runs()
         queues.register(concurrency=flags["concurrency"])
         if cron == _OFF:
-            queues.unschedule(queues.schedule_name(given.table()))
+            DBOS.delete_schedule(queues.schedule_name(given.table()))
         elif cron is not None and watch is not None:
             name = queues.schedule(cron, watch)
             click.echo(f"Schedule {name} looks for new files at '{cron}' (UTC).", err=True)

@@ -16,7 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, location_of, recover_dead
-from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueuing
+from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueue_options
+from lakegate.integrations.dbos.queues import enqueue as enqueue_in_process
 from lakegate.integrations.dbos.workflows import Order, Outcome, error_class, wap
 from lakegate.lake import Lake
 from lakegate.loading.backfill import Backfill
@@ -92,7 +93,7 @@ def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> tupl
                 application_name=config["name"],
             )
             try:
-                options = enqueuing(order, run_id=run_id, version=str(config["application_version"]))
+                options = enqueue_options(order, run_id=run_id, version=str(config["application_version"]))
                 workflow: WorkflowHandle[Outcome] = client.enqueue(options, order)
                 _require_same(workflow, order)
                 return workflow.get_workflow_id(), workflow.get_status().status not in _ACTIVE
@@ -197,13 +198,13 @@ def backfill(
         first = to_do.pop(0)
         ended = _ended(first, _queued(first, checks), opener)
         yield ended
-        is_new = ended["outcome"] is None or ended["outcome"]["status"] != "published"
+        is_new = _status(ended) != "published"
     if plan.in_order:
         # Each chunk may change rows of earlier ones, so the first that isn't published stops the rest.
         for one in to_do:
             ended = _ended(one, _queued(one, checks), opener)
             yield ended
-            if ended["error"] is not None or ended["outcome"] is None or ended["outcome"]["status"] not in _ALLOW_NEXT:
+            if ended["error"] is not None or _status(ended) not in _ALLOW_NEXT:
                 return
         return
     queued = [(one, _queued(one, checks)) for one in to_do]
@@ -211,11 +212,14 @@ def backfill(
         yield _ended(one, workflow, opener)
 
 
+def _status(ended: ChunkOutcome) -> str:
+    return "failed" if ended["outcome"] is None else ended["outcome"]["status"]
+
+
 def _queued(chunk: BackfillChunk, checks: Sequence[str]) -> WorkflowHandle[Outcome]:
     paths = [file.uri for file in chunk.to_do]
     order = Order(table=chunk.table, paths=paths, checks=list(checks), on_busy="skip")
-    options = enqueuing(order, run_id=None, version=DBOS.application_version, queue=BACKFILL)
-    return DBOS.enqueue_workflow_with_options(options, order)
+    return enqueue_in_process(order, queue=BACKFILL)
 
 
 def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome], opener: Callable[[], Lake]) -> ChunkOutcome:
@@ -244,12 +248,12 @@ def _require_none_left(outcome: Outcome, opener: Callable[[], Lake]) -> None:
         )
 
 
-def serve(stop: threading.Event | None = None) -> None:
+def serve() -> None:
     """Process the queues until SIGTERM or Ctrl-C."""
-    until = stop or threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: until.set())
-    until.wait()
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
 
 
 def _require_same(workflow: WorkflowHandle[Outcome], order: Order) -> None:

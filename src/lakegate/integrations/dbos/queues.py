@@ -95,11 +95,11 @@ def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> W
     Returns:
         The new workflow, or the existing one for the same order.
     """
-    options = enqueuing(order, run_id=run_id, queue=queue, version=DBOS.application_version)
+    options = enqueue_options(order, run_id=run_id, queue=queue, version=DBOS.application_version)
     return DBOS.enqueue_workflow_with_options(options, order)
 
 
-def enqueuing(order: Order, *, run_id: str | None, version: str, queue: str = QUEUE) -> EnqueueOptions:
+def enqueue_options(order: Order, *, run_id: str | None, version: str, queue: str = QUEUE) -> EnqueueOptions:
     """Return the options of :func:`enqueue`, also for ``DBOSClient.enqueue`` from outside.
 
     Args:
@@ -146,11 +146,6 @@ def schedule(cron: str, watch: ScheduledScan, *, name: str | None = None) -> str
 def schedule_name(table: str | None) -> str:
     """Return the name of a table's schedule; with ``None``, of the schedule with routes."""
     return f"lakegate-{table or 'routes'}"
-
-
-def unschedule(name: str) -> None:
-    """Delete a schedule, if it exists. Workflows on the queue stay there."""
-    DBOS.delete_schedule(name)
 
 
 @DBOS.workflow(name="lakegate.look")

@@ -31,7 +31,7 @@ from lakegate.loading.backfill_plan import ChunkResult
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Run, changed_rows
 from lakegate.ports import Step
-from lakegate.progress import without_secrets
+from lakegate.progress import SilentNarrator, without_secrets
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -372,13 +372,8 @@ def _commands(*commands: str) -> list[str]:
     return ["```", *commands, "```"]
 
 
-class _LoggedStep:
-    def progress(self, done: int, total: int, unit: str) -> None:
-        """Log nothing: progress lines would bury the others."""
-
-
-class RunLogNarrator:
-    """Implements :class:`lakegate.ports.Narrator` with the logger of the current task or flow. Leaves out secrets."""
+class RunLogNarrator(SilentNarrator):
+    """Logs to the current task or flow, without secrets, and without progress, which would bury the other lines."""
 
     def __init__(self) -> None:
         self._logger: logging.Logger | logging.LoggerAdapter[logging.Logger] = get_run_logger()
@@ -388,7 +383,8 @@ class RunLogNarrator:
         """Log ``text`` at the start, and the duration at the end."""
         started, shown = monotonic(), without_secrets(text)
         self._logger.info("%s …", shown)
-        yield _LoggedStep()
+        with super().step(text) as step:
+            yield step
         self._logger.info("%s: done in %.1f s", shown, monotonic() - started)
 
     def note(self, text: str) -> None:
