@@ -34,9 +34,6 @@ class Sandbox:
     """A test's own branch with one namespace, in a catalog that other tests may use at the same time.
 
     Attributes:
-        catalog: The catalog under test.
-        branch: Name of the branch.
-        namespace: Name of the namespace.
         root: The empty commit that the branch was created from.
         warehouse: Where the tables' files would be.
     """

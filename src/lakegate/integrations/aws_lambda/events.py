@@ -1,4 +1,4 @@
-"""Events: S3's notifications, by whatever service they arrive.
+"""S3's notifications, direct or through SQS, SNS and EventBridge.
 
 AWS documents the formats: "Event message structure" and "Amazon EventBridge event message structure" of S3, "Amazon SNS
 message and JSON formats", and "Using Lambda with" SQS, SNS and S3. We declare only the fields that we use and ignore

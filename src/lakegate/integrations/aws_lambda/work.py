@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Outcome = Literal["published", "rejected", "failed", "left out", "not done", "put off"]
 """``left out``: no route matches the file, its name is one to skip, or it no longer exists. ``not done``: the time was
-over, or another run is ingesting the file. ``put off``: the catalog, engine or journal is unavailable, or the engine
+up, or another run is ingesting the file. ``put off``: the catalog, engine or journal is unavailable, or the engine
 failed.
 """
 
@@ -49,14 +49,14 @@ CANARY_NAMESPACE = "lakegate_canary"
 _LOG = logging.getLogger(__name__)
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 _MAX_FAILURES = 2
-"""After so many failures in a row, the files aren't the cause, and the rest would fail too."""
+"""After this many failures in a row, the files aren't the cause, and the rest would fail too."""
 _NO_TIME = "No time was left for it."
 _TURN_LOCK = "lambda/alone"
 _BLOCKED = "Another run must finish first."
 _TURN_TIMEOUT_S = 1.0
 
 
-_NEEDED = {
+_REQUIRED_SETTINGS = {
     "catalog.uri": "LAKEGATE_CATALOG_URI",
     "engine.url": "LAKEGATE_ENGINE_URL",
     "journal.url": "LAKEGATE_JOURNAL_URL",
@@ -72,7 +72,7 @@ class Function:
     """
 
     def __init__(self, settings: Settings, narrator: LogNarrator, *, clock: Clock | None = None) -> None:
-        for name, variable in _NEEDED.items():
+        for name, variable in _REQUIRED_SETTINGS.items():
             section, _, key = name.partition(".")
             if not getattr(getattr(settings, section), key):
                 raise ConfigurationError(
@@ -380,7 +380,7 @@ _MAX_DELAY_S = 300.0
 """Limit while other files come first: they won't take long, since there's no outage."""
 _MAX_OUTAGE_DELAY_S = 3600.0
 _SLOW_AFTER = 30
-"""After so many deliveries an outage may last for days. Delays must grow from then on, or deliveries would run out."""
+"""After this many deliveries, an outage may last for days. Delays grow from then on, or deliveries would run out."""
 _SLOW_GROWTH = 1.1
 _GIVEN_UP_S = 20.0
 """Delay for a file that isn't retried: its message is only received until it becomes a dead letter, with an alarm."""
