@@ -20,7 +20,7 @@ from lakegate.errors import LakegateError
 from lakegate.model.identifiers import rows_query
 
 if TYPE_CHECKING:
-    from lakegate.integrations.aws.demo import Tour, Upload
+    from lakegate.integrations.aws.demo import AwsDemo, Upload
     from lakegate.model.run import Run
 
 TABLE = "demo.trips"
@@ -82,17 +82,17 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
 
 
 def _demo_on_aws(app: App, folder: Path, rows: int) -> None:
-    from lakegate.integrations.aws.demo import play
+    from lakegate.integrations.aws.demo import run_demo
 
     if app.engine is not None or app.catalog is not None:
         raise click.UsageError(
             "--aws can't be combined with --engine and --catalog: it brings its own Spark and catalog."
         )
-    tour = play(folder, TABLE, CHECKS, app.narrator, rows=rows, generate=app.generate)
+    found = run_demo(folder, TABLE, CHECKS, app.narrator, rows=rows, generate=app.generate)
     if app.json:
-        echo_json(_aws_payload(tour))
+        echo_json(_aws_payload(found))
     else:
-        _show_aws(app, tour)
+        _show_aws(app, found)
 
 
 def _generate(app: App, folder: Path, rows: int) -> tuple[list[str], list[str]]:
@@ -146,18 +146,18 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
     )
 
 
-def _aws_payload(tour: Tour) -> dict[str, Any]:
+def _aws_payload(found: AwsDemo) -> dict[str, Any]:
     from lakegate.integrations.aws.demo import text_of
 
     return {
-        "home": str(tour.home),
-        "endpoint": tour.endpoint,
-        "bucket": tour.bucket,
-        "files": [_outcome_payload(outcome) for outcome in tour.outcomes],
-        "alert": list(text_of(tour.alert)),
+        "home": str(found.home),
+        "endpoint": found.endpoint,
+        "bucket": found.bucket,
+        "files": [_outcome_payload(outcome) for outcome in found.outcomes],
+        "alert": list(text_of(found.alert)),
         "table": TABLE,
-        "rows_on_main": tour.rows[0],
-        "rows_on_main_at_most": tour.rows[1],
+        "rows_on_main": found.rows[0],
+        "rows_on_main_at_most": found.rows[1],
     }
 
 
@@ -173,11 +173,11 @@ def _outcome_payload(outcome: Upload) -> dict[str, Any]:
     }
 
 
-def _show_aws(app: App, tour: Tour) -> None:
+def _show_aws(app: App, found: AwsDemo) -> None:
     from lakegate.integrations.aws.demo import text_of
     from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
 
-    say(f"[bold]Three files were uploaded to[/] s3://{safe(tour.bucket)}/landing/{TABLE.replace('.', '/')}/")
+    say(f"[bold]Three files were uploaded to[/] s3://{safe(found.bucket)}/landing/{TABLE.replace('.', '/')}/")
     rows = (
         Styled(
             (
@@ -189,17 +189,17 @@ def _show_aws(app: App, tour: Tour) -> None:
             ),
             _STYLES[one.outcome],
         )
-        for one in tour.outcomes
+        for one in found.outcomes
     )
     show_rows(("file", "content", "outcome", "after", "where to look"), rows, right=("after",), indent=2)
     say("", "[bold]Alert in Slack[/] (simulated on this machine)")
-    say(*(f"  [red]│[/] {safe(line)}" for line in text_of(tour.alert)))
-    for letter in (outcome.letter for outcome in tour.outcomes if outcome.letter):
+    say(*(f"  [red]│[/] {safe(line)}" for line in text_of(found.alert)))
+    for letter in (outcome.letter for outcome in found.outcomes if outcome.letter):
         say("", "[bold]In the dead-letter queue[/]", f"  {safe(letter.event)} of {safe(letter.key)}")
         say(f"  [dim]The function received it {letter.received} times and couldn't read the file.[/]")
-    say("", f"[bold]On main[/] {TABLE} has {count_at_most(*tour.rows)} rows, none of them from a bad file.")
-    command = replace(app, home=tour.home).command
-    rejected = next(outcome.run.run_id for outcome in tour.outcomes if outcome.outcome == "rejected" and outcome.run)
+    say("", f"[bold]On main[/] {TABLE} has {count_at_most(*found.rows)} rows, none of them from a bad file.")
+    command = replace(app, home=found.home).command
+    rejected = next(outcome.run.run_id for outcome in found.outcomes if outcome.outcome == "rejected" and outcome.run)
     next_commands(
         ("See all runs, the function's and yours", command("runs")),
         ("See why one was rejected", command("runs", rejected)),
@@ -209,6 +209,6 @@ def _show_aws(app: App, tour: Tour) -> None:
         ),
         ("See the table", command("table", "show", TABLE)),
         ("Open the dashboard", command("ui")),
-        ("Read the function's log", shlex.join(["less", str(tour.log)])),
+        ("Read the function's log", shlex.join(["less", str(found.log)])),
         ("Stop everything; files, tables and runs are kept", command("down")),
     )

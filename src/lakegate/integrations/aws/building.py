@@ -20,9 +20,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.integrations.aws.clients import GONE, Clients, DeploymentError, DeploymentName, translate_errors
+from lakegate.integrations.aws.clients import (
+    GONE,
+    STACK_TAG,
+    Clients,
+    DeploymentError,
+    DeploymentName,
+    not_ours,
+    translate_errors,
+)
 from lakegate.integrations.aws.data import Data
-from lakegate.integrations.aws.package import Architecture, zip_folder
+from lakegate.integrations.aws.package import Architecture, file_sha256, zip_folder
 from lakegate.integrations.aws.parameters import BuiltImage, defaults
 from lakegate.integrations.aws.stack import Stack
 from lakegate.model.artifacts import ICEBERG, S3_ARTIFACTS, ivy_module
@@ -35,7 +43,6 @@ SPARK_JARS = (ICEBERG, *S3_ARTIFACTS)
 """The jars in Spark's image, the same as in a local stack with tables on S3."""
 PLATFORMS: Mapping[Architecture, str] = {"x86_64": "linux/amd64", "arm64": "linux/arm64"}
 
-_TAG = "lakegate:stack"
 _BASE = re.compile(r"^ARG BASE=(\S+)$", re.MULTILINE)
 _INDEXES = ("image.index.v1+json", "manifest.list.v2+json")
 
@@ -65,8 +72,7 @@ class ImageSource:
         for name, content in sorted(self._files().items()):
             digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
         if self.package is not None:
-            with self.package.open("rb") as zipped:
-                digest.update(hashlib.file_digest(zipped, "sha256").digest())
+            digest.update(file_sha256(self.package))
         return f"{self.architecture}-{digest.hexdigest()[:16]}"
 
     def write(self, folder: Path) -> None:
@@ -136,17 +142,13 @@ class Repository:
             return False
         with translate_errors(f"looking at repository {self.name}"):
             tags = self._clients.ecr.list_tags_for_resource(resourceArn=found["repositoryArn"])["tags"]
-        return {"Key": _TAG, "Value": self._stack} in tags
+        return {"Key": STACK_TAG, "Value": self._stack} in tags
 
     def make(self) -> Any:
         """Create the private repository with immutable tags, unless it exists; return ECR's description of it."""
         found = self.describe()
         if found is not None and not self.is_ours():
-            raise DeploymentError(
-                f"Repository {self.name} doesn't belong to stack {self._stack}: it lacks the tag {_TAG}={self._stack}.",
-                hint="Choose another --name, or tag the repository if it is this deployment's.",
-                repository=self.name,
-            )
+            raise not_ours(f"Repository {self.name}", self._stack, repository=self.name)
         ecr = self._clients.ecr
         with translate_errors(f"creating repository {self.name}"):
             if found is None:
@@ -155,7 +157,7 @@ class Repository:
                     imageTagMutability="IMMUTABLE",
                     imageScanningConfiguration={"scanOnPush": True},
                     encryptionConfiguration={"encryptionType": "AES256"},
-                    tags=[{"Key": _TAG, "Value": self._stack}],
+                    tags=[{"Key": STACK_TAG, "Value": self._stack}],
                 )["repository"]
             # Each time, so that a repository whose creation was interrupted gets the policies too.
             policy = (CONTAINER / "lifecycle.json").read_text(encoding="utf-8")
@@ -273,7 +275,7 @@ class Images(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Build:
+class _BuildJob:
     """An image to build: its files in ``folder``, where to push it, and where to log."""
 
     source: ImageSource
@@ -369,44 +371,42 @@ class ImageBuilder:
         tag = new_tag(source)
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="image-") as scratch:
-            order = _Build(
+            job = _BuildJob(
                 source=source,
                 folder=Path(scratch),
                 image=f"{made['repositoryUri']}:{tag}",
                 repository_arn=made["repositoryArn"],
                 log=self._folder / f"image-{source.kind}.log",
             )
-            source.write(order.folder)
-            base = self._with_codebuild(order) if engine is None else self._with_engine(engine, order)
+            source.write(job.folder)
+            base = self._with_codebuild(job) if engine is None else self._with_engine(engine, job)
         used = {"base": base, "builder": "codebuild" if engine is None else Path(engine).name}
         built = repository.pushed(source, tag).model_copy(update=used)
         self._data.write(built.model_dump_json(indent=1).encode(), self._bucket, _record_key(built))
         return built
 
-    def _with_engine(self, engine: str, order: _Build) -> str:
-        registry = order.image.partition("/")[0]
+    def _with_engine(self, engine: str, job: _BuildJob) -> str:
+        registry = job.image.partition("/")[0]
         with translate_errors("signing in to the registry"):
             token = self._clients.ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
         password = base64.b64decode(token).decode().partition(":")[2]
-        signing_in = [engine, "login", "--username", "AWS", "--password-stdin", registry]
+        login = [engine, "login", "--username", "AWS", "--password-stdin", registry]
         variables = {
             "ENGINE": engine,
-            "PLATFORM": PLATFORMS[order.source.architecture],
-            "BASE": order.source.base,
-            "IMAGE": order.image,
+            "PLATFORM": PLATFORMS[job.source.architecture],
+            "BASE": job.source.base,
+            "IMAGE": job.image,
         }
         with (
-            self._narrator.step(f"Building the image of {order.source.kind} with {Path(engine).name}"),
-            order.log.open("wb") as log,
+            self._narrator.step(f"Building the image of {job.source.kind} with {Path(engine).name}"),
+            job.log.open("wb") as log,
         ):
             try:
-                done = subprocess.run(
-                    signing_in, input=password.encode(), check=False, stdout=log, stderr=subprocess.STDOUT
-                )
+                done = subprocess.run(login, input=password.encode(), check=False, stdout=log, stderr=subprocess.STDOUT)
                 if done.returncode == 0:
                     done = subprocess.run(
                         ["sh", _SCRIPT],  # noqa: S607 - sh is on every PATH
-                        cwd=order.folder,
+                        cwd=job.folder,
                         env={**os.environ, **variables},
                         stdin=subprocess.DEVNULL,
                         check=False,
@@ -416,20 +416,20 @@ class ImageBuilder:
             finally:  # the password would be valid for twelve hours
                 subprocess.run([engine, "logout", registry], check=False, capture_output=True)
         if done.returncode:
-            raise _failed(Path(engine).name, order, order.log.read_text(encoding="utf-8", errors="replace"))
-        return (order.folder / _RESOLVED).read_text(encoding="utf-8")
+            raise _failed(Path(engine).name, job, job.log.read_text(encoding="utf-8", errors="replace"))
+        return (job.folder / _RESOLVED).read_text(encoding="utf-8")
 
-    def _with_codebuild(self, order: _Build) -> str:
-        key = f"image/{order.image.rpartition(':')[2]}.zip"
-        zipped = order.folder / "source.zip"
-        zip_folder(order.folder, zipped)
+    def _with_codebuild(self, job: _BuildJob) -> str:
+        key = f"image/{job.image.rpartition(':')[2]}.zip"
+        zipped = job.folder / "source.zip"
+        zip_folder(job.folder, zipped)
         given = {
             "SourceBucket": self._bucket,
             "SourceKey": key,
-            "RepositoryArn": order.repository_arn,
-            "Image": order.image,
-            "Base": order.source.base,
-            "Architecture": order.source.architecture,
+            "RepositoryArn": job.repository_arn,
+            "Image": job.image,
+            "Base": job.source.base,
+            "Architecture": job.source.architecture,
         }
         stack = builder_stack(self._name, self._clients, self._narrator, poll_s=self._poll_s)
         self._clear(stack)
@@ -439,7 +439,7 @@ class ImageBuilder:
             if prepared is None:
                 raise DeploymentError(f"Stack {stack.name}, which builds images, was just created by someone else.")
             project = stack.execute(prepared).outputs["Project"]
-            return self._run_codebuild(project, order)
+            return self._run_codebuild(project, job)
         finally:
             stack.delete()
             with translate_errors(f"deleting the image's source from bucket {self._bucket}"):
@@ -451,13 +451,13 @@ class ImageBuilder:
         if found is None:
             return
         project = found.outputs.get("Project")
-        goes_on = found.status.endswith("_IN_PROGRESS")
-        if project and not goes_on:
+        is_building = found.status.endswith("_IN_PROGRESS")
+        if project and not is_building:
             with translate_errors("looking at builds of images"):
                 ids = self._clients.codebuild.list_builds_for_project(projectName=project)["ids"]
                 builds = self._clients.codebuild.batch_get_builds(ids=ids[:1])["builds"] if ids else []
-            goes_on = any(one["buildStatus"] == "IN_PROGRESS" for one in builds)
-        if goes_on:
+            is_building = any(one["buildStatus"] == "IN_PROGRESS" for one in builds)
+        if is_building:
             raise RetryableError(
                 f"Another image of {self._name.stack} is being built (stack {stack.name}).",
                 hint="Wait until it's done.",
@@ -465,14 +465,14 @@ class ImageBuilder:
             )
         stack.delete()
 
-    def _run_codebuild(self, project: str, order: _Build) -> str:
+    def _run_codebuild(self, project: str, job: _BuildJob) -> str:
         """Run the build, and return the base image that it used."""
         codebuild = self._clients.codebuild
         with translate_errors("starting the build"):
             build = codebuild.start_build(projectName=project)["build"]
         try:
             deadline = time.monotonic() + _BUILD_TIMEOUT_S
-            with self._narrator.step(f"Building the image of {order.source.kind} with CodeBuild"):
+            with self._narrator.step(f"Building the image of {job.source.kind} with CodeBuild"):
                 while build["buildStatus"] == "IN_PROGRESS":
                     if time.monotonic() > deadline:
                         raise RetryableError("CodeBuild didn't finish within two hours.", hint="Try again.")
@@ -481,7 +481,7 @@ class ImageBuilder:
                         build = codebuild.batch_get_builds(ids=[build["id"]])["builds"][0]
         finally:
             with suppress(LakegateError):
-                order.log.write_text(self._read_log(build), encoding="utf-8")
+                job.log.write_text(self._read_log(build), encoding="utf-8")
             if build["buildStatus"] == "IN_PROGRESS":
                 with suppress(LakegateError), translate_errors("stopping the build"):
                     codebuild.stop_build(id=build["id"])
@@ -490,10 +490,10 @@ class ImageBuilder:
                 context.get("message", "") for one in build.get("phases", ()) for context in one.get("contexts", ())
             )
             reason = next((text for text in phases if text.strip()), build["buildStatus"])
-            output = order.log.read_text(encoding="utf-8") if order.log.is_file() else ""
-            raise _failed("CodeBuild", order, f"{output}\n{reason}")
+            output = job.log.read_text(encoding="utf-8") if job.log.is_file() else ""
+            raise _failed("CodeBuild", job, f"{output}\n{reason}")
         exported = {one["name"]: one.get("value", "") for one in build.get("exportedEnvironmentVariables", ())}
-        return exported.get("RESOLVED") or order.source.base
+        return exported.get("RESOLVED") or job.source.base
 
     def _read_log(self, build: Any) -> str:
         logs = build.get("logs", {})
@@ -508,9 +508,9 @@ class ImageBuilder:
 
 def builder_stack(name: DeploymentName, clients: Clients, narrator: Narrator, *, poll_s: float) -> Stack:
     """Return the stack of CodeBuild's project, which exists while an image is built."""
-    # This can't be a deployment's name, since those start with lakegate-.
-    called = f"build-{name.stack}"
-    return Stack(clients.cloudformation, called, narrator, poll_s=poll_s, template=BUILDER_TEMPLATE)
+    # This can't be a deployment's stack, since those start with lakegate-.
+    stack = f"build-{name.stack}"
+    return Stack(clients.cloudformation, stack, narrator, poll_s=poll_s, template=BUILDER_TEMPLATE)
 
 
 def _engine(wanted: Builder) -> str | None:
@@ -535,19 +535,19 @@ def _answers(engine: str) -> bool:
     return checked.returncode == 0
 
 
-def _failed(builder: str, order: _Build, output: str) -> DeploymentError:
+def _failed(builder: str, job: _BuildJob, output: str) -> DeploymentError:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = " ".join(lines[-3:])[-400:] or "no output"
-    hint = f"Full log: {order.log}."
+    hint = f"Full log: {job.log}."
     if "exec format error" in output:
-        hint = f"This machine can't run programs for {order.source.architecture}. Pass --builder codebuild. {hint}"
+        hint = f"This machine can't run programs for {job.source.architecture}. Pass --builder codebuild. {hint}"
     elif "toomanyrequests" in output:
         hint = (
             f"Docker Hub's rate limit is reached: retry later, or pass --base with an image of another registry. {hint}"
         )
     elif builder != "CodeBuild":
         hint += " To build on AWS, pass --builder codebuild."
-    return DeploymentError(f"{builder} couldn't build {order.image}: {last}", hint=hint, image=order.image)
+    return DeploymentError(f"{builder} couldn't build {job.image}: {last}", hint=hint, image=job.image)
 
 
 def _record_key(built: BuiltImage) -> str:

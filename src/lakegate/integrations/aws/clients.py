@@ -28,8 +28,8 @@ _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 
 
-_CALLED = {"functions": "lambda", "tagging": "resourcegroupstaggingapi"}
-"""AWS's names of services that have another name here."""
+_BOTO3_NAMES = {"functions": "lambda", "tagging": "resourcegroupstaggingapi"}
+"""boto3's names of services that have another name here."""
 
 
 class Clients:
@@ -58,7 +58,7 @@ class Clients:
     def __getattr__(self, name: str) -> Any:
         if name not in Clients.__annotations__:
             raise AttributeError(name)
-        client = self._client(_CALLED.get(name, name))
+        client = self._client(_BOTO3_NAMES.get(name, name))
         if name == "s3":  # refuse buckets of other accounts
             expect_owner(client, self.account)
         setattr(self, name, client)
@@ -111,6 +111,8 @@ def open_clients(region: str | None = None, profile: str | None = None) -> Clien
     return Clients(session)
 
 
+STACK_TAG = "lakegate:stack"
+"""Tag of everything that belongs to a deployment. Its value is the stack's name."""
 SHARED_NAMESPACE_ONLY = frozenset({"me-central-1", "me-south-1"})
 """Regions where AWS has only the shared namespace for buckets."""
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,18}[a-z0-9])?")
@@ -177,6 +179,15 @@ class DeploymentError(LakegateError):
     """CloudFormation couldn't create, change or delete a deployment. The message names the resource and why."""
 
     code = "deployment"
+
+
+def not_ours(what: str, stack: str, **context: object) -> DeploymentError:
+    """Return the error for a bucket or repository that has a deployment's name, but not its tag."""
+    return DeploymentError(
+        f"{what} doesn't belong to stack {stack}: it lacks the tag {STACK_TAG}={stack}.",
+        hint="Choose another --name, or tag it if it's this deployment's.",
+        **context,
+    )
 
 
 def error_code(error: Any) -> str:

@@ -11,18 +11,18 @@ from lakegate.integrations.aws.clients import (
     DENIED,
     GONE,
     SHARED_NAMESPACE_ONLY,
+    STACK_TAG,
     Clients,
     DeploymentError,
     error_code,
+    not_ours,
     translate_errors,
 )
 from lakegate.integrations.aws.parameters import BucketContent
 from lakegate.ports import Narrator
 
-_TAG = "lakegate:stack"
-
-_AMERICA = "us-east-1"  # the only region that must not be passed when creating a bucket
-_EMPTYINGS = 6
+_DEFAULT_REGION = "us-east-1"  # the only region that must not be passed when creating a bucket
+_MAX_ATTEMPTS = 6
 
 
 class Data:
@@ -43,18 +43,18 @@ class Data:
         """Return the buckets with this deployment's tag, whatever their names."""
         with translate_errors(f"looking for the buckets of stack {self._stack}"):
             pages = self._clients.tagging.get_paginator("get_resources").paginate(
-                TagFilters=[{"Key": _TAG, "Values": [self._stack]}], ResourceTypeFilters=["s3"]
+                TagFilters=[{"Key": STACK_TAG, "Values": [self._stack]}], ResourceTypeFilters=["s3"]
             )
             arns = [one["ResourceARN"] for page in pages for one in page["ResourceTagMappingList"]]
         return tuple(arn.rpartition(":")[2] for arn in arns)
 
-    def mark(self, buckets: Iterable[str]) -> None:
+    def tag(self, buckets: Iterable[str]) -> None:
         """Tag buckets that outlive the stack, unless they're already tagged, so that they can be found later."""
         for bucket in buckets:
             with translate_errors(f"tagging bucket {bucket}"):
                 tags = self._tags(bucket)
                 if tags is not None and _owner(tags) == "":
-                    added = [*tags, {"Key": _TAG, "Value": self._stack}]
+                    added = [*tags, {"Key": STACK_TAG, "Value": self._stack}]
                     self._clients.s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": added})
 
     def make_bucket(self, bucket: str) -> None:
@@ -67,13 +67,9 @@ class Data:
         if owner is not None:
             if owner == self._stack:
                 return
-            raise DeploymentError(
-                f"Bucket {bucket} doesn't belong to stack {self._stack}: it lacks the tag {_TAG}={self._stack}.",
-                hint="Choose another --name, or tag the bucket if it is this deployment's.",
-                bucket=bucket,
-            )
+            raise not_ours(f"Bucket {bucket}", self._stack, bucket=bucket)
         s3, region = self._clients.s3, self._clients.region
-        place: Any = {} if region == _AMERICA else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        place: Any = {} if region == _DEFAULT_REGION else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         if region not in SHARED_NAMESPACE_ONLY:
             place["BucketNamespace"] = "account-regional"
         # The client repeats a request whose answer was lost.
@@ -89,7 +85,7 @@ class Data:
                     "RestrictPublicBuckets": True,
                 },
             )
-            s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": _TAG, "Value": self._stack}]})
+            s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": STACK_TAG, "Value": self._stack}]})
 
     def upload(self, package: Path, bucket: str, key: str) -> bool:
         """Upload a zip unless it exists; return whether it was uploaded."""
@@ -144,7 +140,7 @@ class Data:
         if tags is None:
             return None
         if _owner(tags) != self._stack and not is_ours:
-            self._narrator.note(f"Bucket {bucket} lacks the tag {_TAG}={self._stack}; it's left alone.")
+            self._narrator.note(f"Bucket {bucket} lacks the tag {STACK_TAG}={self._stack}; it's left alone.")
             return None
         objects = size = 0
         with translate_errors(f"listing bucket {bucket}"), self._narrator.step(f"Counting the objects in {bucket}"):
@@ -165,7 +161,7 @@ class Data:
         """
         from botocore.exceptions import ClientError
 
-        for attempt in range(_EMPTYINGS):
+        for attempt in range(_MAX_ATTEMPTS):
             if attempt:
                 time.sleep(self._pause_s * 2 ** (attempt - 1))
             with translate_errors(f"deleting bucket {content.name}", unless=GONE):
@@ -236,14 +232,14 @@ class Data:
         with self._narrator.step(f"Emptying bucket {content.name}") as step:
             for page in self._versions(content.name):
                 found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-                self._delete(content.name, found)
+                self._delete_objects(content.name, found)
                 done += len(found)
                 step.progress(done, max(done, content.objects), "objects")
 
     def _versions(self, bucket: str) -> Any:
         return self._clients.s3.get_paginator("list_object_versions").paginate(Bucket=bucket)
 
-    def _delete(self, bucket: str, found: list[Any]) -> None:
+    def _delete_objects(self, bucket: str, found: list[Any]) -> None:
         keys: list[Any] = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
         if not keys:
             return
@@ -255,4 +251,4 @@ class Data:
 
 
 def _owner(tags: Iterable[Any]) -> str:
-    return next((tag["Value"] for tag in tags if tag["Key"] == _TAG), "")
+    return next((tag["Value"] for tag in tags if tag["Key"] == STACK_TAG), "")

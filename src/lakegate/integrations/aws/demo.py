@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 _WAIT_S = 600.0
 _MAX_BYTES = 1 << 20
 _LINK = re.compile(r"<(?:[^<>|]+\|)?([^<>]+)>")
-_WEIGHT = re.compile(r"(?<!\w)[*`]+|[*`]+(?!\w)")
+_EMPHASIS = re.compile(r"(?<!\w)[*`]+|[*`]+(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
-class Tour:
+class AwsDemo:
     """The result of the demo.
 
     Attributes:
@@ -69,7 +69,7 @@ class Tour:
     rows: RowCount
 
 
-def play(
+def run_demo(
     folder: Path,
     table: str,
     checks: Sequence[str],
@@ -77,7 +77,7 @@ def play(
     *,
     rows: int,
     generate: Callable[..., tuple[Path, ...]],
-) -> Tour:
+) -> AwsDemo:
     """Start the servers, deploy the function, upload the files, and wait for their outcomes.
 
     Args:
@@ -91,11 +91,11 @@ def play(
         with _opened(home, slack, narrator) as (lake, cloud):
             waiter = OutcomeWaiter(lake, cloud, narrator, timeout_s=_WAIT_S)
             files = make_files(home.uploads, generate, rows=rows)
-            outcomes = tuple(_send(file, table, cloud, waiter) for file in files)
+            outcomes = tuple(waiter.upload_and_wait(file, table) for file in files)
             alert = _alert(outcomes, slack, waiter)
             found = lake.table(table)
             counted = (found.rows, found.rows_at_most)
-            return Tour(home.path, endpoint, cloud.bucket, ministack.log, outcomes, alert, counted)
+            return AwsDemo(home.path, endpoint, cloud.bucket, ministack.log, outcomes, alert, counted)
 
 
 def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
@@ -119,12 +119,6 @@ def _opened(home: DemoHome, slack: SlackStandIn, narrator: Narrator) -> Iterator
     cloud = deploy(home, stack, slack.url, narrator)
     with connect(home.path, settings=settings, narrator=narrator) as lake:
         yield lake, cloud
-
-
-def _send(file: DemoFile, table: str, cloud: Cloud, waiter: OutcomeWaiter) -> Upload:
-    key = f"landing/{table.replace('.', '/')}/{file.path.name}"
-    since = datetime.now(UTC)
-    return waiter.await_outcome(file, table, key, cloud.upload(file.path, key), since)
 
 
 def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, waiter: OutcomeWaiter) -> Mapping[str, Any]:
@@ -179,7 +173,7 @@ def text_of(message: Mapping[str, Any]) -> tuple[str, ...]:
         ('2 rows < 3',)
     """
     texts = [text for block in message.get("blocks", ()) for text in _texts(block)] or [str(message.get("text", ""))]
-    plain = (html.unescape(_WEIGHT.sub("", _LINK.sub(r"\1", text))) for text in texts)
+    plain = (html.unescape(_EMPHASIS.sub("", _LINK.sub(r"\1", text))) for text in texts)
     return tuple(line for text in plain for line in text.splitlines() if line.strip())
 
 
@@ -222,15 +216,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-_LOOKED_AGAIN_AFTER_S = 5
-_MOST_MESSAGES = 10
-_FRAME = ("START RequestId", "END RequestId", "REPORT RequestId")
+_VISIBILITY_TIMEOUT_S = 5
+_MAX_MESSAGES = 10
+_LAMBDA_LINES = ("START RequestId", "END RequestId", "REPORT RequestId")
 BUCKET = "lakegate-demo"
 WAREHOUSE = f"s3://{BUCKET}/warehouse"
-_MARK = "# Written by `lakegate demo --aws`"
-_PASSED_ON = "LAKEGATE_LOCAL_"
+_FIRST_LINE = "# Written by `lakegate demo --aws`"
+_KEPT_VARIABLES = "LAKEGATE_LOCAL_"
 # Without grouping, since repeated demos would otherwise only count the alert; with short retries to save minutes.
-_HASTE = '[notify]\ngroup = "0s"\n\n[function]\nretry_s = 3\n'
+_FAST_SETTINGS = '[notify]\ngroup = "0s"\n\n[function]\nretry_s = 3\n'
 _HINT = "Choose another folder: lakegate demo --aws --dir FOLDER"
 
 
@@ -271,15 +265,15 @@ class Cloud:
         """
         answer = self._clients.sqs.receive_message(
             QueueUrl=self._dead_letters,
-            MaxNumberOfMessages=_MOST_MESSAGES,
-            VisibilityTimeout=_LOOKED_AGAIN_AFTER_S,
+            MaxNumberOfMessages=_MAX_MESSAGES,
+            VisibilityTimeout=_VISIBILITY_TIMEOUT_S,
             AttributeNames=["ApproximateReceiveCount"],
         )
         for message in answer.get("Messages", ()):
             for record in json.loads(message["Body"]).get("Records", ()):
                 if unquote_plus(record["s3"]["object"]["key"]) == key:
-                    looks = int(message["Attributes"]["ApproximateReceiveCount"])
-                    return DeadLetter(key, record["eventName"], looks - 1, self._dead_letters)
+                    times = int(message["Attributes"]["ApproximateReceiveCount"])
+                    return DeadLetter(key, record["eventName"], times - 1, self._dead_letters)
         return None
 
     def log_tail(self, lines: int) -> Sequence[str]:
@@ -287,11 +281,11 @@ class Cloud:
         with translate_errors("reading the function's log"):
             pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self._log_group)
             texts = [line for page in pages for event in page["events"] for line in event["message"].splitlines()]
-        messages = (text for text in texts if text.strip() and not text.startswith(_FRAME))
+        messages = (text for text in texts if text.strip() and not text.startswith(_LAMBDA_LINES))
         return [redact(text) for text in deque(messages, maxlen=lines)]
 
 
-_NAME = "demo"
+_DEPLOYMENT_NAME = "demo"
 _PARAMETERS = {
     "BucketName": BUCKET,
     "FunctionTimeout": "300",
@@ -317,12 +311,14 @@ def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) 
         "SlackSecretArn": _secret(clients, "slack", webhook),
         "JournalUrl": home.journal_url,
     }
-    return Cloud(Deployment(_NAME, clients, narrator, poll_s=_DEPLOY_POLL_S).deploy(given, package).outputs, clients)
+    return Cloud(
+        Deployment(_DEPLOYMENT_NAME, clients, narrator, poll_s=_DEPLOY_POLL_S).deploy(given, package).outputs, clients
+    )
 
 
 def is_deployed(narrator: Narrator) -> bool:
     """Return whether the function is deployed, in any state."""
-    return Deployment(_NAME, open_clients(), narrator).survey().state is not None
+    return Deployment(_DEPLOYMENT_NAME, open_clients(), narrator).survey().state is not None
 
 
 def _wanted(home: DemoHome) -> FunctionPackage:
@@ -340,7 +336,7 @@ def _wanted(home: DemoHome) -> FunctionPackage:
 def _secret(clients: Clients, kind: str, value: str) -> str:
     """Return a secret's ARN, creating it if needed. Each value is its own secret, so functions never use an old one."""
     manager: Any = clients.session.client("secretsmanager")
-    name = f"lakegate-{_NAME}/{kind}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+    name = f"lakegate-{_DEPLOYMENT_NAME}/{kind}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
     try:
         return str(manager.create_secret(Name=name, SecretString=value)["ARN"])
     except manager.exceptions.ResourceExistsException:
@@ -350,7 +346,7 @@ def _secret(clients: Clients, kind: str, value: str) -> str:
 _T = TypeVar("_T")
 _POLL_S = 0.5
 _LOG_LINES = 12
-_CLOCKS_S = 5.0
+_CLOCK_SKEW_S = 5.0
 _ENDED: dict[str, Outcome] = {"published": "published", "rejected": "rejected"}
 
 
@@ -379,13 +375,15 @@ class OutcomeWaiter:
         self._narrator = narrator
         self._timeout_s = timeout_s
 
-    def await_outcome(self, file: DemoFile, table: str, key: str, uri: str, since: datetime) -> Upload:
-        """Wait for the outcome of a file.
+    def upload_and_wait(self, file: DemoFile, table: str) -> Upload:
+        """Upload a file and wait for its outcome.
 
         Raises:
             RetryableError: If it has no outcome in time, or not the expected one. The message has the log's end.
         """
-        began = time.monotonic()
+        key = f"landing/{table.replace('.', '/')}/{file.path.name}"
+        since, began = datetime.now(UTC), time.monotonic()
+        uri = self._cloud.upload(file.path, key)
 
         def look() -> Upload | None:
             letter = self._cloud.dead_letter(key)
@@ -411,7 +409,7 @@ class OutcomeWaiter:
                 time.sleep(_POLL_S)
 
     def _run(self, table: str, uri: str, since: datetime) -> Run | None:
-        runs = self._lake.runs(table=table, since=since - timedelta(seconds=_CLOCKS_S))
+        runs = self._lake.runs(table=table, since=since - timedelta(seconds=_CLOCK_SKEW_S))
         return next((run for run in runs if run.request is not None and uri in run.request.batch.uris), None)
 
     def _error_with_log(self, message: str) -> RetryableError:
@@ -457,10 +455,10 @@ class DemoHome:
                 private_folder(folder)
             about_table = f"[tables.{json.dumps(table)}]\nchecks = {json.dumps(list(checks))}\n"
             settings.write_text(
-                f"{_MARK}, which overwrites it.\n\n{_places(endpoint)}\n{about_table}", encoding="utf-8"
+                f"{_FIRST_LINE}, which overwrites it.\n\n{_store_settings(endpoint)}\n{about_table}", encoding="utf-8"
             )
             self.function_settings.write_text(
-                f"{_MARK}, which overwrites it.\n\n{_HASTE}\n{about_table}", encoding="utf-8"
+                f"{_FIRST_LINE}, which overwrites it.\n\n{_FAST_SETTINGS}\n{about_table}", encoding="utf-8"
             )
         except OSError as error:
             raise self._unusable(error) from error
@@ -477,7 +475,7 @@ class DemoHome:
             known = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else None
         except OSError as error:
             raise self._unusable(error) from error
-        if not (known or _MARK).startswith(_MARK) or (known is None and self.has_earlier_runs):
+        if not (known or _FIRST_LINE).startswith(_FIRST_LINE) or (known is None and self.has_earlier_runs):
             raise ConfigurationError(
                 f"{self.path} is your own project; the demo would overwrite it.", hint=_HINT, folder=str(self.path)
             )
@@ -492,13 +490,13 @@ class DemoHome:
 
     def settings(self, variables: Mapping[str, str]) -> Settings:
         """Return the settings. Only variables for the local stack apply."""
-        return load_settings(self.path, env={k: v for k, v in variables.items() if k.startswith(_PASSED_ON)})
+        return load_settings(self.path, env={k: v for k, v in variables.items() if k.startswith(_KEPT_VARIABLES)})
 
     def _unusable(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(f"Can't use {error.filename or self.path}: {error.strerror or error}.", hint=_HINT)
 
 
-def _places(endpoint: str) -> str:
+def _store_settings(endpoint: str) -> str:
     return f"""\
 [catalog]
 warehouse = "{WAREHOUSE}"
@@ -515,7 +513,7 @@ Outcome = Literal["published", "rejected", "dead-lettered"]
 
 NULL_COLUMN = "passenger_count"
 _NULL_RATE = 0.01
-_KEPT = 0.6
+_KEPT_SHARE = 0.6
 _SEEDS = 2**31 - 3
 
 
@@ -548,9 +546,9 @@ def make_files(folder: Path, generate: Callable[..., tuple[Path, ...]], *, rows:
     nulls = one("nulls", 1, null_rate=_NULL_RATE, null_columns=(NULL_COLUMN,))
     truncated = one("truncated", 2)
     whole = truncated.read_bytes()
-    truncated.write_bytes(whole[: int(len(whole) * _KEPT)])
+    truncated.write_bytes(whole[: int(len(whole) * _KEPT_SHARE)])
     return (
         DemoFile("clean", clean, f"{rows:,} good rows", "published"),
         DemoFile("nulls", nulls, f"NULLs in {NULL_COLUMN}", "rejected"),
-        DemoFile("truncated", truncated, f"its last {1 - _KEPT:.0%} are missing", "dead-lettered"),
+        DemoFile("truncated", truncated, f"its last {1 - _KEPT_SHARE:.0%} are missing", "dead-lettered"),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -34,7 +33,7 @@ from lakegate.integrations.aws.inspection import (
     smoke,
     start_server,
 )
-from lakegate.integrations.aws.package import contracts_in, settings_in
+from lakegate.integrations.aws.package import contracts_in, file_sha256, settings_in
 from lakegate.integrations.aws.parameters import (
     NAMES,
     Deployed,
@@ -263,7 +262,7 @@ class Deployment:
         )
 
     def destroy(self, found: DeploymentInventory, *, keep_data: bool = False) -> None:
-        """Delete the deployment. It's no error if parts of it are already deleted.
+        """Delete the deployment. Parts that are already deleted are skipped.
 
         Args:
             found: What :meth:`survey` returned.
@@ -273,7 +272,7 @@ class Deployment:
             DeploymentError: If a resource can't be deleted; the message says which and why. A retry continues.
         """
         if keep_data:
-            self._data.mark(one.name for one in found.data)
+            self._data.tag(one.name for one in found.data)
         # First the writers, then what they wrote.
         self._stack.delete()
         if found.builder:
@@ -299,7 +298,7 @@ class Deployment:
         else:
             found = function_status(self._clients, name)
             running = f"SHA-256 {found.code_sha256}" if found else None
-            is_own = running == f"SHA-256 {base64.b64encode(_digest(package)).decode()}"
+            is_own = running == f"SHA-256 {base64.b64encode(file_sha256(package)).decode()}"
             deployed = f"package that was deployed ({package})"
         if running is None or is_own:
             return
@@ -334,8 +333,8 @@ class Deployment:
         """Make AWS create the role that ECS uses in the account. Without it, the first service fails."""
         from botocore.exceptions import ClientError
 
-        brought = prepared.values["CatalogUri"] and prepared.values["SparkUrl"]
-        if brought or not any(one.type == _SERVICE and one.action == "add" for one in prepared.changes):
+        needs_none = prepared.values["CatalogUri"] and prepared.values["SparkUrl"]
+        if needs_none or not any(one.type == _SERVICE and one.action == "add" for one in prepared.changes):
             return
         with translate_errors("creating the role AWSServiceRoleForECS"):
             try:
@@ -379,7 +378,7 @@ class Deployment:
         return {
             **validated(given),
             "CodeBucket": self._code_bucket,
-            "CodeKey": f"function/{_digest(package).hex()}.zip",
+            "CodeKey": f"function/{file_sha256(package).hex()}.zip",
             "DatabaseAuthority": database_authority(self._clients.region)
             or self._no_database({**self.parameters(), **given}),
             "ImageUri": "",
@@ -408,8 +407,3 @@ def database_authority(region: str) -> str | None:
     _, _, found = _AUTHORITIES.read_text(encoding="ascii").partition(f"# {region}\n")
     certificate, _, _ = found.partition("#")
     return certificate.strip() or None
-
-
-def _digest(package: Path) -> bytes:
-    with package.open("rb") as source:
-        return hashlib.file_digest(source, "sha256").digest()

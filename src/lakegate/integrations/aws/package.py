@@ -65,7 +65,7 @@ class FunctionPackage:
         return tuple(sorted(filter(is_contract, found)))
 
 
-def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
+def build_package(folder: Path, wanted: FunctionPackage) -> Path:
     """Build the function's zip in ``folder``, unless the same one exists.
 
     The same lakegate, lock file, settings and interpreter produce the same bytes. If this machine has the wanted
@@ -73,13 +73,11 @@ def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
 
     Args:
         folder: The folder for zips; created if missing.
-        wanted: What to build; by default the defaults of :class:`FunctionPackage`.
 
     Raises:
         ConfigurationError: If uv isn't installed, or there are no wheels for this Python version and CPU.
         RetryableError: If the package index doesn't answer.
     """
-    wanted = wanted or FunctionPackage()
     interpreter = _interpreter(wanted.python)
     zipped = folder / f"function-{_digest(wanted, interpreter)[:16]}.zip"
     if zipped.is_file():
@@ -196,9 +194,9 @@ def _digest(wanted: FunctionPackage, interpreter: tuple[str, str] | None) -> str
     for part in (*(fact.encode() for fact in facts), settings, *inputs):
         digest.update(hashlib.sha256(part).digest())
     for path in wanted.contract_files:
-        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(path.name.encode() + file_sha256(path))
     for name, path in _lakegate_files():
-        digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(name.encode() + file_sha256(path))
     return digest.hexdigest()
 
 
@@ -225,8 +223,7 @@ def _refused(output: str, wanted: FunctionPackage) -> ConfigurationError | Retry
     last = " ".join(output.split())[-400:]
     message = f"Couldn't get the function's packages for Python {wanted.python} on {wanted.architecture}: "
     if "No solution found" in output:
-        hint = "Choose another --python-version or --architecture."
-        return ConfigurationError(message + last, hint=hint)
+        return ConfigurationError(message + last, hint="Choose another --python-version or --architecture.")
     return RetryableError(message + last, hint="Check the network and the package index, and try again.")
 
 
@@ -288,6 +285,12 @@ def zip_folder(tree: Path, target: Path) -> None:
 def _files(root: Path) -> list[Path]:
     """Return all files below ``root``, in the same order on every system."""
     return sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.as_posix())
+
+
+def file_sha256(path: Path) -> bytes:
+    """Return the SHA-256 digest of a file."""
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").digest()
 
 
 def _run(command: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -137,7 +137,7 @@ def template(path: Path = TEMPLATE) -> Mapping[str, Any]:
     """Return a template as data, with short forms expanded: ``!Ref X`` becomes ``{"Ref": "X"}``."""
     import yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc] # untyped, as above
+    class Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML is untyped
         pass
 
     def spell_out(loader: Any, tag: str, node: Any) -> dict[str, Any]:

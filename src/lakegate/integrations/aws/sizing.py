@@ -26,7 +26,7 @@ _LARGE_GIB = {"m": 8, "r": 16}
 _CLASS = re.compile(r"db\.([a-z])\d[a-z]*\.(?:(micro|small|medium|large)|(\d*)xlarge)")
 CALLS_OF_SPARK = {"small": 2, "medium": 5, "large": 10}
 """Maximum number of concurrent runs by Spark's size: about two per CPU. More would exceed the function's timeout."""
-_OUTSIDE = {
+_OUTSIDE_AWS = {
     "CatalogUri": "--catalog-uri",
     "SparkUrl": "--spark-url",
     "JournalUrl": "--journal-url",
@@ -117,11 +117,11 @@ def _disk(values: Mapping[str, str]) -> Iterator[str]:
 
 def _layout(values: Mapping[str, str]) -> Iterator[str]:
     if values["Schedule"] == "on-demand" and values["SparkUrl"]:
-        yield "--schedule is about the Spark that is created, so it can't be combined with --spark-url."
+        yield "--schedule only applies to a Spark that lakegate creates, so it can't be combined with --spark-url."
     if values["Egress"] == "endpoints":
         if values["VpcId"]:
-            yield "--egress endpoints is about the network that is created, so it can't be combined with --vpc-id."
-        outside = [option for name, option in _OUTSIDE.items() if values[name]]
+            yield "--egress endpoints only applies to a network that lakegate creates: leave out --vpc-id."
+        outside = [option for name, option in _OUTSIDE_AWS.items() if values[name]]
         if outside:
             options = ", ".join(outside)
             yield f"--egress endpoints reaches AWS only, so it can't be combined with {options}: pass --egress nat."
@@ -190,7 +190,7 @@ def _parts(values: Mapping[str, str]) -> Iterator[Cost]:
         price = _DATABASES.get(values["DatabaseClass"])
         disk = int(values["DatabaseGb"]) * _DATABASE_DISK_GB_MONTH
         usd = None if price is None else price * _HOURS + disk
-        uses = [*(["journal"] if not values["JournalUrl"] else []), *(["Nessie"] if on_postgres else [])]
+        uses = ["journal"] * (not values["JournalUrl"]) + ["Nessie"] * on_postgres
         yield _cost("database", usd, f"{values['DatabaseClass']}, {values['DatabaseGb']} GB, of {' and '.join(uses)}")
     kinds = [one["Type"] for one in template()["Resources"].values()]
     secrets = kinds.count("AWS::SecretsManager::Secret") if nessie or spark or database else 0
@@ -207,12 +207,11 @@ def _smaller(values: Mapping[str, str], parts: tuple[Cost, ...]) -> Iterator[Sav
         what = "no NAT gateway: servers with public addresses but closed ports, endpoints for the function; no Slack"
         yield _saving(values, parts, "--egress endpoints", {"Egress": "endpoints"}, what)
     if "database" in made:
-        needs = [] if values["JournalUrl"] else ["--journal-url URL"]
-        changes = {"CatalogStore": "dynamodb", "JournalUrl": values["JournalUrl"] or "brought"}
+        changes = {"CatalogStore": "dynamodb", "JournalUrl": values["JournalUrl"] or "your own"}
         on_postgres = not values["CatalogUri"] and values["CatalogStore"] == "postgres"
-        option = " ".join([*(["--catalog-store dynamodb"] if on_postgres else []), *needs])
-        what = "no database: a Postgres of yours for the journal" + (", Nessie on DynamoDB" if on_postgres else "")
-        yield _saving(values, parts, option, changes, what)
+        options = ["--catalog-store dynamodb"] * on_postgres + ["--journal-url URL"] * (not values["JournalUrl"])
+        what = "no database: your own Postgres for the journal" + (", Nessie on DynamoDB" if on_postgres else "")
+        yield _saving(values, parts, " ".join(options), changes, what)
 
 
 def _saving(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakegate.errors import LakegateError, RetryableError
-from lakegate.integrations.aws.clients import DeploymentError, error_code, error_text, translate_errors
+from lakegate.integrations.aws.clients import STACK_TAG, DeploymentError, error_code, error_text, translate_errors
 from lakegate.integrations.aws.parameters import NAMES, TEMPLATE, Resource, ResourceChange, defaults, template_body
 from lakegate.integrations.aws.sizing import require_fitting
 from lakegate.ports import Narrator
@@ -73,6 +73,7 @@ class Stack:
         template: Path = TEMPLATE,
     ) -> None:
         self.name = name
+        self._deployment = name.removeprefix("lakegate-")
         self._template = template
         self._client = client
         self._narrator = narrator
@@ -138,7 +139,7 @@ class Stack:
                 *({"ParameterKey": name, "UsePreviousValue": True} for name in known if name in NAMES - given.keys()),
             ],
             "Capabilities": list(_CAPABILITIES),
-            "Tags": [{"Key": "lakegate:stack", "Value": self.name}],
+            "Tags": [{"Key": STACK_TAG, "Value": self.name}],
             # A first deployment that fails leaves nothing behind.
             **({"OnStackFailure": "DELETE"} if is_new else {}),
             **({"RoleARN": self._role} if self._role else {}),
@@ -198,11 +199,10 @@ class Stack:
         return tuple(one["LogicalResourceId"] for one in drifts["StackResourceDrifts"])
 
     def _require_changeable(self, found: CloudStackState) -> None:
-        name = self.name.removeprefix("lakegate-")
         if found.status in _DEAD_ENDS:
             raise DeploymentError(
                 f"Stack {self.name} is in the state {found.status}, in which it can only be deleted.",
-                hint=f"lakegate aws destroy --name {name} --keep-data",
+                hint=f"lakegate aws destroy --name {self._deployment} --keep-data",
                 stack=self.name,
             )
         if found.status == "UPDATE_ROLLBACK_FAILED":
@@ -214,7 +214,7 @@ class Stack:
         if found.status.endswith("_IN_PROGRESS"):
             raise RetryableError(
                 f"Stack {self.name} is being changed ({found.status}).",
-                hint=f"See its progress: lakegate aws status --name {name}",
+                hint=f"See its progress: lakegate aws status --name {self._deployment}",
                 stack=self.name,
             )
 
@@ -239,9 +239,10 @@ class Stack:
         if invalid is not None:
             where = f" at {invalid.get('LogicalResourceId')} ({invalid.get('ResourceType')})"
             reason = invalid.get("ValidationStatusReason") or reason
-        name = self.name.removeprefix("lakegate-")
         return DeploymentError(
-            f"Stack {self.name} can't be planned{where}: {reason}", hint=_hint(reason, name), stack=self.name
+            f"Stack {self.name} can't be planned{where}: {reason}",
+            hint=_hint(reason, self._deployment),
+            stack=self.name,
         )
 
     def _delete_change_set(self, change_set: str, stack_id: str, *, is_new: bool) -> None:
@@ -270,15 +271,12 @@ class Stack:
                     if event["EventId"] not in seen:
                         seen[event["EventId"]] = event
                         self._report_failure(event)
-                step.progress(min(self._done(seen.values()), total), total, "resources")
+                step.progress(min(_done(seen.values()), total), total, "resources")
                 if state is None:
                     return CloudStackState(stack_id, "DELETE_COMPLETE", None, {}, {}), tuple(seen.values())
                 if not state.status.endswith("_IN_PROGRESS") or state.status == NEW:
                     return state, tuple(seen.values())
         raise RetryableError(f"Stack {self.name} is still being changed after {_CHANGE_TIMEOUT_S / 3600:g} hours.")
-
-    def _done(self, events: Iterable[Any]) -> int:
-        return len({one["LogicalResourceId"] for one in events if one.get("ResourceStatus", "").endswith("_COMPLETE")})
 
     def _report_failure(self, event: Any) -> None:
         status = event.get("ResourceStatus", "")
@@ -302,8 +300,7 @@ class Stack:
         return events[::-1]
 
     def _failed(self, doing: str, end: CloudStackState, events: Sequence[Any]) -> DeploymentError:
-        culprit = next((event for event in events if self._is_cause(event)), None)
-        culprit = culprit or self._invalid(StackName=end.id)
+        culprit = next(filter(self._is_cause, events), None) or self._invalid(StackName=end.id)
         is_undone = "ROLLBACK" in end.status or end.status == "DELETE_COMPLETE"
         undone = " All changes were rolled back." if is_undone else ""
         if culprit is None:
@@ -315,7 +312,7 @@ class Stack:
         reason = next(filter(None, reasons), "no reason was given").rstrip(".")
         return DeploymentError(
             f"{doing} stack {self.name} failed at {resource} ({kind}): {reason}.{undone}",
-            hint=_hint(reason, self.name.removeprefix("lakegate-")),
+            hint=_hint(reason, self._deployment),
             stack=self.name,
             resource=resource,
         )
@@ -344,6 +341,10 @@ class Stack:
             time.sleep(self._poll_s)
 
 
+def _done(events: Iterable[Any]) -> int:
+    return len({one["LogicalResourceId"] for one in events if one.get("ResourceStatus", "").endswith("_COMPLETE")})
+
+
 def _state(found: Any) -> CloudStackState:
     return CloudStackState(
         id=found["StackId"],
@@ -368,10 +369,11 @@ def _change(found: Any) -> ResourceChange:
 
 
 def _hint(reason: str, name: str) -> str:
-    if "already exists" in reason.lower():
+    text = reason.lower()
+    if "already exists" in text:
         return "It was kept, or is someone else's: choose another --name (for a bucket, --bucket-name), or delete it."
-    if "not empty" in reason.lower():
+    if "not empty" in text:
         return f"lakegate aws destroy --name {name} empties its own buckets; empty the others yourself, or keep them."
-    if "not authorized" in reason.lower() or "access denied" in reason.lower():
+    if "not authorized" in text or "access denied" in text:
         return "The user or role that deploys needs this permission."
     return f"For the options, run lakegate aws plan --help; for the stack's state, lakegate aws status --name {name}."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,15 +19,15 @@ from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError, RetryableError
 from lakegate.integrations.aws import demo
 from lakegate.integrations.aws.demo import (
+    AwsDemo,
     Cloud,
     DeadLetter,
     DemoFile,
     DemoHome,
     OutcomeWaiter,
-    Tour,
     Upload,
     make_files,
-    play,
+    run_demo,
     slack_stand_in,
     text_of,
 )
@@ -156,6 +155,9 @@ class FakeCloud:
     def __init__(self, letter: DeadLetter | None = None) -> None:
         self.letter = letter
 
+    def upload(self, _path: Path, key: str) -> str:
+        return f"s3://lakegate-demo/{key}"
+
     def dead_letter(self, key: str) -> DeadLetter | None:
         return self.letter if self.letter and self.letter.key == key else None
 
@@ -182,7 +184,7 @@ def waiter(lake: FakeLake, cloud: FakeCloud, timeout_s: float = 30.0) -> Outcome
 
 
 def outcome(lake: FakeLake, cloud: FakeCloud, timeout_s: float = 30.0) -> Any:
-    return waiter(lake, cloud, timeout_s).await_outcome(FILE, TABLE, KEY, URI, datetime.now(UTC))
+    return waiter(lake, cloud, timeout_s).upload_and_wait(FILE, TABLE)
 
 
 def test_a_file_is_waited_for_until_its_run_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +278,7 @@ def test_after_a_killed_ministack_the_demo_starts_over(
     journal.write_text("")
     monkeypatch.setattr(demo, "is_deployed", lambda _: deployed)
     with pytest.raises(RetryableError, match="would begin"):
-        play(tmp_path, TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
+        run_demo(tmp_path, TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
     assert journal.exists() == is_kept
     assert stopped == ([] if is_kept else ["stack"])
     assert (tmp_path / ".lakegate" / "ministack").is_dir()
@@ -287,7 +289,7 @@ def test_the_first_demo_does_not_look_for_earlier_ones(
 ) -> None:
     monkeypatch.delattr(demo, "is_deployed")
     with pytest.raises(RetryableError, match="would begin"):
-        play(tmp_path / "new", TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
+        run_demo(tmp_path / "new", TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
     assert stopped == []
     assert (tmp_path / "new" / "lakegate.toml").is_file()
 
@@ -312,13 +314,13 @@ def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Path, 
         ),
     )
 
-    def play(folder: Path, table: str, *_: object, rows: int, **__: object) -> Tour:
+    def run_demo(folder: Path, table: str, *_: object, rows: int, **__: object) -> AwsDemo:
         plays.append((folder, rows, table))
-        return Tour(
+        return AwsDemo(
             folder, ENDPOINT, "b", Path("/l/ministack.log"), outcomes, {"text": "r-nulls was rejected"}, (1000, 1000)
         )
 
-    monkeypatch.setattr(demo, "play", play)
+    monkeypatch.setattr(demo, "run_demo", run_demo)
     return plays
 
 
