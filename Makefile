@@ -110,8 +110,8 @@ reference: $(READY) ## Regenerate the reference pages: checks, commands, setting
 
 docs: $(READY) ## Build the docs site into site/
 	@$(BIN)/zensical build --clean --strict
-	@cp -R deploy site/deploy
-	@find site -name '*.html' -exec sed -i.bak 's#"\.\./\.\./\.\./deploy/#"../../deploy/#g' {} +
+	@cp -R deploy action.yml site/
+	@find site -name '*.html' -exec sed -i.bak -E 's#"\.\./\.\./\.\./(deploy/|action\.yml)#"../../\1#g' {} +
 	@find site -name '*.bak' -delete
 
 dist: $(READY) ## Build the wheel, the sdist and their SBOM (CycloneDX) into dist/

@@ -93,7 +93,7 @@ capabilities:
 {{- end -}}
 
 {{- define "lakegate.spark.container" -}}
-# restartPolicy makes it a sidecar: started before lakegate, ended after it.
+# restartPolicy makes it a sidecar, which starts before lakegate and ends after it.
 - name: spark
   image: {{ include "lakegate.image" (dict "image" .Values.spark.image "default" .Chart.AppVersion) }}
   imagePullPolicy: {{ .Values.spark.image.pullPolicy }}
@@ -108,7 +108,7 @@ capabilities:
     - spark-internal
   env:
     {{- include "lakegate.env" . | nindent 4 }}
-    # A variable, not one of Spark's settings: those can be read by every session.
+    # A variable and not one of Spark's settings, because every session can read those.
     - name: SPARK_CONNECT_AUTHENTICATE_TOKEN
       valueFrom:
         secretKeyRef:
@@ -119,7 +119,7 @@ capabilities:
       command: [bash, -c, "exec 3<>/dev/tcp/127.0.0.1/15002"]
     periodSeconds: 2
     failureThreshold: 90
-  # Only whether it still listens: how long a write may take is not for a probe to say.
+  # Only checks that it listens: a probe can't know how long a write may take.
   livenessProbe:
     exec:
       command: [bash, -c, "exec 3<>/dev/tcp/127.0.0.1/15002"]
