@@ -17,22 +17,22 @@ _HEAD = """# Come from Great Expectations, DQX, dbt or Soda
 
 <!-- Made by tests/e2e/docs_neighbours.py from tests/support/neighbours.py. Do not edit it by hand. -->
 
-How checks that you have are written here. The names of columns, and the rows that each was tried on, are those of
-`tests/support/neighbours.py`: for Great Expectations, of its gallery. Each finds as many failing rows as theirs does,
-if no note says otherwise.
+Find your check in the left column, and write the one beside it. Both find the same number of failing rows unless a
+note says otherwise. A test runs each of ours on the rows in `tests/support/neighbours.py`; what theirs find is taken
+from Great Expectations' gallery, or follows from the other tools' docs.
 
-What holds for all of them:
+For all of them:
 
-- **Which rows.** A check looks at the rows that a run adds. For keys in the whole table, write `scope='table'`. To
-  audit what is published already: `lakegate audit TABLE --branch main`.
-- **NULL passes**, except where a check is about NULLs, as in all four.
-- **How many may fail.** `tolerance='5%'` is a share of all rows looked at. `mostly=0.95` of Great Expectations is a
-  share of the values that aren't NULL: add `where='column IS NOT NULL'`. `error_if: '>10'` of dbt is `tolerance=10`,
-  but for keys and accepted values dbt counts keys and values, and lakegate rows. DQX has no tolerance.
-- **What failing does.** `criticality: error` of DQX, which sets rows aside, is `severity='quarantine'`; its
-  `criticality: warn`, and `severity: warn` of dbt, are `severity='warn'`. Great Expectations' `row_condition`, DQX's
-  `filter` and dbt's `where` are `where='…'`.
-- **What SQL says.** `expression_is_true` fails a row for which the expression is false, `sql` one for which it's true.
+- **Rows**: a check judges the rows that a run adds. For keys in the whole table, write `scope='table'`. To audit
+  published rows: `lakegate audit TABLE --branch main`.
+- **NULL passes**, except where a check is about NULLs, as in all four tools.
+- **Tolerance**: `tolerance='5%'` is a share of all judged rows. Great Expectations' `mostly=0.95` is a share of the
+  values that aren't NULL: add `where='column IS NOT NULL'`. dbt's `error_if: '>10'` is `tolerance=10`, but for keys and
+  accepted values, dbt counts keys and values, and lakegate counts rows. DQX has no tolerance.
+- **Severity**: DQX's `criticality: error`, which sets rows aside, is `severity='quarantine'`. Its `criticality: warn`
+  and dbt's `severity: warn` are `severity='warn'`.
+- **Filters**: Great Expectations' `row_condition`, DQX's `filter` and dbt's `where` are `where='…'`.
+- **SQL**: `expression_is_true` fails rows for which the expression is false, `sql` rows for which it's true.
   `custom_sql` is a query whose rows are failures; it reads the batch only.
 
 dbt's `schema.yml` needs no rewriting: `lakegate check import schema.yml` [converts it](write-a-contract.md), and lists
@@ -75,7 +75,7 @@ def render() -> str:
 
 def _part(name: str, examples: tuple[Example, ...]) -> str:
     rows = "".join(f"| {_code(one.theirs)} | {_code(one.ours)} | {one.note} |\n" for one in examples)
-    return f"\n## {name}\n\n| theirs | ours | mind |\n| --- | --- | --- |\n{rows}\n{_LEFT[name]}"
+    return f"\n## {name}\n\n| theirs | ours | note |\n| --- | --- | --- |\n{rows}\n{_LEFT[name]}"
 
 
 def _code(text: str) -> str:
