@@ -24,7 +24,8 @@ Service = Literal["s3", "gcs", "adls"]
 SERVICES: Mapping[str, Service] = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "adls", "abfss": "adls"}
 """The service of each URI scheme."""
 
-_CANONICAL = {"s3a": "s3", "abfs": "abfss"}
+_ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+"""Schemes that other programs use for the same objects."""
 _EXAMPLES: Mapping[Service, str] = {
     "s3": "s3://bucket/prefix/*.parquet",
     "gcs": "gs://bucket/prefix/*.parquet",
@@ -101,16 +102,16 @@ def canonical(uri: str) -> str:
     """Return the URI that lakegate uses for an object, however its scheme and host are written.
 
     Example:
-        >>> canonical("S3A://lake/a b.csv"), canonical("abfs://lake@ACME.dfs.core.windows.net/A")
+        >>> canonical("S3A://lake/a b.csv"), canonical("wasbs://lake@ACME.blob.core.windows.net/A")
         ('s3://lake/a b.csv', 'abfss://lake@acme.dfs.core.windows.net/A')
     """
     scheme, found, rest = uri.partition("://")
-    scheme = scheme.lower()
-    if SERVICES.get(scheme) == "adls":
+    scheme = _ALIASES.get(scheme.lower(), scheme.lower())
+    if scheme == "abfss":
         place, slash, key = rest.partition("/")
         container, at, host = place.partition("@")
-        rest = f"{container}{at}{host.lower()}{slash}{key}"
-    return f"{_CANONICAL.get(scheme, scheme)}{found}{rest}" if found else uri
+        rest = f"{container}{at}{host.lower().replace('.blob.', '.dfs.')}{slash}{key}"
+    return f"{scheme}{found}{rest}" if found else uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,7 @@ class ObjectStore(ABC):
         """Create an object, completely or not at all, if it doesn't exist yet.
 
         If a response is lost, the store's library repeats the request, and finds the object that it created itself. A
-        mark in the object's metadata tells it from anyone else's.
+        mark in the object's metadata distinguishes it from other clients' objects.
 
         Raises:
             FileExistsError: When the object exists.
