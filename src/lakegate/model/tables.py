@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -12,18 +12,16 @@ from pydantic import Field
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
-from lakegate.model.schema import Column, Schema, SchemaChange, is_masked
+from lakegate.model.schema import Column, Schema, SchemaChange
 
 ChangeKind = Literal["append", "evolve", "metadata", "expire", "rewrite", "create", "drop"]
 """What happened to a table between two of its states; see :class:`TableChange`."""
 
-
 RowCount: TypeAlias = tuple[int | None, int | None]
-"""A table's number of rows if it's known exactly, and an upper bound: all rows in data files, deleted ones included."""
-
+"""A table's exact number of rows, if known, and an upper bound: all rows in data files, deleted ones included."""
 
 OWN_BATCH = "__lakegate_batch"
-"""Name of the audited rows in lakegate's own queries. Users' queries call them ``batch``, but so may a column."""
+"""Name of the audited rows in lakegate's own queries. In users' queries, it's ``batch``, which may also be a column."""
 
 REPLACE: Final = "replace"
 """Iceberg's operation for a snapshot with the same rows as the one before, in other files or manifests."""
@@ -82,7 +80,7 @@ class TableChange(Value):
         return self.only_adds or self.kind == "evolve"
 
     @property
-    def standing(self) -> tuple[Snapshot, ...]:
+    def live_snapshots(self) -> tuple[Snapshot, ...]:
         """The snapshots that the table's current rows may come from: not rolled-back ones; all, if it was replaced."""
         return self.snapshots or (self.written if self.rows_added is None else ())
 
@@ -190,7 +188,7 @@ class AddedRows(Value):
         is_past: Whether commit ``hash`` may have later snapshots, of runs that share it.
         is_measured: Whether a filter may skip files that can't match by their metrics: lakegate's engine measured them,
             and no column holds UUIDs. What another writer's metrics say is a claim.
-        one_by_one: Read row by row: slower, but it can be cancelled between any two rows.
+        one_by_one: Whether to read row by row: slower, but the scan can be cancelled between any two rows.
         where: A validated predicate that the rows meet.
         masked: Patterns of columns whose values never leave the engine.
         shown: Columns that examples have; empty for all.
@@ -207,10 +205,6 @@ class AddedRows(Value):
     where: str | None = None
     masked: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
-
-    def masks(self, column: str, fields: Iterable[Sequence[str]] = ()) -> bool:
-        """Return whether a column is masked; see :func:`~lakegate.model.schema.is_masked` for the arguments."""
-        return is_masked(self.masked, column, fields)
 
 
 Rows: TypeAlias = AddedRows | TableAt
@@ -246,7 +240,7 @@ class WriteTarget(Value):
         schema_changes: Changes to the table's columns that are made before the write.
         create: How to create the table; ``None`` if it exists.
         snapshot_properties: Extra entries for the snapshot's summary.
-        in_order: Write rows file by file, in their order, as far as the table's layout allows.
+        in_order: Whether to write rows file by file, in their order, as far as the table's layout allows.
         masked: Patterns of columns whose values mustn't show in messages.
     """
 

@@ -22,7 +22,7 @@ _LOSSLESS = {*_PROMOTIONS, ("date", "timestamp"), ("int", "double")}
 
 
 def struct_text(fields: Iterable[tuple[str, str]]) -> str:
-    """Return a struct's type from its fields' names and types. Special names are quoted.
+    """Return a struct's type, given its fields' names and types. Special names are quoted.
 
     Example:
         >>> struct_text([("id", "long"), ("map<x: y", "int")])
@@ -168,7 +168,7 @@ class TypeDifference:
     Attributes:
         path: The path to it.
         one: The type there in the first type; ``None`` if it lacks the field.
-        other: The type there in the second type; ``None`` likewise.
+        other: The type there in the second type; ``None`` if that one lacks it.
     """
 
     path: tuple[str, ...]
@@ -255,17 +255,17 @@ def common_type(types: Sequence[str]) -> str | None:
     return _with_parts(first, parts) if len(parts) == len(joined) else None
 
 
-def replaced(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
+def replace_parts(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
     """Return a type with the parts at ``paths`` (in lower case) replaced by ``part``.
 
     Example:
-        >>> replaced("struct<a: int, b: list<struct<C: int>>>", {("b", "element", "c")}, "long")
+        >>> replace_parts("struct<a: int, b: list<struct<C: int>>>", {("b", "element", "c")}, "long")
         'struct<a: int, b: list<struct<C: long>>>'
     """
     if () in paths:
         return part
     below = [(name, kind, [one[1:] for one in paths if one[0] == name.lower()]) for name, kind in type_parts(kind)]
-    return _with_parts(kind, [(name, replaced(kind, inside, part)) for name, kind, inside in below])
+    return _with_parts(kind, [(name, replace_parts(kind, inside, part)) for name, kind, inside in below])
 
 
 def unknown_as_string(kind: str) -> str:

@@ -163,7 +163,9 @@ def find_owner(
         NewerFormatError: When a newer lakegate wrote the run, or stored it on the branch.
     """
     carried = {run.run_id: run for run in stored_runs(context, branch, staged[0].base)}
-    snapshots = [snapshot for one in staged for snapshot in context.reader.change(one.before, one.pointer).standing]
+    snapshots = [
+        snapshot for one in staged for snapshot in context.reader.change(one.before, one.pointer).live_snapshots
+    ]
     written = {run_id for one in snapshots if (run_id := one.summary.get(RUN_ID_PROPERTY))}
     run_ids = sorted(written | carried.keys())
     if len(run_ids) > 1:
@@ -215,7 +217,7 @@ def _require_own_quarantine(context: Context, branch: str, staged: Sequence[Stag
             return False
         if any(one.pointer.metadata_location == known.pointer.metadata_location for known in run.staged):
             return True
-        added = context.reader.change(one.before, one.pointer).standing if one.only_adds else ()
+        added = context.reader.change(one.before, one.pointer).live_snapshots if one.only_adds else ()
         return {snapshot.summary.get(RUN_ID_PROPERTY) for snapshot in added} == {run.run_id}
 
     for one in staged:

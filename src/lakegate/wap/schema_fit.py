@@ -16,7 +16,7 @@ from lakegate.model.types import (
     can_promote,
     is_lossless,
     joined_type,
-    replaced,
+    replace_parts,
     type_differences,
     type_parts,
     without_unknown,
@@ -178,7 +178,7 @@ class _Differences:
         """Match the fields of two nested types, like columns."""
         kept = self._kept.get(found.name)
         beyond = self._beyond_int(found, column)
-        start = replaced(column.type, beyond, "long") if self._mode == "evolve" else column.type
+        start = replace_parts(column.type, beyond, "long") if self._mode == "evolve" else column.type
         wide = joined_type(start, kept or without_unknown(found.type) or column.type, self._widened)
         lacking = {one.path for one in type_differences(kept or "", found.type, (column.name,)) if one.one is None}
         notes, problems = [], {}

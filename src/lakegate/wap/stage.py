@@ -138,7 +138,7 @@ def staged_table(
     change: TableChange,
 ) -> StagedTable:
     """Return the staged table for a ``change`` on a branch, from ``before`` to ``pointer``."""
-    written = change.standing
+    written = change.live_snapshots
     return StagedTable(
         run_id=run_id,
         table=pointer.table,
@@ -477,7 +477,7 @@ def staged_since(
         change = _checked_change(context, difference.left, difference.right, branch)
         require_own_files(context, difference.left, difference.right, branch, tables, by_anyone=run_id is None)
         found.append((difference.left, difference.right, change))
-    owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.standing}
+    owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.live_snapshots}
     owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()
     return tuple(
         staged_table(owner, target, base.hash, branch, before, after, change).model_copy(
