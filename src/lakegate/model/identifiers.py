@@ -12,8 +12,8 @@ from lakegate.model.base import Value
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
-# Nessie's Validation.REF_NAME_PATTERN, without what is awkward in URLs and the names that it reserves in any case.
-_REF = re.compile(r"(?!(?i:head|detached)\Z)[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
+REF_NAME = re.compile(r"(?!(?i:head|detached)\Z)[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
+"""Nessie's ``Validation.REF_NAME_PATTERN``, without the names that it reserves in any case."""
 _HASH = re.compile(r"[0-9a-f]{16,64}")
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:(?:(?!\.\.)[A-Za-z0-9._-]){0,98}[A-Za-z0-9])?")
 _ORCHESTRATOR = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -93,7 +93,7 @@ def validate_ref_name(name: str) -> str:
         >>> validate_ref_name("wap/nyc.trips_01")
         'wap/nyc.trips_01'
     """
-    if len(name) > _MAX_REF_LENGTH or not _REF.fullmatch(name) or "//" in name or is_commit_hash(name):
+    if len(name) > _MAX_REF_LENGTH or not REF_NAME.fullmatch(name) or "//" in name or is_commit_hash(name):
         raise IdentifierError(
             f"'{name}' can't name a branch or tag.",
             hint="Start with a letter; use letters, digits, '.', '_', '-' and single '/'; end with a letter or digit; "

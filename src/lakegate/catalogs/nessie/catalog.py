@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import logging
-import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +12,7 @@ from lakegate.catalogs.nessie import client
 from lakegate.catalogs.nessie.client import NO_SUCH_KEY, NessieClient, Request, key_text, path_of
 from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
-from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
+from lakegate.model.identifiers import REF_NAME, TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import NO_SNAPSHOT, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
 from lakegate.model.words import moment
@@ -26,9 +25,6 @@ _TABLE = "ICEBERG_TABLE"
 _NAMESPACE = "NAMESPACE"
 _FIRST_PAGE = 25
 _KINDS: Mapping[str, RefKind] = {"BRANCH": "branch", "TAG": "tag", "DETACHED": "detached"}
-# Nessie's Validation.REF_NAME_PATTERN, without the names that it reserves in any case. Other strings are expressions:
-# "-" is the default branch, "a~1" a parent.
-_REF_NAME = re.compile(r"(?!(?i:head|detached)\Z)[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 
 
 class NessieCatalog:
@@ -299,7 +295,7 @@ def _ref(reference: client.Reference) -> Ref:
 
 
 def _valid_name(name: str) -> str:
-    if _REF_NAME.fullmatch(name):
+    if REF_NAME.fullmatch(name):  # other strings are expressions: "-" is the default branch, "a~1" a parent
         return name
     raise NotFoundError(
         f"There is no branch or tag '{name}': the catalog doesn't allow this name.",

@@ -335,7 +335,7 @@ class NessieClient:
             if not page.has_more:
                 return
             if page.token is None:  # gc would take what is on the other pages for garbage
-                raise _unreadable(request, self.server, "the response is cut off, and doesn't say where it goes on")
+                raise _unreadable(request, self.server, "the response is cut off, without a token for its next page")
             query_parameters["page-token"] = page.token
             size = min(4 * size, self._page_size)
 
