@@ -1,4 +1,4 @@
-"""Groups of alerts that say the same about a table: one message is sent, and the others are counted."""
+"""Groups of alerts that say the same about a table: one message is sent, and the others are only counted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tally:
         number: Number of messages so far, sent or counted.
         untold: Number of messages since the last one that was sent.
         thread: Thread of the first message, if the channel has threads.
-        about: What the messages say, if their number is to be sent when the group ends and this version can read it.
+        about: What the messages say, if a final message gives their number and this version can read it.
     """
 
     ends_at: datetime
@@ -64,11 +64,6 @@ def settled(
     ends_at = known.ends_at if window_s is None else now + timedelta(seconds=window_s)
     untold = max(known.untold - place.missed - 1, 0)
     return replace(known, ends_at=ends_at, untold=untold, thread=thread or known.thread)
-
-
-def is_ended(tally: Tally, now: datetime) -> bool:
-    """Return whether a group has ended with messages whose number is to be sent."""
-    return tally.ends_at <= now and tally.untold > 0 and tally.about is not None
 
 
 def lock(tx: JournalTransaction, channel: str, alert: str) -> Tally | None:
@@ -110,9 +105,8 @@ def take_counted(tx: JournalTransaction, channels: Sequence[str], lead_s: float,
         if taken == limit:
             return
         tally, now = lock(tx, channel, alert), tx.now()
-        # Another process may have taken it since.
-        if tally is None or tally.about is None or not is_ended(tally, now):
-            continue
+        if tally is None or tally.about is None or tally.untold == 0 or tally.ends_at > now:
+            continue  # another process has taken it since
         put(tx, channel, alert, replace(tally, ends_at=now + timedelta(seconds=lead_s)))
         taken += 1
         yield CountedAlert(channel=channel, alert=alert, about=tally.about, place=tally.place)

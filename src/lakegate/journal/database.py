@@ -117,7 +117,7 @@ class JournalTransaction:
 
     def values(self, values: Collection[str]) -> Select[Any]:
         """Return strings for ``IN``, in one parameter however many there are."""
-        return self._database.strings(values)
+        return self._database.listed(bindparam("given", self._database.packed(values), unique=True))
 
 
 _DELETES: dict[tuple[type[Database], Column[str]], Delete] = {}
@@ -194,10 +194,6 @@ class Database(ABC):
     @abstractmethod
     def field(self, at: int, kind: type) -> str:
         """Return the SQL for a field of ``value``."""
-
-    def strings(self, values: Collection[str]) -> Select[Any]:
-        """Return a query that yields these strings."""
-        return self.listed(bindparam("given", self.packed(values), unique=True))
 
     def listed(self, given: BindParameter[Any]) -> Select[Any]:
         """Return a query that yields the strings in a parameter; :meth:`packed` makes its value."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, delete, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, bindparam, delete, func, or_, select, tuple_, update
 
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Database, JournalTransaction
@@ -26,10 +26,12 @@ _AFTER_DIGITS = "g"
 _RECENT = timedelta(days=1)
 _TICK = timedelta(microseconds=1)
 ANY_HEAD = "any"
-"""Instead of a recorded head: whichever it is."""
+"""Matches any recorded head."""
 ON_TARGET = ("published", "reverted")
 """Statuses of runs whose commit is in the history of their target."""
 _FileKey = tuple[str, str, str]
+"""A file in the history: table, path and version."""
+_HEAD = select(HISTORY.c.head).where(HISTORY.c.target == bindparam("target"))
 
 
 @dataclass(slots=True)
@@ -104,9 +106,13 @@ class NetHistory:
         for run_id, _ in [one for one in published_by if one[1] == old]:
             published_by[run_id, new] += [(new, *key[1:]) for key in published_by.pop((run_id, old))]
         self.renames.append((old, new))
-        self.files = {(new if key[0] == old else key[0], *key[1:]): run_id for key, run_id in self.files.items()}
-        self.taken = {(new if key[0] == old else key[0], *key[1:]): None for key in self.taken}
-        self.identities = {(new if key[0] == old else key[0], *key[1:]): one for key, one in self.identities.items()}
+
+        def moved(key: _FileKey) -> _FileKey:
+            return (new, *key[1:]) if key[0] == old else key
+
+        self.files = {moved(key): run_id for key, run_id in self.files.items()}
+        self.taken = {moved(key): None for key in self.taken}
+        self.identities = {moved(key): identity for key, identity in self.identities.items()}
         self.dropped = {(run_id, new if table == old else table): None for run_id, table in self.dropped}
 
 
@@ -158,7 +164,7 @@ def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str)
     if run is None:
         return None
     for event in reversed(outcome.reverted):
-        # A run that knows a table by its new name means another table by the old name.
+        # If a run knows a table by its new name, the old name is another table's.
         names = {then: now for then, now in event.formerly if now not in run.tables}
         if {names.get(table, table) for table in run.tables} <= set(event.tables):
             return run.model_copy(update={"status": "reverted", "reverted_by": event.run_id})
@@ -212,10 +218,16 @@ def _time_of(run_id: str) -> datetime:
         return datetime.now(UTC)
 
 
+def recorded_head(tx: JournalTransaction, target: str) -> str | None:
+    """Return the commit of ``target`` up to which its history is recorded, or ``None``."""
+    head: str | None = tx.scalar(_HEAD, {"target": target})
+    return head
+
+
 def is_at(tx: JournalTransaction, target: str, known: str | None) -> bool:
     """Return whether the recorded head of ``target`` is ``known``, and stays so until the transaction ends."""
     tx.lock(_lock_name(target))
-    return known in (ANY_HEAD, tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)))
+    return known in (ANY_HEAD, recorded_head(tx, target))
 
 
 def continues(tx: JournalTransaction, target: str, known: str | None, head: str, commits: Sequence[PastCommit]) -> bool:
@@ -225,7 +237,7 @@ def continues(tx: JournalTransaction, target: str, known: str | None, head: str,
     """
     if is_at(tx, target, known):
         return True
-    recorded = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
+    recorded = recorded_head(tx, target)
     return any(one.hash == recorded for one in commits) or _has(tx, target, head)
 
 
@@ -251,7 +263,7 @@ def record(
     tx.lock(_lock_name(target))
     tx.lock(*(lock_name(table) for table in tables))
     seen = _recorded(tx, target) if rebuild else {}
-    first = rebuild and tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) is None
+    first = rebuild and recorded_head(tx, target) is None
     if rebuild:
         repair(tx, {event.run_id for event in events})
         tx.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
@@ -342,8 +354,7 @@ def _reconsider_files(tx: JournalTransaction, events: Sequence[HistoryEvent]) ->
 def _retract(tx: JournalTransaction, target: str, gone: Sequence[str]) -> None:
     for start in range(0, len(gone), _RUN_BATCH):
         known = stored.get_all(tx, gone[start : start + _RUN_BATCH]).values()
-        runs = (retracted(run, target) for run in known)
-        _store(tx, runs)
+        _store(tx, (retracted(run, target) for run in known))
 
 
 def _store(tx: JournalTransaction, runs: Iterable[Run | None]) -> None:
@@ -489,8 +500,8 @@ class JournalCommits:
 def indexed_times(times: Iterable[datetime]) -> Iterator[datetime]:
     """Yield the times by which commits are found, given their own, both newest first.
 
-    The catalog's clock may go back, or its servers' clocks differ. Each commit counts as made before the next, so that
-    a time finds the same commit as in the catalog: the last one in the history that was made by then.
+    The catalog's clock may go back, or its servers' clocks may differ. Each commit counts as made before the next, so
+    that a time finds the same commit as in the catalog: the last one in the history that was made by that time.
     """
     made = datetime.max.replace(tzinfo=UTC)
     for time in times:

@@ -1,4 +1,4 @@
-"""Find and repair rows of the journal that can't be right, whatever ``main``'s history says."""
+"""Find and repair rows of the journal that are wrong regardless of ``main``'s history."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _wrong_sizes(tx: JournalTransaction, known: Mapping[str, Run]) -> Iterator[t
         size = sizes.get((row.run_id, row.path, row.version))
         # The size is 0 if the journal knows the file from a commit only.
         if size is not None and _problem(CLAIMS, row) is None and row.size_bytes not in (0, size):
-            problem = f"its size_bytes is {row.size_bytes}, but {size} by its run's document"
+            problem = f"its size_bytes is {row.size_bytes}, but {size} in its run's document"
             yield known[row.run_id], BadRow(CLAIMS.name, str(row.claim_id), problem)
 
 
@@ -158,7 +158,7 @@ def _delete_orphans() -> Sequence[Delete]:
 
 
 def _orphaned_claims() -> tuple[ColumnElement[bool], ...]:
-    """Return the condition for claims that block files for a run that nobody will ever end."""
+    """Return the condition for claims that block files for a run that will never end."""
     under_way = select(RUNS.c.run_id).where(RUNS.c.finished_at.is_(None))
     return (
         CLAIMS.c.state == CLAIMED,
@@ -216,7 +216,7 @@ def _problem(table: Table, row: Row[Any]) -> str | None:
         return "its document isn't a run's"
     for column, value, expected in zip(table.c, row, runs.columns_of(run), strict=True):
         if column is not RUNS.c.document and value != expected:
-            return f"its {column.name} is {_shortened(value)}, but {_shortened(expected)} by its document"
+            return f"its {column.name} is {_shortened(value)}, but {_shortened(expected)} in its document"
     return None
 
 

@@ -20,7 +20,7 @@ from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.integrity import BadRow, bad_rows
 from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
 from lakegate.journal.pages import JournalPages, RunFilter
-from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema, is_time
+from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 from lakegate.model.request import OnSameContent
@@ -34,8 +34,6 @@ _EXPIRED_AT_ONCE = 500
 _NOBODY = ""
 """Holder and token of a lease that was given up, or that waits for the run's next step."""
 _LONG_AGO = as_text(datetime(1970, 1, 1, tzinfo=UTC))
-_LAST = "\U0010ffff"
-"""The greatest character, in byte order: ends the range of ids with a prefix."""
 
 
 class Journal:
@@ -136,9 +134,8 @@ class Journal:
 
     def find(self, prefix: str) -> Sequence[Run]:
         """Return up to 10 runs whose id starts with ``prefix``, newest first."""
-        begins = RUNS.c.run_id >= prefix, RUNS.c.run_id < prefix + _LAST
         with self._database.reading() as tx:
-            return runs.read(tx, runs.newest_first().where(*begins).limit(10))
+            return runs.read(tx, runs.newest_first().where(runs.has_prefix(prefix)).limit(10))
 
     def find_by_branch(self, branch: str) -> Run | None:
         """Return the newest run that wrote to ``branch``, or ``None``."""
@@ -189,7 +186,7 @@ class Journal:
         return counts | ({most: left} if left else {}), published
 
     def bad_rows(self) -> Iterator[BadRow]:
-        """Yield rows that can't be right, whatever the target's history says. Rebuilding the journal repairs them."""
+        """Yield rows that are wrong regardless of the target's history. Rebuilding the journal repairs them."""
         return bad_rows(self._database)
 
     def expire_detail(self, before: datetime, note: str) -> int:
@@ -286,9 +283,9 @@ class Journal:
             leases = tx.execute(select(LEASES)).all()
             now = tx.now() if leases else None
             dead = [lease.run_id for lease in leases if now is not None and not self._is_live(lease, now)]
-            found = [run for run_id in dead if (run := runs.get(tx, run_id)) is not None]
-            found = [run for run in found if not isinstance(run, runs.NewerRun)]
-            return sorted(found, key=lambda run: (run.started_at, run.run_id))
+            found = (run for run_id in dead if (run := runs.get(tx, run_id)) is not None)
+            ours = (run for run in found if not isinstance(run, runs.NewerRun))
+            return sorted(ours, key=lambda run: (run.started_at, run.run_id))
 
     def without_lease(self) -> Sequence[Run]:
         """Return runs that are in progress, by their status or claims, but have no lease."""
@@ -359,7 +356,7 @@ class Journal:
             return {lease.run_id: datetime.fromisoformat(lease.expires_at) for lease in leases}
 
     def abandon(self, run_id: str, token: str) -> None:
-        """Give up the lease of an unfinished run: anyone may take it over at once."""
+        """Give up the lease of an unfinished run, so that any process can take it over immediately."""
         with self._database.writing() as tx:
             _give_up(tx, run_id, token, until=_LONG_AGO)
 
@@ -390,7 +387,7 @@ class Journal:
             What was claimed, and why the rest wasn't.
 
         Raises:
-            LeaseLostError: If another process took over the run: nobody would release new claims.
+            LeaseLostError: If another process took over the run. Nobody would release new claims.
         """
         with self._database.writing() as tx:
             _require_own(tx, run_id, token)
@@ -432,7 +429,7 @@ class Journal:
     # Metrics
 
     def metrics(self) -> Sequence[Sample]:
-        """Return all counters, and how many runs are in progress. As fast with millions of runs as with one."""
+        """Return all counters, and how many runs are in progress. Takes as long with millions of runs as with one."""
         with self._database.reading() as tx:
             return metrics.read(tx)
 
@@ -495,7 +492,8 @@ class Journal:
         """Return ended groups with messages that were never sent. Each group goes to one caller only.
 
         Args:
-            lead_s: Seconds in which nobody else gets these groups: send the messages and :meth:`settle_alert` by then.
+            lead_s: Seconds in which no other caller gets these groups. Send the messages, and call
+                :meth:`settle_alert`, within this time.
             limit: Largest number of groups; the oldest come first.
         """
         with self._database.writing() as tx:
@@ -519,13 +517,12 @@ class Journal:
     def synced(self, target: str) -> str | None:
         """Return the commit of ``target`` up to which its history is recorded, or ``None``."""
         with self._database.reading() as tx:
-            head = tx.scalar(_HEAD, {"target": target})
-            return None if head is None else str(head)
+            return history.recorded_head(tx, target)
 
     def synced_and_unread(self, target: str) -> tuple[str | None, frozenset[str]]:
         """Return what :meth:`synced` does, and the commits that runs ended with and that aren't recorded yet."""
         with self._database.reading() as tx:
-            return tx.scalar(_HEAD, {"target": target}), history.unread_commits(tx, target)
+            return history.recorded_head(tx, target), history.unread_commits(tx, target)
 
     def record(
         self,
@@ -575,7 +572,7 @@ class Journal:
         (docs/decisions/0080). What's published doesn't depend on it. The lock is released when its process ends.
 
         Args:
-            timeout_s: How long to wait; with 0, return at once.
+            timeout_s: How long to wait; 0 to return immediately.
             waiting: Called once before waiting for another process that holds the lock.
 
         Returns:
@@ -604,7 +601,7 @@ class Journal:
             if isinstance(run, runs.NewerRun) and not newer:
                 raise _newer_error(run_id)
             if run.finished_at is not None and not ended:
-                _drop(tx, run_id, token)
+                tx.execute(delete(LEASES).where(*_lease_of(run_id, token)))
                 return Lease(run=run)
             return Lease(run=run, token=token)
 
@@ -640,15 +637,13 @@ class Journal:
         return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
 
 
-_HEAD = select(HISTORY.c.head).where(HISTORY.c.target == bindparam("target"))
+_LEASE = select(LEASES).where(LEASES.c.run_id == bindparam("run_id"))
 
 
 def _locked(tx: JournalTransaction, run_id: str) -> SqlRow[Any] | None:
+    """Return a run's lease, locked until the transaction ends."""
     tx.lock(f"run {run_id}")
     return tx.execute(_LEASE, {"run_id": run_id}).one_or_none()
-
-
-_LEASE = select(LEASES).where(LEASES.c.run_id == bindparam("run_id"))
 
 
 def _lease_of(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
@@ -664,11 +659,6 @@ def _require_own(tx: JournalTransaction, run_id: str, token: str) -> None:
             hint=f"To see its outcome: lakegate runs {run_id}",
             run_id=run_id,
         )
-
-
-def _drop(tx: JournalTransaction, run_id: str, token: str) -> None:
-    _require_own(tx, run_id, token)
-    tx.execute(delete(LEASES).where(*_lease_of(run_id, token)))
 
 
 def _give_up(tx: JournalTransaction, run_id: str, token: str, *, until: str) -> None:

@@ -22,13 +22,8 @@ def add(tx: JournalTransaction, samples: Iterable[Sample]) -> None:
     rows = sorted((sample.name, json.dumps(sample.labels), float(sample.value)) for sample in samples)
     times = [row for row in rows if is_time(row[0])]
     names, key = ("name", "labels", "value"), "name, labels"
-    tx.insert(
-        METRICS,
-        [row for row in rows if row not in times],
-        names,
-        key=key,
-        change="value = metrics.value + excluded.value",
-    )
+    counters = [row for row in rows if row not in times]
+    tx.insert(METRICS, counters, names, key=key, change="value = metrics.value + excluded.value")
     latest = "value = CASE WHEN excluded.value > metrics.value THEN excluded.value ELSE metrics.value END"
     tx.insert(METRICS, times, names, key=key, change=latest)
 
@@ -44,9 +39,8 @@ def read(tx: JournalTransaction) -> list[Sample]:
     # Only waiting deliveries, by the index: sent ones aren't read.
     systems, waiting = DELIVERIES.c.downstream, DELIVERIES.c.state
     named = systems.in_(select(DOWNSTREAMS.c.name)), waiting.in_(("pending", "failed"))
-    for row in tx.execute(
-        select(systems, waiting, func.count().label("number")).where(*named).group_by(systems, waiting)
-    ):
+    query = select(systems, waiting, func.count().label("number")).where(*named).group_by(systems, waiting)
+    for row in tx.execute(query):
         labels = (("downstream", row.downstream), ("state", row.state))
         found.append(Sample(telemetry.DELIVERIES.name, labels, row.number))
     return [*found, Sample(ACTIVE.name, (), active), Sample(SUSPENDED.name, (), all_of - active)]

@@ -2,7 +2,7 @@
 
 Events are queued in the transaction that records their cause: the target's new commits
 (:func:`lakegate.journal.history.record`), or the end of a run that published nothing. They're queued for every system
-that any process has registered, so no event gets lost if a process has a system missing in its settings.
+that any process has registered, so no event is lost if one process's settings lack a system.
 """
 
 from __future__ import annotations
@@ -105,24 +105,24 @@ class Outbox:
 
     def status(self) -> Sequence[DownstreamStatus]:
         """Return the status of each system's queue."""
-        states = DELIVERIES.c.state
+        state = DELIVERIES.c.state
         counted = select(
             DELIVERIES.c.downstream,
-            states,
+            state,
             func.count().label("number"),
             func.min(DELIVERIES.c.queued_at).label("oldest"),
             func.min(DELIVERIES.c.next_at).label("next_at"),
             func.max(DELIVERIES.c.ended_at).label("last"),
-        ).group_by(DELIVERIES.c.downstream, states)
+        ).group_by(DELIVERIES.c.downstream, state)
         with self._database.reading() as tx:
             known = {name: (document, since) for name, document, since in tx.execute(select(DOWNSTREAMS)).tuples()}
-            numbers: dict[str, dict[str, Any]] = {name: {} for name in known}
+            states: dict[str, dict[str, Any]] = {name: {} for name in known}
             for row in tx.execute(counted):
-                if row.downstream in numbers:
-                    numbers[row.downstream][row.state] = row
+                if row.downstream in states:
+                    states[row.downstream][row.state] = row
             reasons = {name: self._reason(tx, name) for name in known}
         return tuple(
-            _status(_subscription(document), since, numbers[name], reasons[name])
+            _status(_subscription(document), since, states[name], reasons[name])
             for name, (document, since) in sorted(known.items())
         )
 
@@ -209,8 +209,8 @@ class Outbox:
         """Queue the state of each of ``tables`` on ``ref``; return how many of them the system wants.
 
         Args:
-            commit: The commit to describe, unless the journal has recorded a later one: its events are queued already,
-                so an older state behind them would be taken for the newest.
+            commit: The commit to describe, unless the journal has recorded a later one. The later one's events are
+                queued already, and an older state behind them would look like the newest.
         """
         with self._database.writing() as tx:
             tx.lock(_OUTBOX_LOCK)
@@ -225,9 +225,9 @@ class Outbox:
     def unsent_states(self) -> Sequence[Delivery]:
         """Return deliveries whose state a system that mirrors tables may need or already have.
 
-        A skipped delivery, or one that failed and was superseded, may have arrived nevertheless: somebody did it by
-        hand, or only the answer was lost. It counts until the table's next delivery. One of a kind that only a newer
-        lakegate knows counts as ``current``.
+        Even a skipped delivery, or one that failed and was superseded, may have arrived: somebody made the change
+        manually, or only the response was lost. It counts until the table's next delivery. One of a kind that only a
+        newer lakegate knows counts as ``current``.
         """
         one, later = DELIVERIES.alias(), DELIVERIES.alias()
         moved_on = exists().where(
@@ -249,7 +249,7 @@ class Outbox:
             return tx.now()
 
     def _reason(self, tx: JournalTransaction, name: str) -> str | None:
-        """Return why the first delivery that something holds up wasn't sent."""
+        """Return why the first delivery that is held up wasn't sent."""
         held_up = or_(DELIVERIES.c.reason.is_not(None), DELIVERIES.c.kind.not_in(_KINDS))
         query = select(DELIVERIES).where(_of(name, _WAITING), held_up).order_by(DELIVERIES.c.delivery_id).limit(1)
         row = tx.execute(query).first()

@@ -26,12 +26,9 @@ from lakegate.model.run import BRINGS_DATA, CheckRecord, FileRecord, Run, RunKin
 _LINE = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
 _NAMES = [column.name for column in _LINE]
 _STATUSES, _KINDS = frozenset(get_args(RunStatus)), frozenset(get_args(RunKind))
-_LAST = "\U0010ffff"
-"""The greatest character, in byte order: ends the range of ids with a prefix."""
 _MOST = 1 << 62
 """Largest page: SQLite's integers end soon after."""
 _AT_ONCE = 250
-
 
 PageCursor: TypeAlias = tuple[datetime, str]
 """A run's place in the order of runs: its start time and its id."""
@@ -92,7 +89,7 @@ class JournalPages:
             if wanted.file:
                 end = _cursor_after(tx, wanted, after, _MOST_SEARCHED)
                 fits = _may_have_file(tx, wanted.file)
-                query = query.where(or_(fits, _has_prefix(wanted.file)) if wanted.or_id else fits)
+                query = query.where(or_(fits, runs.has_prefix(wanted.file)) if wanted.or_id else fits)
                 if end is not None:
                     # Without the second condition, the next page repeats runs that started at the same time.
                     query = query.where(started >= as_text(end[0]), not_(_after_cursor(started, number, end)))
@@ -136,7 +133,7 @@ class JournalPages:
     def with_prefix(self, prefix: str, *, limit: int) -> Sequence[str]:
         """Return ids of runs that start with ``prefix``, newest first."""
         ids = RUNS.c.run_id
-        query = select(ids).where(_has_prefix(prefix)).order_by(ids.desc()).limit(limit)
+        query = select(ids).where(runs.has_prefix(prefix)).order_by(ids.desc()).limit(limit)
         with self._database.reading() as tx:
             return [str(one) for one in tx.scalars(query)]
 
@@ -343,7 +340,7 @@ def _spellings(text: str) -> Sequence[str]:
 
 
 def _of_table(limit: int, *conditions: ColumnElement[bool]) -> Select[Any]:
-    """Return the query for the newest runs of the table ``:table``, to execute for many tables."""
+    """Return a query for the newest runs of one table, its parameter ``:table``."""
     query = select(*_LINE).join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
     query = query.where(RUN_TABLES.c.table_name == bindparam("table"), *conditions)
     return query.order_by(RUN_TABLES.c.started_at.desc(), RUN_TABLES.c.run_id.desc()).limit(limit)
@@ -356,7 +353,7 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
     if wanted.kind is not None:
         found.append(RUNS.c.kind == wanted.kind)
     if wanted.run_id is not None:
-        found.append(_has_prefix(wanted.run_id))
+        found.append(runs.has_prefix(wanted.run_id))
     if wanted.orchestrator is not None:
         found.append(RUNS.c.orchestrator == wanted.orchestrator)
     if wanted.since is not None:
@@ -364,11 +361,6 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
     if wanted.until is not None:
         found.append(started < as_text(wanted.until))
     return found
-
-
-def _has_prefix(prefix: str) -> ColumnElement[bool]:
-    """Return the condition for runs whose id starts with ``prefix``."""
-    return and_(RUNS.c.run_id >= prefix, RUNS.c.run_id < prefix + _LAST)
 
 
 def _after_cursor(started: Any, number: Any, after: PageCursor) -> ColumnElement[bool]:

@@ -44,8 +44,8 @@ _LOCK_POOL_TIMEOUT_S = 1.0
 _KEPT_OPEN = 5
 _SESSION = {
     "search_path": SCHEMA,
-    # What the code takes for granted, whatever a role, a database or the server sets. With another isolation level, a
-    # transaction that waited for a lock wouldn't see what the one before it did.
+    # The code relies on these, whatever a role, the database or the server sets. With another isolation level, a
+    # transaction that waited for a lock wouldn't see what the previous holder did.
     "default_transaction_isolation": "read committed",
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
@@ -58,17 +58,17 @@ _SESSION = {
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERVER_GOES = ("57P01", "57P02", "57P03", "08", "25006")
-"""The last one: it's read-only, as one that a failover has left behind, or that DNS still names."""
+"""25006: the server is read-only. A failover has demoted it, but DNS may still name it."""
 _LOGIN_REFUSED = "28P01"
 _NOT_ALLOWED = {
     _LOGIN_REFUSED: "Check journal.url's user and the secret that journal.password names.",
     "28000": "Check journal.url's user and the server's pg_hba.conf.",
     "3D000": "Create the database first, for example with createdb.",
-    "42501": "The user needs the right to create a schema in the database: GRANT CREATE ON DATABASE … TO …",
-    "3F000": "The user needs the right to create a schema in the database: GRANT CREATE ON DATABASE … TO …",
+    **dict.fromkeys(
+        ("42501", "3F000"),
+        "The user needs the right to create a schema in the database: GRANT CREATE ON DATABASE … TO …",
+    ),
 }
-
-
 _TYPES = {int: "BIGINT", float: "DOUBLE PRECISION"}
 
 
@@ -302,7 +302,7 @@ def _connect(password: Secret, dialect: Any, _record: object, given: Sequence[An
 
 
 def _recognise_disconnect(context: ExceptionContext) -> None:
-    # A server that shuts down, or is the primary no more, says so in an ordinary error.
+    # A server that shuts down or is no longer the primary reports that as an ordinary error.
     if _code_and_text(context.original_exception)[0].startswith(_SERVER_GOES):
         context.is_disconnect = True
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import from_json
-from sqlalchemy import Row, Select, Table, bindparam, select
+from sqlalchemy import ColumnElement, Row, Select, Table, and_, bindparam, select
 
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text, storable
@@ -20,6 +20,8 @@ SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.
 _ONE = select(*SHOWN).where(RUNS.c.run_id == bindparam("run_id"))
 _ONE_TO_CHANGE = _ONE.with_for_update()
 _BATCH = 500
+_LAST = "\U0010ffff"
+"""The greatest character, in byte order: ends the range of ids with a prefix."""
 _Row = tuple[str | int | None, ...]
 
 
@@ -60,8 +62,9 @@ def with_history(known: Run | None, run: Run) -> Run:
     same = run.publication is not None and run.publication.commit == known.publication.commit
     if run.status == "reverted" or (run.status == "published" and (known.status == "published" or not same)):
         return run
-    told = {name: getattr(known, name) for name in ("status", "reverted_by", "finished_at")}
-    return run.model_copy(update={**told, "publication": run.publication if same else known.publication, "error": None})
+    facts = {name: getattr(known, name) for name in ("status", "reverted_by", "finished_at")}
+    publication = run.publication if same else known.publication
+    return run.model_copy(update={**facts, "publication": publication, "error": None})
 
 
 def get(tx: JournalTransaction, run_id: str, *, to_change: bool = False) -> Run | None:
@@ -75,6 +78,11 @@ def get_all(tx: JournalTransaction, run_ids: Sequence[str]) -> Mapping[str, Run]
     query = select(*SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))).order_by(RUNS.c.run_id)
     found = read(tx, query.with_for_update())
     return {run.run_id: run for run in found}
+
+
+def has_prefix(prefix: str) -> ColumnElement[bool]:
+    """Return the condition for runs whose id starts with ``prefix``."""
+    return and_(RUNS.c.run_id >= prefix, RUNS.c.run_id < prefix + _LAST)
 
 
 def newest_first() -> Select[Any]:
@@ -92,7 +100,7 @@ def read_row(row: Row[Any], *, whole: bool = True) -> Run:
     try:
         return Run.model_validate_json(row.document) if whole else Run.model_validate(_outlined(row.document))
     except (ValidationError, ValueError, LookupError, TypeError):
-        return _what_is_left(row)
+        return _readable_part(row)
 
 
 def may_be_newer(row: Row[Any]) -> bool:
@@ -110,7 +118,7 @@ def _outlined(document: str) -> Any:
     return found
 
 
-def _what_is_left(row: Row[Any]) -> UnreadRun:
+def _readable_part(row: Row[Any]) -> UnreadRun:
     """Return what can be read of a run: one unreadable run must not hide the others."""
     found: dict[str, Any] = {}
     with suppress(ValueError, TypeError):
@@ -156,8 +164,8 @@ def expire(tx: JournalTransaction, before: datetime, note: str, *, after: str, l
     for table in (STEPS, CHECK_RESULTS):
         some = select(table.c.run_id).distinct().where(table.c.run_id > after).order_by(table.c.run_id).limit(limit)
         having.update(tx.scalars(some))
-    looked_at = sorted(having)[:limit]
-    query = select(RUNS.c.run_id, RUNS.c.document).where(RUNS.c.run_id.in_(tx.values(looked_at)))
+    considered = sorted(having)[:limit]
+    query = select(RUNS.c.run_id, RUNS.c.document).where(RUNS.c.run_id.in_(tx.values(considered)))
     query = query.where(RUNS.c.finished_at < as_text(before)).order_by(RUNS.c.run_id)
     found = tx.execute(query.with_for_update()).all()
     old: list[Run] = []
@@ -171,7 +179,7 @@ def expire(tx: JournalTransaction, before: datetime, note: str, *, after: str, l
         if not run.branch_kept
     ]
     store(tx, *shorter)
-    return len(shorter), looked_at[-1] if len(looked_at) == limit else None
+    return len(shorter), considered[-1] if len(considered) == limit else None
 
 
 def store_documents(tx: JournalTransaction, runs: Sequence[Run]) -> None:

@@ -808,7 +808,7 @@ def test_the_size_of_a_file_is_compared_with_its_runs_document(lake: Lake) -> No
     assert lake.verify().passed  # the journal knows the file from its commit, which has no sizes
     lake.damage_journal("UPDATE claims SET size_bytes = 7 WHERE run_id = 'r2'")
     (found,) = lake.verify().findings
-    assert "table claims can't be right: row 2: its size_bytes is 7, but 1 by its run's document." in found.message
+    assert "table claims can't be right: row 2: its size_bytes is 7, but 1 in its run's document." in found.message
     rebuild(lake.context, "main")
     assert lake.verify().passed
 
