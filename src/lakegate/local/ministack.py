@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -19,11 +18,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from lakegate.errors import LocalStackError, missing_package
 from lakegate.local import process, servers
 from lakegate.local.artifacts import cache_folder, work_folder
-from lakegate.local.process import environment
 from lakegate.local.state import StackFolder, locked
+from lakegate.model.base import Value
 from lakegate.ports import Narrator, Step
 from lakegate.progress import redact
 
@@ -36,6 +37,14 @@ _STOP_GRACE_S = 15.0
 _POLL_S = 0.05
 _MAX_PORTS_TRIED = 3
 _LOOPBACK = "127.0.0.1,localhost"
+
+
+class _State(Value):
+    """The process that was started, whose port is preferred at the next start."""
+
+    pid: int
+    instance: str
+    port: int
 
 
 class MiniStack:
@@ -105,10 +114,9 @@ class MiniStack:
     def _running(self) -> int | None:
         """Return its port if it's running and answers."""
         state = self._state()
-        pid, instance, port = state.get("pid"), state.get("instance"), state.get("port")
-        if not (isinstance(pid, int) and isinstance(instance, str) and isinstance(port, int)):
+        if state is None or not process.is_instance(state.pid, state.instance):
             return None
-        return port if process.is_instance(pid, instance) and servers.ministack_answers(port) else None
+        return state.port if servers.ministack_answers(state.port) else None
 
     def _start(self, python: Path) -> int:
         with self._narrator.step("Starting MiniStack"):
@@ -127,9 +135,8 @@ class MiniStack:
         )
 
     def _choose_port(self, *, first: bool) -> int:
-        remembered = self._state().get("port")
-        known = remembered if first and isinstance(remembered, int) else None
-        return process.choose_port(known, "MiniStack", self._narrator, grace_s=3.0)
+        state = self._state() if first else None
+        return process.choose_port(state.port if state else None, "MiniStack", self._narrator, grace_s=3.0)
 
     def _spawn(self, python: Path, port: int) -> subprocess.Popen[bytes]:
         self._tmp.mkdir(mode=0o700, exist_ok=True)
@@ -143,7 +150,7 @@ class MiniStack:
             log=self.log,
         )
         # Write it before the server answers, so that the next process finds the server if this one is killed.
-        self._write_state({"pid": child.pid, "instance": instance, "port": port})
+        self._write_state(_State(pid=child.pid, instance=instance, port=port))
         return child
 
     def _variables(self, port: int) -> dict[str, str]:
@@ -196,12 +203,11 @@ class MiniStack:
         )
 
     def _stop(self) -> bool:
-        servers = process.find_marked(self._folder)
-        process.stop([process.StopTarget.marked(pid, self._folder) for pid in servers], grace_s=_STOP_GRACE_S)
+        stopped = process.stop_marked(self._folder, grace_s=_STOP_GRACE_S)
         # A function's process ends with its MiniStack, unless it's busy.
         process.stop(process.find_below(self._tmp), grace_s=_STOP_GRACE_S)
         shutil.rmtree(self._tmp, ignore_errors=True)
-        return bool(servers)
+        return bool(stopped)
 
     def _create(self) -> None:
         self._stack.create()
@@ -211,17 +217,16 @@ class MiniStack:
         except OSError as error:
             raise self._stack.unusable(error) from error
 
-    def _state(self) -> dict[str, object]:
+    def _state(self) -> _State | None:
         try:
-            state = json.loads(self._state_path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return state if isinstance(state, dict) else {}
+            return _State.model_validate_json(self._state_path.read_bytes())
+        except (OSError, ValidationError):
+            return None
 
-    def _write_state(self, state: Mapping[str, object]) -> None:
+    def _write_state(self, state: _State) -> None:
         try:
             draft = self._state_path.with_suffix(".draft")
-            draft.write_text(json.dumps(state), encoding="utf-8")
+            draft.write_text(state.model_dump_json(), encoding="utf-8")
             draft.replace(self._state_path)
         except OSError as error:
             raise self._stack.unusable(error) from error
@@ -365,22 +370,8 @@ def _commands(venv: Path) -> tuple[tuple[str, ...], ...]:
 
 def _run(command: Sequence[str], work: Path, log: Path, step: Step) -> None:
     settings = {key: value for key, value in os.environ.items() if key.startswith(_UV_SETTINGS)}
-    with log.open("wb") as output:
-        installer = subprocess.Popen(
-            command,
-            cwd=work,
-            env=environment({**settings, "TMPDIR": str(work)}),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            _watch(installer, work, step)
-        finally:
-            installer.kill()
-            installer.wait()
-    if installer.returncode != 0:
+    env = process.environment({**settings, "TMPDIR": str(work)})
+    if process.run_logged(command, env=env, cwd=work, log=log, wait=lambda child: _watch(child, work, step)) != 0:
         raise _failed(log)
 
 
@@ -396,9 +387,7 @@ def _watch(installer: subprocess.Popen[bytes], work: Path, step: Step) -> None:
 
 
 def _failed(log: Path) -> LocalStackError:
-    text = log.read_text(encoding="utf-8", errors="replace")
-    found = next(filter(None, (pattern.search(text) for pattern in _REASONS)), None)
-    reason = redact(found.group(0)).strip()[:_MAX_REASON] if found else "the installer doesn't say why"
+    reason = redact(process.first_match(log, _REASONS) or "the installer doesn't say why").strip()[:_MAX_REASON]
     hint = "The first demo needs the network. Check it and try again; behind a proxy, set HTTPS_PROXY."
     if "certificate" in reason:
         hint = "Set SSL_CERT_FILE to a bundle with your proxy's certificate, and try again."

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ _KEPT_VARIABLES = frozenset(
     }
 )
 
-# Polled now and then, so that a long-lived program reaps the dead ones.
+# Polled at each start of another one, so that a long-lived program reaps the dead ones.
 _children: list[subprocess.Popen[bytes]] = []
 
 
@@ -254,6 +255,47 @@ def stop(targets: Sequence[StopTarget], *, grace_s: float) -> None:
             hint=f"It's stuck in the operating system ({sys.platform}), usually in disk I/O. Check the disk.",
             pids=stubborn,
         )
+
+
+def stop_marked(home: Path, *, spared: Collection[int] = (), grace_s: float) -> set[str]:
+    """Stop this user's servers that were started for ``home``, except the pids ``spared``; return their names."""
+    found = {pid: name for pid, name in find_marked(home).items() if pid not in spared}
+    stop([StopTarget.marked(pid, home) for pid in found], grace_s=grace_s)
+    return set(found.values())
+
+
+def run_logged(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    log: Path,
+    wait: Callable[[subprocess.Popen[bytes]], None],
+) -> int:
+    """Run a program with its output in ``log``, kill it once ``wait`` returns or raises, and return its exit code."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            command,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            wait(child)
+        finally:
+            child.kill()
+            code = child.wait()
+    return code
+
+
+def first_match(log: Path, patterns: Iterable[re.Pattern[str]]) -> str | None:
+    """Return the text in a log that matches the first of ``patterns`` that any text matches."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = next(filter(None, (pattern.search(text) for pattern in patterns)), None)
+    return found.group().strip() if found else None
 
 
 def _wait_gone(processes: Sequence[psutil.Process], timeout_s: float) -> list[psutil.Process]:

@@ -96,6 +96,7 @@ def _tail(log: Path) -> str:
 
 
 def _exchange(port: int, question: bytes, answer_bytes: int, timeout_s: float) -> bytes:
+    """Return the first bytes of a server's answer; fewer if it closes the connection, none if it can't be reached."""
     answer = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
@@ -151,11 +152,6 @@ class LocalServer:
     address: Callable[[int], str]
 
 
-def temporary_folder(folder: StackFolder, name: ServiceName) -> Path:
-    """Return a server's folder for files that it needs only while it runs."""
-    return folder.tmp / name
-
-
 def default_spark_memory(total_bytes: int) -> str:
     """Return Spark's default heap size: a quarter of the memory, between 1 and 8 GiB.
 
@@ -167,10 +163,10 @@ def default_spark_memory(total_bytes: int) -> str:
 
 
 def compiler_options(cores: int) -> tuple[str, ...]:
-    """Return the options for Spark's compiler: on few cores, the second one waits for code that is ten times as hot.
+    """Return the options for Java's compilers in Spark: on few cores, C2 only compiles code that is ten times as hot.
 
-    Its threads would take the processors from the work. They'd spend more on code than the faster code saves
-    (docs/decisions/0146), until it has run for a long time; then both settings come to the same.
+    Its threads would take CPU time from the work, and more of it than the faster code saves, unless Spark runs for a
+    long time (docs/decisions/0146).
 
     Example:
         >>> compiler_options(16)
@@ -196,7 +192,7 @@ def _java_options(launch: Launch, name: ServiceName, memory: str) -> tuple[str, 
         f"-Xmx{memory}",
         "-XX:-UsePerfData",  # otherwise Java leaves a file in /tmp
         f"-XX:ErrorFile={launch.folder.logs / f'{name}-crash-%p.log'}",
-        f"-Djava.io.tmpdir={temporary_folder(launch.folder, name)}",
+        f"-Djava.io.tmpdir={launch.folder.scratch(name)}",
         "-Djava.awt.headless=true",
         "-Dfile.encoding=UTF-8",
         *marker_options(launch.folder.home, name, launch.instance),
@@ -248,9 +244,9 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": max(2 * cores, 4),
         # Not percent-encoded: Hadoop would take %20 as part of the folder's name.
-        "spark.sql.warehouse.dir": f"file://{temporary_folder(launch.folder, 'spark') / 'warehouse'}",
+        "spark.sql.warehouse.dir": f"file://{launch.folder.scratch('spark') / 'warehouse'}",
         # Relative, since Spark splits this setting at commas, which a folder's name may contain.
-        "spark.local.dir": temporary_folder(launch.folder, "spark").relative_to(launch.folder.path),
+        "spark.local.dir": launch.folder.scratch("spark").relative_to(launch.folder.path),
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
         **store_properties(launch.stores),
@@ -284,7 +280,7 @@ def _spark_variables(launch: Launch) -> Mapping[str, str]:
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": launch.token,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        "TMPDIR": str(temporary_folder(launch.folder, "spark")),
+        "TMPDIR": str(launch.folder.scratch("spark")),
     }
 
 
@@ -296,7 +292,7 @@ NESSIE_SERVER = LocalServer(
     version=lambda: NESSIE.version,
     command=_nessie_command,
     classes=_nessie_classes,
-    variables=lambda launch: {"TMPDIR": str(temporary_folder(launch.folder, "nessie"))},
+    variables=lambda launch: {"TMPDIR": str(launch.folder.scratch("nessie"))},
     answers=nessie_answers,
     address="http://127.0.0.1:{}/api/v2".format,
 )

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
 from lakegate.local import archives, process, servers
 from lakegate.local.artifacts import prepare
-from lakegate.local.servers import SERVERS, Launch, LocalServer, temporary_folder
+from lakegate.local.servers import SERVERS, Launch, LocalServer
 from lakegate.local.state import (
     SERVICE_NAMES,
     ServiceName,
@@ -45,25 +45,18 @@ _HEAP_REFUSED = re.compile(
 )
 
 
+@dataclass
 class Startup:
     """Starts the servers that aren't running. The caller holds the stack's lock."""
 
-    def __init__(
-        self,
-        folder: StackFolder,
-        settings: LocalSettings,
-        narrator: Narrator,
-        jars: Mapping[Artifact, Path],
-        stores: SparkStores,
-    ) -> None:
-        self._folder = folder
-        self._settings = settings
-        self._narrator = narrator
-        self._jars = jars
-        self._stores = stores
-        self._children: dict[ServiceName, subprocess.Popen[bytes]] = {}
-        self._ports_tried: dict[ServiceName, int] = {}
-        self._archives: dict[ServiceName, archives.Archive] = {}
+    folder: StackFolder
+    settings: LocalSettings
+    narrator: Narrator
+    jars: Mapping[Artifact, Path]
+    stores: SparkStores
+    children: dict[ServiceName, subprocess.Popen[bytes]] = field(default_factory=dict)
+    ports_tried: dict[ServiceName, int] = field(default_factory=dict)
+    found_archives: dict[ServiceName, archives.Archive] = field(default_factory=dict)
 
     def start(self, file: StateFile) -> StateFile:
         """Start the servers that ``file`` lacks, wait until they answer, and return the new state.
@@ -78,7 +71,7 @@ class Startup:
         before = file
         titles = " and ".join(server.title for server in missing)
         try:
-            with self._narrator.step(f"Starting {titles}") as step:
+            with self.narrator.step(f"Starting {titles}") as step:
                 for server in missing:
                     file = self._spawn(server, file)
                 file = self._await(file, step)
@@ -89,18 +82,18 @@ class Startup:
         return file
 
     def _spawn(self, server: LocalServer, file: StateFile) -> StateFile:
-        scratch = temporary_folder(self._folder, server.name)
+        scratch = self.folder.scratch(server.name)
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise self._folder.unusable(error) from error
+            raise self.folder.unusable(error) from error
         port = self._choose_port(server, file)
-        stores = self._stores if server.name == "spark" else SparkStores()
+        stores = self.stores if server.name == "spark" else SparkStores()
         launch = Launch(
-            folder=self._folder,
-            settings=self._settings,
-            jars=self._jars,
+            folder=self.folder,
+            settings=self.settings,
+            jars=self.jars,
             stores=stores,
             instance=secrets.token_hex(16),
             port=port,
@@ -112,11 +105,11 @@ class Startup:
         child = process.spawn(
             server.command(launch),
             env=process.environment(server.variables(launch)),
-            cwd=self._folder.path,
-            log=self._folder.log(server.name),
+            cwd=self.folder.path,
+            log=self.folder.log(server.name),
         )
-        self._children[server.name] = child
-        self._ports_tried[server.name] = self._ports_tried.get(server.name, 0) + 1
+        self.children[server.name] = child
+        self.ports_tried[server.name] = self.ports_tried.get(server.name, 0) + 1
         file = file.with_service(
             ServiceState(
                 name=server.name,
@@ -125,7 +118,7 @@ class Startup:
                 instance=launch.instance,
                 port=launch.port,
                 token=launch.token if server.has_token else None,
-                log=str(self._folder.log(server.name)),
+                log=str(self.folder.log(server.name)),
                 started_at=started_at,
                 version=server.version(),
                 stores=stores,
@@ -133,41 +126,41 @@ class Startup:
             )
         )
         # Write it before the server answers, so that the next process finds the server if this one is killed.
-        self._folder.write(file)
+        self.folder.write(file)
         return file
 
     def _with_archive(self, server: LocalServer, launch: Launch) -> Launch:
-        archive = archives.find(server.name, server.classes(self._jars))
+        archive = archives.find(server.name, server.classes(self.jars))
         if archive is None:
             return launch
-        self._archives[server.name] = archive
-        class_list = self._class_list(server.name).relative_to(self._folder.path)
+        self.found_archives[server.name] = archive
+        class_list = self._class_list(server.name).relative_to(self.folder.path)
         return replace(launch, class_options=archive.options(class_list))
 
     def _make_archives(self) -> None:
-        jobs = (archive.job(self._class_list(name)) for name, archive in self._archives.items())
+        jobs = (archive.job(self._class_list(name)) for name, archive in self.found_archives.items())
         archives.make_later([job for job in jobs if job is not None])
 
     def _class_list(self, name: ServiceName) -> Path:
-        return temporary_folder(self._folder, name) / "loaded.classes"
+        return self.folder.scratch(name) / "loaded.classes"
 
     def _choose_port(self, server: LocalServer, file: StateFile) -> int:
         remembered = file.ports.get(server.name)
-        known = None if server.name in self._ports_tried else remembered
-        return process.choose_port(known, server.title, self._narrator, set(file.ports.values()))
+        known = None if server.name in self.ports_tried else remembered
+        return process.choose_port(known, server.title, self.narrator, set(file.ports.values()))
 
     def _await(self, file: StateFile, step: Step) -> StateFile:
-        deadline = time.monotonic() + self._settings.start_timeout_s
-        waiting = dict(self._children)
+        deadline = time.monotonic() + self.settings.start_timeout_s
+        waiting = dict(self.children)
         while waiting:
             for name, child in tuple(waiting.items()):
                 service = file.services[name]
                 if child.poll() is not None:
                     file = self._try_other_port(SERVERS[name], file, child)
-                    waiting[name] = self._children[name]
+                    waiting[name] = self.children[name]
                 elif SERVERS[name].answers(service.port) and process.listens(child.pid, service.port):
                     del waiting[name]
-                    step.progress(len(self._children) - len(waiting), len(self._children), "servers")
+                    step.progress(len(self.children) - len(waiting), len(self.children), "servers")
             if waiting and time.monotonic() > deadline:
                 raise self._start_timed_out(file.services[next(iter(waiting))])
             if waiting:
@@ -176,18 +169,17 @@ class Startup:
         return file
 
     def _try_other_port(self, server: LocalServer, file: StateFile, dead: subprocess.Popen[bytes]) -> StateFile:
-        log = self._folder.log(server.name)
-        if not servers.failed_to_bind(log) or self._ports_tried[server.name] >= _MAX_PORTS_TRIED:
+        log = self.folder.log(server.name)
+        if not servers.failed_to_bind(log) or self.ports_tried[server.name] >= _MAX_PORTS_TRIED:
             raise self._died(file.services[server.name], dead.returncode)
         return self._spawn(server, file.without(server.name))
 
     def _roll_back(self, before: StateFile, error: BaseException) -> None:
         """Stop every process of this folder that wasn't running before, even one that isn't in the state file yet."""
         known = {service.pid for service in before.services.values()}
-        strays = [pid for pid in process.find_marked(self._folder.home) if pid not in known]
         try:
-            process.stop([process.StopTarget.marked(pid, self._folder.home) for pid in strays], grace_s=_UNDO_GRACE_S)
-            self._folder.write(before)
+            process.stop_marked(self.folder.home, spared=known, grace_s=_UNDO_GRACE_S)
+            self.folder.write(before)
         except LocalStackError as second:
             error.add_note(second.message)
 
@@ -206,7 +198,7 @@ class Startup:
 
     def _start_timed_out(self, service: ServiceState) -> LocalStackError:
         return LocalStackError(
-            f"{SERVERS[service.name].title} didn't answer within {self._settings.start_timeout_s:g} s of starting. "
+            f"{SERVERS[service.name].title} didn't answer within {self.settings.start_timeout_s:g} s of starting. "
             f"{self._quote(self._log_line(service), service)}",
             hint="On a slow or busy machine, raise local.start_timeout_s (LAKEGATE_LOCAL_START_TIMEOUT_S). Otherwise "
             f"read the log {service.log}.",
@@ -347,7 +339,7 @@ class LocalStack:
                     stopped.append(name)
             stopped += [name for name in self._stop_strays(file) if name not in stopped]
             shutil.rmtree(self._folder.tmp, ignore_errors=True)
-            # On a full or read-only disk the old file stays. It names servers that are gone, which does no harm.
+            # On a full or read-only disk, the old file stays. That it names stopped servers does no harm.
             with contextlib.suppress(LocalStackError):
                 self._folder.write(file)
         return tuple(stopped)
@@ -434,11 +426,8 @@ class LocalStack:
     def _stop_strays(self, file: StateFile) -> tuple[str, ...]:
         """Stop this folder's servers that aren't in the state file: it was lost, or its writer was killed."""
         known = {service.pid for service in file.services.values()}
-        strays = {pid: name for pid, name in process.find_marked(self._folder.home).items() if pid not in known}
-        if strays:
-            targets = [process.StopTarget.marked(pid, self._folder.home) for pid in strays]
-            process.stop(targets, grace_s=_STRAY_GRACE_S)
-        return tuple(sorted(set(strays.values()), reverse=True))
+        stopped = process.stop_marked(self._folder.home, spared=known, grace_s=_STRAY_GRACE_S)
+        return tuple(sorted(stopped, reverse=True))
 
     def _stop_moved(self) -> None:
         """Stop servers that were started before this folder was moved here: their paths no longer exist."""

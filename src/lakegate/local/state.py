@@ -156,6 +156,10 @@ class StackFolder:
         """Return the path of a server's log."""
         return self.logs / f"{name}.log"
 
+    def scratch(self, name: ServiceName) -> Path:
+        """Return a server's folder for files that it needs only while it runs."""
+        return self.tmp / name
+
     def create(self) -> None:
         """Create missing folders, private to this user.
 
@@ -236,16 +240,20 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
             with narrator.step(f"Waiting for another lakegate that is {doing}"):
                 lock.acquire(timeout=timeout_s)
     except filelock.Timeout:
-        took = f"{timeout_s:.0f} s" if timeout_s < _MINUTE_S else f"{timeout_s / _MINUTE_S:.0f} minutes"
-        raise LocalStackError(
-            f"Another lakegate has been {doing} for {took}.",
-            hint="Find out what it's waiting for, or stop it; then try again.",
-            folder=str(path.parent),
-        ) from None
+        raise _held_too_long(path, doing, timeout_s) from None
     try:
         yield
     finally:
         lock.release()
+
+
+def _held_too_long(lock: Path, doing: str, timeout_s: float) -> LocalStackError:
+    took = f"{timeout_s:.0f} s" if timeout_s < _MINUTE_S else f"{timeout_s / _MINUTE_S:.0f} minutes"
+    return LocalStackError(
+        f"Another lakegate has been {doing} for {took}.",
+        hint="Find out what it's waiting for, or stop it; then try again.",
+        folder=str(lock.parent),
+    )
 
 
 _POLL_S = 0.05
@@ -281,10 +289,7 @@ class Usage:
             while not _try_lock(handle, fcntl.LOCK_SH):
                 if time.monotonic() >= deadline:
                     os.close(handle)
-                    raise LocalStackError(
-                        f"Another lakegate has been {self._doing} for {timeout_s:.0f} s.",
-                        hint="Find out what it's waiting for, or stop it; then try again.",
-                    )
+                    raise _held_too_long(self._path, self._doing, timeout_s)
                 time.sleep(_POLL_S)
             self._handle = handle
             os.utime(handle)
