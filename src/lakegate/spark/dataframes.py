@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakegate.errors import InputError, SchemaError
 from lakegate.frames import first_line, to_arrow
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.schema import is_masked
+from lakegate.model.schema import MASK, is_masked
 from lakegate.model.words import counted
 from lakegate.spark.failures import spark_errors
 from lakegate.spark.scans import collect_rows
@@ -58,7 +58,7 @@ def to_frame(session: Any, rows: Any) -> Any:
 
 
 def require_arrow_types(frame: Any) -> None:
-    """Refuse columns that Arrow has no type for. PySpark makes structs of bytes of their values.
+    """Refuse columns whose type Arrow lacks. PySpark would turn their values into structs of bytes.
 
     Raises:
         SchemaError: It names the column.
@@ -140,7 +140,7 @@ def require_unique(
     has_null = any(value is None for row in wrong for value in row[:-1])
     hidden = [is_masked(masked, key) for key in keys]
     shown = (
-        ["NULL" if one is None else "•••" if hides else str(one) for one, hides in zip(row[:-1], hidden, strict=True)]
+        ["NULL" if one is None else MASK if hides else str(one) for one, hides in zip(row[:-1], hidden, strict=True)]
         for row in wrong
     )
     examples = ", ".join(

@@ -19,7 +19,7 @@ from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, PartitionTransform, Schema
+from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, PartitionTransform, Schema, is_masked
 from lakegate.model.source import Source, SourceCatalog, require_safe_name
 from lakegate.model.sqltext import sql_string, sql_tokens
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
@@ -57,6 +57,7 @@ from lakegate.spark.sessions import (
     always_true,
     disconnect,
     end_session,
+    functions_for,
     is_alive,
     is_connect,
     plan_now,
@@ -190,7 +191,7 @@ class SparkEngine:
             writing.close()
 
     def _upsert(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None) -> None:
-        """Update, insert and delete rows by key, as the rows of a batch say."""
+        """Update, insert and delete a table's rows by key, according to the rows of a batch."""
         with spark_errors(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
             frame, source = self._source(batch)
             self._change_schema(target)
@@ -242,7 +243,7 @@ class SparkEngine:
                         conf.unset(key)
 
     def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
-        """Return the tables that a ``MERGE`` over a batch reads, and those it changes, by its text."""
+        """Return the tables that a ``MERGE`` of a batch reads and those it changes, judging by its text."""
         from lakegate.spark.transaction import catalogs_of, parse_merge
 
         with spark_errors("analysing the MERGE statement"):
@@ -295,7 +296,7 @@ class SparkEngine:
                     *(f"__lakegate_{at}" if names.index(one.lower()) < at else one for at, one in numbered)
                 )
             own = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
-            return examples(select_shown(own, rows))
+            return _shown_examples(own, rows)
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         """Count the rows that share their values in ``columns`` with another row. NULL never equals NULL."""
@@ -310,7 +311,7 @@ class SparkEngine:
         with _fetching(rows):
             failing = filter_rows(self._rows(rows), predicate, is_measured=rows.is_measured)
             found = failing.selectExpr("*", f"{self._file} AS {FILE_COLUMN}").limit(limit)
-            return examples(select_shown(found, rows))
+            return _shown_examples(found, rows)
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` keys that occur more than once, most frequent first, with their number of ``rows``.
@@ -324,7 +325,7 @@ class SparkEngine:
         with _fetching(rows):
             repeated = self._grouped(rows, columns).where(f"count > 1 AND {_keys_present(columns)}")
             found = repeated.orderBy("count", *keys, ascending=[False] + [True] * len(keys))
-            return examples(select_shown(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows))
+            return _shown_examples(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows)
 
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
         """Count the rows whose key is in ``others`` or twice in the batch, and those whose key is in ``others``."""
@@ -343,9 +344,8 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows of the first count of :meth:`count_known`."""
         with _fetching(rows):
-            return examples(
-                select_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit, file=self._file), rows)
-            )
+            known = self._lookup(rows, columns, others, columns).rows(KNOWN, limit, file=self._file)
+            return _shown_examples(known, rows)
 
     def orphan_examples(
         self,
@@ -357,11 +357,8 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
         with _fetching(rows):
-            return examples(
-                select_shown(
-                    self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit, file=self._file), rows
-                )
-            )
+            orphans = self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit, file=self._file)
+            return _shown_examples(orphans, rows)
 
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
         """Return, for each data file, its number of rows and how many of them fail ``tests``, in one pass."""
@@ -539,15 +536,11 @@ class SparkEngine:
 
     def _abandon(self, key: str, session: Any) -> None:
         if self._own.get(key) is session:  # another thread may have ended or replaced it meanwhile
-            self._forget(key)
+            self._own.pop(key, None)
+            self._frames.pop(key, None)
+            self._sources.clear()  # DataFrames are useless without their session
         disconnect(session)
         self._abandoned.append(session)
-
-    def _forget(self, key: str) -> None:
-        self._own.pop(key, None)
-        self._frames.pop(key, None)
-        # DataFrames are useless without their session.
-        self._sources.clear()
 
     def _writing_session(self, settings: Mapping[str, str] | None = None) -> Any:
         with self._opening:
@@ -657,7 +650,7 @@ class SparkEngine:
         return _matching(reader.table(rows.table.sql(CATALOG, ref=ref)), rows)
 
     def _batch(self, rows: AddedRows) -> Any:
-        """Return rows for queries whose filters mustn't skip any by metrics that may be wrong."""
+        """Return rows for queries whose filters mustn't skip any because of wrong metrics."""
         return without_pushdown(self._rows(rows), is_measured=rows.is_measured)
 
     def _grouped(self, rows: AddedRows, columns: Sequence[str]) -> Any:
@@ -684,23 +677,18 @@ class SparkEngine:
         writer.create()
 
     def _transform(self, text: str) -> Any:
-        if is_connect(self.session):
-            from pyspark.sql.connect import functions
-            from pyspark.sql.connect.functions import partitioning
-        else:
-            from pyspark.sql import functions
-            from pyspark.sql.functions import partitioning
+        functions = functions_for(self.session)
         transform = PartitionTransform.parse(text)
         column = functions.col(quote(transform.column))
         if transform.name == "identity":
             return column
         if transform.name == "bucket":
-            return partitioning.bucket(transform.width, column)
-        return getattr(partitioning, transform.name)(column)
+            return functions.partitioning.bucket(transform.width, column)
+        return getattr(functions.partitioning, transform.name)(column)
 
 
 def require_utc(session: Any, frame: Any, source: Source) -> None:
-    """Refuse a database's dates and timestamps if Spark isn't in UTC: JDBC reads them in the JVM's time zone."""
+    """Refuse a database's dates and timestamps unless Spark runs in UTC: JDBC reads them in the JVM's time zone."""
     kinds = [field.dataType.simpleString() for field in frame.schema.fields]
     if not any("date" in kind or "timestamp" in kind for kind in kinds):
         return
@@ -721,7 +709,7 @@ def require_utc(session: Any, frame: Any, source: Source) -> None:
 
 @contextmanager
 def _ended_on_error(session: Any) -> Iterator[None]:
-    """End a new session if the body fails, such as while the catalog is away."""
+    """End a new session if the body fails, for example because the catalog is unavailable."""
     try:
         yield
     except BaseException:
@@ -729,10 +717,14 @@ def _ended_on_error(session: Any) -> Iterator[None]:
         raise
 
 
+def _shown_examples(frame: Any, rows: AddedRows) -> tuple[dict[str, Any], ...]:
+    return examples(select_shown(frame, rows))
+
+
 def select_shown(frame: Any, rows: AddedRows) -> Any:
     """Return a DataFrame of the columns that examples show, with masked values replaced before they leave Spark.
 
-    They are the values that :func:`lakegate.model.schema.masked_row` replaces.
+    These are the values that :func:`lakegate.model.schema.masked_row` replaces.
     """
     available = frame.columns if rows.shown else []
     if len(available) > len(rows.shown):  # a user's query may have other columns than the table
@@ -742,7 +734,7 @@ def select_shown(frame: Any, rows: AddedRows) -> Any:
         return frame
     columns = (
         f"'{MASK}' AS {quote(field.name)}"
-        if rows.masks(field.name, nested_fields(field.dataType))
+        if is_masked(rows.masked, field.name, nested_fields(field.dataType))
         else f"regexp_replace({FILE_COLUMN}, {sql_string(FOLDER_VALUES)}, '$1{MASK}') AS {FILE_COLUMN}"
         if field.name == FILE_COLUMN
         else quote(field.name)
@@ -752,7 +744,7 @@ def select_shown(frame: Any, rows: AddedRows) -> Any:
 
 
 def _selectable(frame: Any, predicates: Sequence[Any], session: Any) -> tuple[Any, Sequence[str]]:
-    """Return all predicates as SQL, and the frame with an extra column for each predicate that is a ``Column``."""
+    """Return the frame with an extra column for each predicate that's a ``Column``, and all predicates as SQL."""
     columns = [one for one in predicates if not isinstance(one, str)]
     if any(is_connect(one) != is_connect(session) for one in columns):
         raise QueryError("A check's Column and the session aren't of the same kind (classic or Connect).")
@@ -776,7 +768,7 @@ def _view(frame: Any) -> Iterator[str]:
 
 
 def _with_batch(view: str) -> str:
-    """Return the ``WITH`` clause that gives users' queries the rows of ``view`` by their names."""
+    """Return the ``WITH`` clause that names the rows of ``view`` as users' and our own queries do."""
     return f"WITH batch AS (SELECT * FROM {view}), {OWN_BATCH} AS (SELECT * FROM {view})"  # noqa: S608 - our own name
 
 

@@ -194,8 +194,8 @@ def spark_errors(doing: str, *, query: bool = False, source: bool = False) -> It
 
     Args:
         doing: What the body does, for the message, such as ``writing nyc.trips on branch x``.
-        query: Whether the body runs a user's query, whose failures are the user's (exit code 2).
-        source: Whether the body reads source files, whose unreadable values are the user's (exit code 2).
+        query: Whether the body runs a user's query, whose failures are the user's to fix (exit code 2).
+        source: Whether the body reads source files, whose unreadable values are the user's to fix (exit code 2).
 
     Raises:
         EngineUnavailableError: When the engine or its session is gone.
@@ -318,19 +318,23 @@ def _is_refusal(error: Exception) -> bool:
 
     The message quotes it, so its words say nothing about Spark: ``The value 'Connection refused' … cannot be cast``.
     """
-    from pyspark import errors
-
     condition = condition_of(error)
     if condition.startswith("FAILED_JDBC"):  # quotes the database's error, which may be that it's away
         return False
-    refusals = (
+    return isinstance(error, refusals()) or condition.startswith(_ABOUT_VALUES)
+
+
+def refusals() -> tuple[type[Exception], ...]:
+    """Return the exceptions that Spark raises for invalid statements and values, which a retry can't fix."""
+    from pyspark import errors
+
+    return (
         errors.AnalysisException,
         errors.ArithmeticException,
         errors.ArrayIndexOutOfBoundsException,
         errors.DateTimeException,
         errors.NumberFormatException,
     )
-    return isinstance(error, refusals) or condition.startswith(_ABOUT_VALUES)
 
 
 def condition_of(error: Exception) -> str:

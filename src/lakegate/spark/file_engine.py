@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lakegate.errors import QueryError
@@ -30,7 +30,7 @@ class FileEngine(SparkEngine):
     _file = "input_file_name()"
 
     def __init__(self, sessions: SessionFactory, *, shares_files: bool, **options: Any) -> None:
-        super().__init__(sessions, _no_catalog, shares_files=shares_files, **options)
+        super().__init__(sessions, lambda _: {}, shares_files=shares_files, **options)
         self._audited: tuple[Batch, Schema] | None = None
         self._left: Any = None
 
@@ -71,7 +71,3 @@ class FileEngine(SparkEngine):
             raise QueryError(f"Without a lake, there is no table {rows.table}.")
         frame = self.frame()
         return frame if rows.where is None else filter_rows(frame, rows.where, is_measured=rows.is_measured)
-
-
-def _no_catalog(_ref: object) -> Mapping[str, str]:
-    return {}

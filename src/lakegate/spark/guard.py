@@ -85,7 +85,6 @@ _RUNS = (
 )
 _NODES = (_RELATION, _RESOLVED_ANY, _FILES, _COMMAND, _PROGRAM)
 _ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
-_DESCRIPTIONS = frozenset({"DESC", "DESCRIBE"})
 
 
 def query_text(sql: str) -> str:
@@ -131,7 +130,8 @@ def statement_tokens(sql: str, wanted: str) -> tuple[SqlToken, ...]:
     try:
         tokens = sql_tokens(sql)
     except SqlTextError as error:
-        raise QueryError(f"Can't run this {wanted}: {error}", hint=_split_hint(str(error))) from None
+        hint = "Run one statement at a time." if "more than one" in str(error) else None
+        raise QueryError(f"Can't run this {wanted}: {error}", hint=hint) from None
     if not tokens:
         raise QueryError(f"The {wanted} is empty.", hint="Write Spark SQL, such as SELECT count(*) FROM nyc.trips.")
     _require_no_code(tokens, wanted)
@@ -207,16 +207,12 @@ def _is_path(tokens: Sequence[SqlToken]) -> bool:
     return bool(tokens) and tokens[0].kind == "quoted" and ("/" in tokens[0].text or ":" in tokens[0].text)
 
 
-def _split_hint(message: str) -> str | None:
-    return "Run one statement at a time." if "more than one" in message else None
-
-
 @dataclass(frozen=True)
 class PlanReview:
     """What an explained plan does.
 
     Attributes:
-        problem: What it does that isn't allowed, for "can't …"; ``None`` if it's harmless.
+        problem: What it does that isn't allowed, to follow "can't"; ``None`` if it's harmless.
         read: Names of the lake's tables that it reads, without the catalog.
     """
 
@@ -284,7 +280,7 @@ def _explainable(text: str, *, as_written: bool = False) -> str:
     at = 0
     if words[0] == "EXPLAIN":
         at = next((index for index, token in enumerate(tokens) if token.text == "("), 0)
-    elif words[0] in _DESCRIPTIONS:
+    elif words[0] in {"DESC", "DESCRIBE"}:
         is_named = words[1:2] == ["QUERY"]
         begins = [
             word for word in words[1 + is_named :][:1] if word in QUERY_BEGINNINGS and (is_named or word != "TABLE")

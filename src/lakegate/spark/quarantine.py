@@ -14,7 +14,7 @@ from lakegate.model.quarantine import COLUMNS, ROW_ID, FileCount, KeyTest, Prove
 from lakegate.model.schema import Schema, SchemaChange
 from lakegate.model.sqltext import not_pushed_down, sql_string
 from lakegate.model.types import can_promote
-from lakegate.spark.reader import iceberg_schema, spark_ddl
+from lakegate.spark.reader import iceberg_schema, select_or_null
 from lakegate.spark.scans import LONGEST_TEXT, free_names, path
 
 _NESTED = frozenset({"array", "map", "struct", "variant"})
@@ -149,15 +149,7 @@ def align_to_table(frame: Any, table: Any) -> Any:
     Args:
         table: DataFrame of the quarantine table.
     """
-    given = {name.lower(): name for name in frame.columns}
-    return frame.selectExpr(
-        *(
-            quote(given[column.name.lower()])
-            if column.name.lower() in given
-            else f"CAST(NULL AS {spark_ddl(column.type)}) AS {quote(column.name)}"
-            for column in iceberg_schema(table.schema).columns
-        )
-    )
+    return select_or_null(frame, iceberg_schema(table.schema), {name.lower(): name for name in frame.columns})
 
 
 def required_schema_changes(rows: Schema, table: Schema) -> tuple[SchemaChange, ...]:

@@ -63,7 +63,7 @@ _ARROW_TO_SPARK = {
     "string": "string",
 }
 _WRITTEN = {**_PRIMITIVES, "void": UNKNOWN, "variant": "variant"}
-"""Types of rows to write. A struct's field without a value, or with a variant, mustn't hide what its others lose."""
+"""Types of rows to write. A variant, or a field without values, doesn't exempt a struct from checks for lossy casts."""
 _WHOLE, _FRACTIONS = frozenset({"int", "long"}), frozenset({"float", "double"})
 _TIMES = frozenset({"date", "timestamp", "timestamptz"})
 _MAY_OVERFLOW = ("double", "float")
@@ -214,6 +214,15 @@ def _with_missing(frame: Any, table: Schema, part: Batch, types: Mapping[str, st
     if len(types) == len(table.columns) and not any(column.file_name for column in part.columns):
         return frame
     found = {column.name.lower(): column.in_file for column in part.columns if column.in_file in types}
+    return select_or_null(frame, table, found)
+
+
+def select_or_null(frame: Any, table: Schema, found: Mapping[str, str]) -> Any:
+    """Return a DataFrame with the columns of ``table``, with NULL in those that ``frame`` lacks.
+
+    Args:
+        found: Names in ``frame``, keyed by those in ``table`` in lower case.
+    """
     return frame.selectExpr(
         *(
             f"{quote(found[column.name.lower()])} AS {quote(column.name)}"

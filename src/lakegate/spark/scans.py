@@ -1,7 +1,7 @@
 """Scans: count rows, fetch examples, and look the keys of a batch up in other rows.
 
-Spark can hold values that Python can't: strings that aren't UTF-8, and dates before year 1 or after 9999. Such a value
-must not hide its row from the examples.
+Spark can hold values that Python can't: strings that aren't UTF-8, and dates before year 1 or after 9999. Rows with
+such a value must still be shown as examples.
 
 Key lookups (``unique(…, scope='table')``, ``relationships``) read only the key columns of the other rows, and as few
 rows as possible: a filter by the batch's smallest and greatest key lets Iceberg skip partitions, files and row groups.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -30,12 +29,12 @@ from lakegate.model.identifiers import quote
 from lakegate.model.schema import FILE_COLUMN
 from lakegate.model.sqltext import not_pushed_down, sql_string
 from lakegate.model.tables import IntegerKey, Rows, ScanResult
-from lakegate.spark.sessions import is_connect
+from lakegate.model.types import path_parts
+from lakegate.spark.sessions import functions_for
 
 LONGEST_TEXT = 2_000
 """Maximum characters of a value to show, because examples are stored in the journal and sent in alerts."""
 
-_PATH_PART = re.compile(r"(`)((?:[^`]|``)*)`|([^.`]+)")
 _AS_TEXT = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _NESTED = frozenset({"array", "map", "struct"})
 _EXACT_AS_TEXT = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "timestamp", "timestamp_ntz", "boolean")
@@ -112,10 +111,7 @@ def nested_fields(kind: Any) -> list[tuple[str, ...]]:
 
 def _in_utc(frame: Any) -> Any:
     """Return ``frame`` with instants as times in UTC. PySpark would return them in this machine's zone, unmarked."""
-    if is_connect(frame):
-        from pyspark.sql.connect.functions import col
-    else:
-        from pyspark.sql.functions import col
+    col = functions_for(frame).col
     kinds = {field.name: _without_zone(field.dataType) for field in frame.schema.fields}
     if all(kinds[field.name] == field.dataType for field in frame.schema.fields):
         return frame
@@ -373,16 +369,14 @@ def path(column: str, names: Collection[str]) -> str:
     """
     if column.lower() in {name.lower() for name in names}:
         return quote(column)
-    parts = [part.replace("``", "`") if ticks else plain for ticks, part, plain in _PATH_PART.findall(column)]
-    return ".".join(map(quote, parts))
+    return ".".join(map(quote, path_parts(column) or [column]))
 
 
 def root(column: str, names: Collection[str]) -> str:
     """Return the top-level column of a path: the column itself, or the struct."""
     if column.lower() in {name.lower() for name in names}:
         return column
-    ticks, part, plain = next(iter(_PATH_PART.findall(column)), ("", "", column))
-    return part.replace("``", "`") if ticks else plain
+    return next(iter(path_parts(column)), column)
 
 
 def filter_rows(frame: Any, predicate: Any, *, is_measured: bool = True) -> Any:
@@ -569,13 +563,11 @@ def _bucket_aggregates(
     """Group the key's integers into buckets with a bit for each integer, and count the bits.
 
     A dense key is grouped by 64 integers, which leaves few enough groups for a hash aggregation. Other keys are grouped
-    into bitmaps of 32,768 integers, for which Spark sorts the rows, reduced to bits by then. The bits of ``others`` are
-    counted separately and together with the batch's: they share no key if the two counts add up to the joint one.
+    into bitmaps of 32,768 integers, for which Spark sorts the rows, by then reduced to bits. The bits of ``others`` are
+    counted both alone and together with the batch's. The two share no key if the separate counts add up to the joint
+    one.
     """
-    if is_connect(frame):
-        from pyspark.sql.connect.functions import expr
-    else:
-        from pyspark.sql.functions import expr
+    expr = functions_for(frame).expr
     present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
     if key.is_dense:
         bucket, position = f"shiftright({key.sql}, 6) AS bucket", f"shiftleft(1L, CAST({key.sql} & 63L AS INT))"
@@ -600,8 +592,8 @@ def _bucket_aggregates(
 def _count_by_hash(frame: Any, key: IntegerKey) -> ScanResult:
     """Group by a hash of each key: if no hash occurs twice, the key is unique.
 
-    Rows are repartitioned by the hash first, so that Spark doesn't aggregate each task's rows in vain beforehand, and
-    so that the work is split into parts.
+    Rows are repartitioned by the hash first. This splits the work, and keeps Spark from aggregating each task's rows
+    before the shuffle, which would gain nothing.
     """
     present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
     hashes = frame.where(present).selectExpr(f"{key.sql} AS hash")

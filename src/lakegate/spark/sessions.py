@@ -6,6 +6,7 @@ cheap: those of one server share everything but settings.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import warnings
@@ -64,10 +65,11 @@ PREDICATE_SETTINGS = {
     "spark.sql.alwaysInlineCommonExpr": "true",
     "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
 }
-"""Settings with which ``AND`` and ``OR`` guard what stands after them, as in ``kind = 'n' AND CAST(x AS INT) > 5``.
+"""Settings with which ``AND`` and ``OR`` guard what follows them, as in ``kind = 'n' AND CAST(x AS INT) > 5``.
 
-By default, Spark computes what occurs twice first, for each row: in two predicates of a scan, or in one ``BETWEEN``.
-The first setting would repeat ``rand()``, which predicates can't have, but queries and transactions can.
+By default, Spark first computes every expression that occurs twice, in two predicates of a scan or in one ``BETWEEN``,
+for each row. The first setting would evaluate ``rand()`` twice, which queries and transactions may call, but predicates
+may not.
 """
 
 SessionFactory = Callable[[Mapping[str, str]], Any]
@@ -148,13 +150,14 @@ def plan_now(frame: Any) -> Any:
     return frame
 
 
+def functions_for(session: Any) -> Any:
+    """Return PySpark's functions for columns of a session, or of a DataFrame's session."""
+    return importlib.import_module(f"pyspark.sql.{'connect.' if is_connect(session) else ''}functions")
+
+
 def always_true(session: Any) -> Any:
     """Return a ``Column`` that is true for every row."""
-    if is_connect(session):
-        from pyspark.sql.connect.functions import lit
-    else:
-        from pyspark.sql.functions import lit
-    return lit(True)  # noqa: FBT003 - the value itself
+    return functions_for(session).lit(True)  # noqa: FBT003 - the value itself
 
 
 def end_session(session: Any) -> None:
@@ -167,7 +170,7 @@ def end_session(session: Any) -> None:
         with suppress(Exception):
             # PySpark closes a session again, under a lock, when it's garbage-collected. In a thread that the lock's
             # holder is just starting, that would deadlock. Ours is closed already.
-            session.client.close = _nothing
+            session.client.close = lambda: None
 
 
 def is_alive(session: Any) -> bool:
@@ -190,7 +193,7 @@ def disconnect(session: Any) -> None:
         with suppress(Exception):
             session.client._channel.close()  # closing the client would wait for running calls first
             session.client._closed = True
-            session.client.close = _nothing
+            session.client.close = lambda: None
 
 
 def release_session(abandoned: Any, *, through: Any) -> None:
@@ -254,7 +257,3 @@ def prefer_connect_functions() -> None:
             return
     with ENVIRON_LOCK:  # a check in another thread sets this variable temporarily
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
-
-
-def _nothing() -> None:
-    pass

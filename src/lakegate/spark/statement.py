@@ -37,12 +37,8 @@ _ALTER_ACTIONS = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "RENAME", "REPLACE
 _ALTER_REFUSED = {
     ("SET", "LOCATION"): "a table's files stay in the folder it was created in",
     ("RENAME", "TO"): "a transaction can't rename tables",
-    ("ADD", "BRANCH"): "branches belong to the catalog, not to a table",
-    ("ADD", "TAG"): "tags belong to the catalog, not to a table",
-    ("DROP", "BRANCH"): "branches belong to the catalog, not to a table",
-    ("DROP", "TAG"): "tags belong to the catalog, not to a table",
-    ("REPLACE", "BRANCH"): "branches belong to the catalog, not to a table",
-    ("REPLACE", "TAG"): "tags belong to the catalog, not to a table",
+    **{(verb, "BRANCH"): "branches belong to the catalog, not to a table" for verb in ("ADD", "DROP", "REPLACE")},
+    **{(verb, "TAG"): "tags belong to the catalog, not to a table" for verb in ("ADD", "DROP", "REPLACE")},
 }
 _PROPERTIES_REFUSED = frozenset(
     {

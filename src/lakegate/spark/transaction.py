@@ -17,7 +17,15 @@ from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import unknown_column
 from lakegate.spark.dataframes import merge, require_unique, to_frame
-from lakegate.spark.failures import LOSES, cause_of, condition_of, first_sentence, is_iceberg_refusal, spark_errors
+from lakegate.spark.failures import (
+    LOSES,
+    cause_of,
+    condition_of,
+    first_sentence,
+    is_iceberg_refusal,
+    refusals,
+    spark_errors,
+)
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, statement_tokens
 from lakegate.spark.reader import iceberg_schema, read_batch, with_fields
 from lakegate.spark.scans import LOSSLESS_JSON, collect_rows
@@ -87,21 +95,24 @@ class SparkTransaction:
 
     def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None, *, fills: bool = False) -> None:
         """Append rows by column name."""
-        with self._writing(table):
-            writer = self._align_to_table(table, rows, create, fills=fills).writeTo(table.sql(CATALOG))
-            if create is None:
-                writer.append()
-            else:
-                self._create(writer, create)
+        self._write(table, rows, create, lambda writer: writer.append(), fills=fills)
 
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
         """Replace all rows of the table, without replacing the table. Raises what :meth:`append` does."""
+        self._write(table, rows, create, lambda writer: writer.overwrite(always_true(self._session)))
+
+    def _write(
+        self,
+        table: TableIdentifier,
+        rows: Any,
+        create: CreateTable | None,
+        finish: Callable[[Any], None],
+        *,
+        fills: bool = False,
+    ) -> None:
         with self._writing(table):
-            writer = self._align_to_table(table, rows, create).writeTo(table.sql(CATALOG))
-            if create is None:
-                writer.overwrite(always_true(self._session))
-            else:
-                self._create(writer, create)
+            writer = self._align_to_table(table, rows, create, fills=fills).writeTo(table.sql(CATALOG))
+            finish(writer) if create is None else self._create(writer, create)
 
     def upsert(
         self,
@@ -229,7 +240,7 @@ class SparkTransaction:
             end_session(self._session)
 
     def _analyse(self, statement: str) -> Statement:
-        """Return what a statement does. It reads the tables that its text or Spark's plan says."""
+        """Return what a statement does. It reads the tables that its text names, and those in Spark's plan."""
         parsed = parse_statement(statement, self._catalogs)
         planned = require_harmless(self._session, parsed.sql, is_query=False)
         return replace(parsed, read=parsed.read | planned)
@@ -345,18 +356,9 @@ def _user_errors(doing: str) -> Iterator[None]:
 
 
 def _user_error_types() -> tuple[type[Exception], ...]:
-    """Return the exceptions that Spark raises for invalid statements and values, which a retry can't fix."""
     from pyspark import errors
 
-    return (
-        errors.AnalysisException,
-        errors.ArithmeticException,
-        errors.ArrayIndexOutOfBoundsException,
-        errors.DateTimeException,
-        errors.IllegalArgumentException,
-        errors.NumberFormatException,
-        errors.UnsupportedOperationException,
-    )
+    return (*refusals(), errors.IllegalArgumentException, errors.UnsupportedOperationException)
 
 
 def catalogs_of(session: Any) -> frozenset[str]:
@@ -378,7 +380,7 @@ def _hashed(column: str, kind: Any) -> Iterator[str]:
     yield f"to_json(struct({column}), {LOSSLESS_JSON})" if _is_nested(kind) else column
     yield f"{column} IS NULL"
     if kind.simpleString() in _FLOATS:
-        yield f"{column} = 0 AND CAST({column} AS STRING) = '-0.0'"  # xxhash64 takes it for 0.0
+        yield f"{column} = 0 AND CAST({column} AS STRING) = '-0.0'"  # which xxhash64 doesn't distinguish from 0.0
 
 
 def _is_nested(kind: Any) -> bool:
