@@ -119,18 +119,14 @@ class IcebergTableEditor:
         """Remove the data files at ``paths`` in one new snapshot; return ``pointer`` itself if there are none."""
         if not paths:
             return pointer
-        table = self._table(pointer)
-        check_version(table.document, pointer)
-        head = Head.of(table)
-        producer = SnapshotProducer(table, head, metadata.new_snapshot_id(table.document))
+        producer = self._producer(pointer)
         kept, dropped = producer.without_files(paths)
         counts = {
             "deleted-data-files": str(len(dropped)),
             "deleted-records": str(sum(entry.file.record_count for entry in dropped)),
             "removed-files-size": str(sum(entry.file.file_size_in_bytes for entry in dropped)),
         }
-        head = producer.write(ManifestList(head.manifests.meta, tuple(kept)), "delete", {**summary, **counts})
-        return _commit(table, [head.snapshot or {}])
+        return _commit_one(producer, kept, "delete", {**summary, **counts})
 
     def replay_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
         """Return why :meth:`replay` would refuse these snapshots; ``None`` if it wouldn't."""
@@ -151,9 +147,8 @@ class IcebergTableEditor:
         (:data:`~lakegate.model.run.PARTITIONS_LEFT_PROPERTY`).
 
         Raises:
-            NotReplayableError: When ``source`` isn't exactly one compaction snapshot on top of ``before``; when
-                ``onto`` doesn't descend from ``before``; when the three states define the table differently; or when
-                all partitions conflict, or the conflicting ones can't be separated from the others.
+            NotReplayableError: When ``source`` isn't one compaction on top of ``before``, ``onto`` doesn't descend from
+                ``before``, the three states define the table differently, or conflicts can't be skipped.
         """
         staged, table, base = self._table(source), self._table(onto), self._table(before)
         for each in (staged, table):
@@ -195,43 +190,34 @@ class IcebergTableEditor:
         # The new files lack the rows that delete files had hidden.
         if rows != rows_replaced and not (deletes and rows < rows_replaced):
             refuse(onto, f"snapshot {snapshot_id} replaced {counted(rows_replaced, 'row')} with {rows:,}", RUN_AGAIN)
-        head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), REPLACE, summary)
-        return _commit(table, [head.snapshot or {}])
+        return _commit_one(producer, (*added, *kept), REPLACE, summary)
 
     def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
         """List the same data files in fewer manifests, in one new snapshot (operation ``replace``)."""
-        table = self._table(pointer)
-        check_version(table.document, pointer)
-        head = Head.of(table)
-        producer = SnapshotProducer(table, head, metadata.new_snapshot_id(table.document))
+        producer = self._producer(pointer)
         manifests, counts = producer.rewrite_manifests()
         if not counts:
             return pointer
         summary = {**summary, **{key: str(number) for key, number in counts.items()}}
-        head = producer.write(ManifestList(head.manifests.meta, tuple(manifests)), REPLACE, summary)
-        return _commit(table, [head.snapshot or {}])
+        return _commit_one(producer, manifests, REPLACE, summary)
 
     def can_rewrite_manifests(self, pointer: TablePointer) -> bool:
         """Return whether :meth:`rewrite_manifests` would do anything."""
-        table = self._table(pointer)
-        if not is_editable(table.document):
-            return False
-        return SnapshotProducer(table, Head.of(table), metadata.new_snapshot_id(table.document)).can_rewrite_manifests()
+        return is_editable(self._table(pointer).document) and self._producer(pointer).can_rewrite_manifests()
 
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""
         table = self._table(pointer)
         changed = {"properties": {**metadata.properties(table.document), **properties}}
-        return _save(
-            table, metadata.next_metadata(table.document, pointer.metadata_location, changed), pointer.snapshot_id
-        )
+        document = metadata.next_metadata(table.document, pointer.metadata_location, changed)
+        return _save(table, document, pointer.snapshot_id)
 
     def raise_counters(
         self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True
     ) -> TablePointer:
-        """Return the state at ``pointer`` with the row id and sequence counters of ``now``, where these are higher.
+        """Return the state at ``pointer`` with the row id and sequence counters of ``now`` where these are higher.
 
-        So a table that is put back to ``pointer`` never reuses a row id or sequence number that rows had in ``now``
+        A table that goes back to ``pointer`` then never reuses a row id or sequence number that rows have in ``now``
         (format version 3).
         """
         if now is None or now.metadata_location == pointer.metadata_location:
@@ -279,7 +265,7 @@ class IcebergTableEditor:
         for each in (staged, table):
             check_version(each.document, each.pointer)
         head = Head.of(table)
-        # The id must be new in the staged state, too, so that nobody takes one snapshot for the other.
+        # The id must be new in the staged state, too, so that the two snapshots can't be confused.
         producer = SnapshotProducer(table, head, metadata.new_snapshot_id(staged.document))
         kept: list[ListedManifest] = []
         meta, summary = head.manifests.meta, dict[str, str]()
@@ -311,6 +297,12 @@ class IcebergTableEditor:
         metadata.snapshot_of(file.document, pointer)  # raises if the metadata file doesn't have it
         require_loadable(file.document, pointer, as_named=file.as_named)
         return LoadedTable(pointer, file.document, self._files)
+
+    def _producer(self, pointer: TablePointer) -> SnapshotProducer:
+        """Return a producer of the table's next snapshot."""
+        table = self._table(pointer)
+        check_version(table.document, pointer)
+        return SnapshotProducer(table, Head.of(table), metadata.new_snapshot_id(table.document))
 
 
 def _check_compatible(staged: LoadedTable, snapshot_ids: Sequence[int], table: LoadedTable) -> None:
@@ -392,6 +384,13 @@ def _commit(table: LoadedTable, added: Sequence[Document], at_least: int = 0) ->
     document = metadata.append_snapshots(table.document, table.pointer, added)
     document = metadata.without_old_snapshots(document, at_least=len(added) + at_least)
     return _save(table, document, added[-1]["snapshot-id"])
+
+
+def _commit_one(
+    producer: SnapshotProducer, manifests: Sequence[ListedManifest], operation: str, summary: Mapping[str, str]
+) -> TablePointer:
+    listed = ManifestList(producer.head.manifests.meta, tuple(manifests))
+    return _commit(producer.table, [producer.write(listed, operation, summary).snapshot or {}])
 
 
 def _save(table: LoadedTable, document: Document, snapshot_id: int) -> TablePointer:

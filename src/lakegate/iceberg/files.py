@@ -52,7 +52,7 @@ def is_local(location: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """Return the path of a local location. Percent signs stay, because Hadoop and PyArrow don't quote paths.
+    """Return the path of a local location, without decoding ``%``: Hadoop and PyArrow don't encode paths.
 
     Example:
         >>> local_path("file:///lake/a b%20").as_posix(), local_path("file:/lake/t").as_posix()
@@ -198,7 +198,7 @@ def metadata_errors(file: MetadataFile, pointer: TablePointer) -> Iterator[None]
 
 
 def require_manifest_list(snapshot: Document, pointer: TablePointer) -> None:
-    """Refuse a snapshot without a manifest list, as in tables of format version 1 that were written long ago."""
+    """Refuse a snapshot without a manifest list, as old writers of format version 1 left it."""
     if snapshot.get("manifest-list") is None:
         raise InputError(
             f"Snapshot {snapshot['snapshot-id']} of table {pointer.table} has no manifest list: its metadata file "
@@ -359,7 +359,7 @@ def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]
 
 
 def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> WarehouseFiles:
-    """Open the store of the files under ``warehouse``, the root URI of all tables.
+    """Open the store of the files below ``warehouse``, the root URI of all tables.
 
     Raises:
         ConfigurationError: When its scheme isn't supported, or its library is missing or misconfigured.

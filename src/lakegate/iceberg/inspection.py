@@ -46,7 +46,7 @@ _RUNNING_TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
     ("total-files-size", "added-files-size", "removed-files-size"),
 )
-"""Keys of a snapshot's summary (spec, "Optional Snapshot Summary Fields"): a total, and what changed it."""
+"""Keys of a snapshot's summary (spec, "Optional Snapshot Summary Fields"): a total, and the counts that change it."""
 
 
 class Inspector:
@@ -248,7 +248,7 @@ class Inspector:
         )
 
     def _entry_flaws(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
-        """Yield an entry that contradicts the manifest list: of another snapshot, or of a file listed twice."""
+        """Yield an entry that contradicts the manifest list: from another snapshot, or for a file listed twice."""
         by = line.file.added_snapshot_id
         changed = [entry for entry in entries if entry.status != ManifestEntryStatus.EXISTING]
         other = next(
@@ -267,7 +267,7 @@ class Inspector:
                 problem = f"{path} has sequence number {number}"
                 yield Flaw("wrong-count", file, f"{problem}, but the manifest itself has {line.file.sequence_number}")
             elif entry.status != ManifestEntryStatus.DELETED and entry.sequence_number is not None:
-                yield from self._lowered_number(entry, line, file)
+                yield from self._file_number_flaws(entry, line, file)
         for data in (one.data_file for one in entries if is_data and one.status != ManifestEntryStatus.DELETED):
             if data.file_path in self._live_rows:
                 problem = f"it lists {data.file_path}, which the snapshot already has, so its rows count twice"
@@ -275,14 +275,14 @@ class Inspector:
                 return
             self._live_rows[data.file_path] = data.record_count
 
-    def _lowered_number(self, entry: ManifestEntry, line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
-        """Yield a file with another sequence number than it got: other delete files then apply to it."""
+    def _file_number_flaws(self, entry: ManifestEntry, line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
+        """Yield a file whose sequence number has changed, so that other delete files apply to it."""
         number, least = entry.sequence_number or 0, line.file.min_sequence_number or 0
         adder = entry.snapshot_id
         expected = None if adder is None else self._numbers.get(adder)
         problem = f"{entry.data_file.file_path} has sequence number {number}"
         if number < least:
-            yield Flaw("wrong-count", file, f"{problem}, but the lowest in the manifest is {least}, by its list")
+            yield Flaw("wrong-count", file, f"{problem}, but by the manifest list, the lowest is {least}")
         elif expected not in (None, number):
             yield Flaw("wrong-count", file, f"{problem}, but snapshot {adder}, which added it, has {expected}")
 

@@ -46,7 +46,7 @@ class TableState:
         uuid: Identifies the table over its whole life.
         current: Id of its current snapshot; ``None`` if it has none.
         snapshots: All snapshots in its metadata, oldest first.
-        definition: How its rows are read and written: schemas, partition specs, sort orders, properties.
+        definition: What decides how its rows are read and written: schemas, partition specs, sort orders, properties.
         refs: Iceberg's branches and tags inside the table, except its main branch, and the ids of their snapshots.
         next_row_id: Id of its next new row (format version 3).
         contents: Each snapshot's manifest list, or its manifests (format version 1). A rebased snapshot keeps its id,
@@ -106,11 +106,11 @@ def classify(
     Args:
         before: The earlier state; ``None`` when the table didn't exist.
         after: The later state; ``None`` when the table was dropped.
-        only_added: Returns whether a snapshot of ``after`` only added data files, by its manifests. Called last, only
+        only_added: Returns whether the manifests of a snapshot of ``after`` only add data files. Called last, and only
             for snapshots that look like appends in every other way.
         evolves: Report an append that also added or widened columns as ``evolve`` instead of ``rewrite``.
-        compacted: Pass over compactions among appends (operation ``replace``: by Iceberg's spec, the same rows in other
-            files), if the numbers of rows agree.
+        compacted: Ignore compactions among appends (operation ``replace``: in Iceberg's spec, the same rows in other
+            files) if the row counts agree.
     """
     if after is None:
         return TableChange(kind="drop", reason="it was dropped")
@@ -226,7 +226,7 @@ def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None
 
 
 def _difference(before: TableState | None, after: TableState) -> str | None:
-    """Return how ``after`` differs as a table, other than by its snapshots; ``None`` if it doesn't."""
+    """Return how ``after`` differs in anything but its snapshots; ``None`` if it doesn't."""
     if before is None:
         return "it has Iceberg branches or tags" if after.refs else None
     if before.uuid != after.uuid:
@@ -425,7 +425,7 @@ def _default(document: Document, key: str, id_key: str) -> Any:
 def check_schema(source: Document, source_pointer: TablePointer, onto: Document, onto_pointer: TablePointer) -> None:
     """Check that files with ``source``'s columns fit ``onto``'s schema.
 
-    A renamed column doesn't fit: checks read it by its old name, which may be another column now.
+    A renamed column doesn't fit: checks read it by its old name, which another column may have now.
 
     Raises:
         NotReplayableError: When a column was dropped, renamed or changed its type, or is required and missing in the

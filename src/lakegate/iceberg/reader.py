@@ -133,8 +133,8 @@ class IcebergTableReader:
     ) -> TableChange:
         """Return what happened to a table between ``before`` and ``after`` (:mod:`lakegate.iceberg.lineage`).
 
-        Manifests are only read if the change looks like an append by its metadata files. :meth:`added_files` caches
-        them.
+        Manifests, which :meth:`added_files` caches, are only read if the change looks like an append in the metadata
+        files.
         """
         return self._change(before, after, evolves=evolves, compacted=compacted)
 
@@ -381,7 +381,7 @@ class IcebergTableReader:
     def _read_added(
         self, snapshot_id: int, pointer: TablePointer, base: TablePointer | None
     ) -> tuple[Sequence[DataFile], bool]:
-        """Return the data files that a snapshot added, and whether it did nothing else, by its manifests.
+        """Return the data files that a snapshot added and, judging by its manifests, whether it did nothing else.
 
         Args:
             base: A state that has the snapshot's parent, if ``pointer`` doesn't.
@@ -472,7 +472,7 @@ def _may_hold_files(manifest: ManifestFile) -> bool:
 
 
 def _listing(manifest: ManifestFile) -> tuple[object, ...]:
-    """Return what a manifest list says about a manifest that decides which rows readers see, or delete."""
+    """Return the part of a manifest's record in its list that decides which rows readers see."""
     return (
         manifest.manifest_path,
         manifest.partition_spec_id,
@@ -490,7 +490,7 @@ def _columns_of(schema: IcebergSchema) -> Schema:
 
 
 def _identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
-    """Return what decides which rows readers see in a file, or delete by it."""
+    """Return everything that decides which rows readers see in a file, or delete because of it."""
     file = entry.data_file
     return (
         file.file_path,
@@ -508,7 +508,7 @@ def _sequence_number(manifest: ManifestFile, entry: ManifestEntry) -> int:
 
 
 def _metrics(file: ManifestDataFile) -> tuple[object, ...]:
-    """Return by what readers skip a file, a part of it, or a delete file that can't apply."""
+    """Return the metrics by which readers skip a file, a part of it, or a delete file that can't apply."""
     counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
     found = (tuple(sorted((one or {}).items())) for one in (*counts, file.lower_bounds, file.upper_bounds))
     return *found, tuple(file.split_offsets or ())

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -77,7 +78,7 @@ pyiceberg_arrow._get_file_format = _format_with_checksums  # type: ignore[assign
 
 
 def _key_of_partition(spec_id: int, partition: Record | None) -> Any:
-    """Return PyIceberg's key of a partition. By its own, deletes in a partition of NaN apply to no file."""
+    """Return PyIceberg's key of a partition. With its own key, deletes in a partition of NaN would apply to no file."""
     return _pyiceberg_key(spec_id, Record(*comparable_values(partition)) if partition else partition)
 
 
@@ -86,7 +87,7 @@ delete_file_index._partition_key = _key_of_partition  # noqa: SLF001 - see above
 
 
 def _keeping_nulls(method: Any) -> Any:
-    """Return PyIceberg's method for lists or maps, but keeping NULLs: if they hold structs, it makes them empty."""
+    """Wrap PyIceberg's method for lists or maps to keep NULLs: with structs in them, it would make them empty."""
 
     def project(visitor: Any, kind: Any, array: Any, *parts: Any) -> Any:
         found = method(visitor, kind, array, *parts)
@@ -171,9 +172,9 @@ class _PostFilter:
     def __init__(self, row_filter: BooleanExpression, schema: Schema, wanted: Schema) -> None:
         comparable = Schema(*_comparable(schema.as_struct()).fields)
         bound = bind(comparable, row_filter, case_sensitive=True)
-        asked = {schema.find_column_name(field).partition(".")[0] for field in extract_field_ids(bound)}  # type: ignore[union-attr]  # it's bound
+        filtered = {schema.find_column_name(field).partition(".")[0] for field in extract_field_ids(bound)}  # type: ignore[union-attr]  # it's bound
         names = {field.name for field in wanted.fields}
-        more = (field for field in schema.fields if field.name in asked - names)
+        more = (field for field in schema.fields if field.name in filtered - names)
         self.read = Schema(*wanted.fields, *more, schema_id=schema.schema_id)
         types = Schema(*_comparable(self.read.as_struct()).fields)
         self._types = plain_schema(schema_to_pyarrow(types, include_field_ids=False))
@@ -196,8 +197,8 @@ def _comparable(kind: IcebergType) -> Any:
 def _without(row_filter: BooleanExpression, schema: Schema, *kinds: type[IcebergType]) -> BooleanExpression:
     """Return a filter that keeps at least the same rows, without the comparisons of some types.
 
-    Floats: Arrow skips row groups by their bounds, which many writers take without NaN: with 5.0 and NaN in a row
-    group, it takes all values for 5.0, and finds none that is NaN, or isn't 5.0.
+    Floats: Arrow skips row groups by their bounds, in which many writers ignore NaN. If a row group has 5.0 and NaN,
+    Arrow believes that every value is 5.0, and finds no value that is NaN or differs from 5.0.
     """
     if isinstance(row_filter, (And, Or)):
         parts = (_without(part, schema, *kinds) for part in (row_filter.left, row_filter.right))
@@ -212,10 +213,10 @@ def _filters_changed_column(row_filter: BooleanExpression, schema: Schema, docum
     """Return whether files may hold a column of the filter as a narrower type, or lack one that has a default.
 
     PyIceberg narrows the filter's values to each file's type: on a file with ``int``, ``i < 3000000000`` becomes true
-    for every row, even for NULL. And it compares a default as the text that the metadata has.
+    for every row, even for NULL. And it compares a default as the text in the metadata.
     """
-    asked = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
-    if not asked:
+    filtered = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
+    if not filtered:
         return False
     every = [Schema.model_validate(one) for one in metadata.schemas(document)]
     is_unsure = metadata.lacks_schemas(document)
@@ -223,26 +224,19 @@ def _filters_changed_column(row_filter: BooleanExpression, schema: Schema, docum
         schema.find_field(field).initial_default is not None
         or (is_unsure and isinstance(schema.find_type(field), _WIDE))
         or len({str(one.find_type(field)) for one in every if one.find_column_name(field)}) > 1
-        for field in asked
+        for field in filtered
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _RowReader:
     """Reads planned files into batches of one schema."""
 
-    def __init__(
-        self,
-        scan: ArrowScan,
-        pointer: TablePointer,
-        schema: pa.Schema,
-        post_filter: _PostFilter | None,
-        deletes: _DeletedRows,
-    ) -> None:
-        self.schema = schema
-        self._post_filter = post_filter
-        self._scan = scan
-        self._pointer = pointer
-        self._deletes = deletes
+    scan: ArrowScan
+    pointer: TablePointer
+    schema: pa.Schema
+    post_filter: _PostFilter | None
+    deletes: _DeletedRows
 
     def batches(self, tasks: Sequence[FileScanTask], limit: int | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the files in order, up to ``limit`` of them."""
@@ -280,40 +274,38 @@ class _RowReader:
         yield from self._read_file(task) if read is None else read.result()
 
     def _read_file(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        with read_errors(f"Data file {task.file.file_path} of table {self._pointer.table}", self._pointer):
+        with read_errors(f"Data file {task.file.file_path} of table {self.pointer.table}", self.pointer):
             # PyIceberg's public methods hold all batches of a file in memory, and start reading all files at once.
-            scan: Any = self._scan
-            deletes = self._deletes.of(task)
+            scan: Any = self.scan
+            deletes = self.deletes.of(task)
             for batch in scan._record_batches_from_scan_tasks_and_deletes([task], deletes):  # noqa: SLF001 - see above
-                for kept in (batch,) if self._post_filter is None else self._post_filter.filtered(batch):
+                for kept in (batch,) if self.post_filter is None else self.post_filter.filtered(batch):
                     yield kept.select(self.schema.names).cast(self.schema)
 
 
+@dataclass(frozen=True, slots=True)
 class _DeletedRows:
     """Finds the deleted rows of planned files."""
 
-    def __init__(
-        self, file_io: FileIO, files: TableFiles, pointer: TablePointer, vectors: Mapping[str, DeletionVector]
-    ) -> None:
-        self._io = file_io
-        self._files = files
-        self._pointer = pointer
-        self._vectors = vectors
+    file_io: FileIO
+    files: TableFiles
+    pointer: TablePointer
+    vectors: Mapping[str, DeletionVector]
 
     def of(self, task: FileScanTask) -> dict[str, list[Any]]:
         """Return the positions of a file's deleted rows, keyed by its path."""
-        vector = self._vectors.get(task.file.file_path)
+        vector = self.vectors.get(task.file.file_path)
         # PyIceberg's plan says which delete files apply, by sequence number, but not which vectors in them.
         if vector is not None and any(one.file_path == vector.path for one in task.delete_files):
-            with read_errors(f"Deletion vector {vector.path} of table {self._pointer.table}", self._pointer):
-                places = deleted_positions(vector, self._files.open)
+            with read_errors(f"Deletion vector {vector.path} of table {self.pointer.table}", self.pointer):
+                places = deleted_positions(vector, self.files.open)
             return {vector.target: [pa.chunked_array([pa.array(places.to_array(), pa.int64())])]}
         others = {one for one in task.delete_files if not is_vector(one)}
         if not others:
             return {}
         from pyiceberg.io.pyarrow import _read_all_delete_files
 
-        found: dict[str, list[Any]] = _read_all_delete_files(self._io, [FileScanTask(task.file, others)])
+        found: dict[str, list[Any]] = _read_all_delete_files(self.file_io, [FileScanTask(task.file, others)])
         return found
 
 
