@@ -33,11 +33,10 @@ class _Brief:
 
     def __repr__(self) -> str:
         value = self._value
-        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > _LONGEST_PART:
+        is_long = isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > _LONGEST_PART
+        text = "" if is_long else repr(value)
+        if is_long or (isinstance(value, tuple) and len(text) > _LONGEST_PART):
             return f"({len(value):,} of {type(value[0]).__name__})"
-        text = repr(value)
         if len(text) <= _LONGEST_PART:
             return text
-        if isinstance(value, tuple):
-            return f"({len(value):,} of {type(value[0]).__name__})"
         return f"{type(value).__name__}(…)" if isinstance(value, Value) else f"{text[:_LONGEST_PART]}…"

@@ -39,7 +39,6 @@ _PARTS = {
 _DATE, _TIME = ("Y", "m", "d"), ("H", "M", "S")
 _DIRECTIVE = re.compile(r"%.|[^%]+", re.DOTALL)
 
-
 DELIMITERS = {"\\t": "\t", "tab": "\t"}
 """Delimiters that may be spelled out."""
 
@@ -228,7 +227,7 @@ class ColumnText(Value):
 
 
 def merged_columns(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
-    """Return the columns of several files, each once (case ignored), with the type from a file that has values."""
+    """Merge the columns of several files by name, ignoring case, each with its type in a file where it has values."""
     found: dict[str, SourceColumn] = {}
     for column in (column for some in columns for column in some):
         known = found.get(column.name.lower())
@@ -275,8 +274,8 @@ class Batch(Value):
     Attributes:
         columns: The columns of all files.
         variants: The columns of each file if they differ; else empty.
-        texts: CSV only: what its columns' text looks like.
-        multiline: CSV only: a quoted value spans lines, so files can't be split by line.
+        texts: CSV only: what the text in its columns looks like.
+        multiline: CSV only: whether a quoted value spans lines, so that files can't be split by line.
         line_end: CSV only: how rows end, if values that span lines would mislead the engine.
     """
 
@@ -344,7 +343,7 @@ class Batch(Value):
 
     @property
     def rows(self) -> int:
-        """Rows in all files."""
+        """Number of rows in all files."""
         return sum(file.rows for file in self.files)
 
     @property
@@ -382,7 +381,7 @@ class Claim(Value):
 
     Attributes:
         claimed: Now claimed by this run.
-        published: Already published in this version, with the run that did.
+        published: Already published in this version, with the run that did so.
         busy: Claimed by another live run, in this or another version.
         changed: Already published in another version, which the :class:`KnownFile` holds.
         same_content: Same bytes as another file that a run published or is ingesting, or that comes earlier in the

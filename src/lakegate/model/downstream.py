@@ -18,8 +18,8 @@ EVENT_VERSION = 1
 """Version of :class:`DownstreamEvent` as JSON. New fields don't change it."""
 
 DownstreamKind = Literal["published", "reverted", "restored", "current", "rejected", "failed"]
-"""What happened. ``current`` reports a table's present state, whatever led to it. It's sent on request, after the
-target was reset, and after the journal was lost."""
+"""What happened. ``current`` reports a table's present state, whatever led to it: on request, after a reset of the
+target, and after the journal was lost."""
 DeliveryState = Literal["pending", "sent", "failed", "skipped", "superseded"]
 """``failed``: given up, waiting for a decision. ``superseded``: covered by a later event for the same tables."""
 
@@ -28,19 +28,14 @@ class ChangedTable(Value):
     """What happened to one table.
 
     Attributes:
-        table: Its identifier, ``namespace.name``.
         before: Location of its metadata file before; ``None`` if it didn't exist, or in a ``current`` event.
         after: Location of its metadata file now; ``None`` if it was dropped, or if nothing was published.
         change: What was done to it, as :class:`~lakegate.model.tables.TableChange` says; ``None`` if unknown.
-        created: Whether it didn't exist before.
-        dropped: Whether it no longer exists.
         schema_changed: Whether its columns differ from before.
         location: Folder of its files.
         table_schema: Its columns now.
         snapshot_ids: The snapshots that were added, oldest first.
-        rows: Its rows now; ``None`` if unknown.
-        rows_added: ``None`` if unknown.
-        rows_removed: ``None`` if unknown.
+        rows: Number of its rows now, like ``rows_added`` and ``rows_removed`` ``None`` if unknown.
     """
 
     table: str
@@ -67,11 +62,10 @@ class DownstreamEvent(Value):
     Attributes:
         version: Version of this format.
         event_id: Identifies the event in all deliveries, to all systems.
-        kind: What happened.
         run_id: The run that did it; ``None`` for ``current``.
         ref: The branch that was published to.
         commit: The commit on it; ``None`` if nothing was published.
-        parent: The commit before.
+        parent: The commit before that one.
         actor: Who published, if known.
         at: When it was committed, or when the run ended.
         tables: The tables that it's about and that the system subscribes to.
@@ -93,9 +87,8 @@ class Subscription(Value):
     """Which events a downstream system gets.
 
     Attributes:
-        name: The system's name.
-        mirrors: Whether it points at the tables' metadata files. Only a table's newest state matters to it, and as its
-            readers would see quarantined rows, it gets no quarantine tables.
+        mirrors: Whether it points at the tables' metadata files. Then, only a table's newest state matters to it, and
+            it gets no quarantine tables, because its readers would see their rows.
     """
 
     name: str
@@ -125,17 +118,13 @@ class Delivery(Value):
     Attributes:
         delivery_id: Its number; a system gets the events of a table in this order.
         downstream: The system's name.
-        kind: What the event is about.
         commit: The commit whose tables it describes, if any.
-        run_id: The run, if any.
         tables: The tables that the system is notified of.
-        state: Its state.
         tries: Number of attempts.
-        queued_at: When it was queued.
-        next_at: If it's pending: when it's tried next.
+        next_at: When it's tried next, if it's pending.
         failing_since: Time of the first failed attempt since the last manual retry.
         ended_at: When it was sent, given up or skipped.
-        reason: Why the last try failed, or why it was skipped.
+        reason: Why the last attempt failed, or why it was skipped.
     """
 
     delivery_id: int
@@ -159,7 +148,7 @@ class DownstreamStatus(Value):
 
     Attributes:
         type: Its type; ``None`` if the settings here don't name it.
-        mirrors: Whether it points at the tables' metadata files.
+        mirrors: As in :class:`Subscription`.
         since: It gets events from this time on, when lakegate first saw it in the settings. ``None`` if nothing was
             published since.
         pending: Number of queued deliveries.
@@ -212,8 +201,6 @@ class Notice(Value):
     Attributes:
         event: What happened; for a run that recovery ended, how it ended.
         recovered: Whether recovery ended the run.
-        severity: How bad it is.
-        tables: Tables it's about.
         run: The run that ended, if it's about one.
         late: The late table, if it's about one.
         file: The file that was given up, if it's about one.

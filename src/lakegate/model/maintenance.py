@@ -61,10 +61,10 @@ class GcReport(Value):
     Attributes:
         dry_run: Whether nothing was changed.
         folders: Files deleted, by table folder.
-        reached_files: Old enough, but reachable from a branch or tag.
-        young_files: Too new to be considered.
-        ignored_files: Old, but not in the ``data`` or ``metadata`` folder of a known table. Never touched.
-        problems: What was kept because it may still be needed.
+        reached_files: Number of files that are old enough, but reachable from a branch or tag.
+        young_files: Number of files that are too new to be considered.
+        ignored_files: Number of old files outside the ``data`` and ``metadata`` folders of known tables. They stay.
+        problems: What was kept because something may still need it.
         checkpoint: Last commit of the history checkpoint that was made, if one was due.
         expired_runs: Runs whose steps, reports and alerts were deleted from the journal.
     """
@@ -117,7 +117,7 @@ class MaintenanceStep(Value):
         status: ``planned`` in a dry run; ``done``; ``skipped`` if there was nothing to do after all; ``failed``; or
             ``left`` for the next round because time ran out.
         error: Why it failed.
-        retryable: Whether it may succeed if it's tried again.
+        retryable: Whether another attempt may succeed.
     """
 
     table: str
@@ -151,7 +151,7 @@ class MaintenanceReport(Value):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code for the command: 3 if every failed step may succeed when it's tried again."""
+        """Exit code for the command: 3 if another attempt of every failed step may succeed."""
         if not self.failures:
             return ExitCode.OK
         return ExitCode.RETRYABLE if all(step.retryable for step in self.failures) else ExitCode.AUDIT_FAILED
@@ -277,9 +277,8 @@ class VerifyFinding(Value):
         kind: The problem, for programs.
         message: The problem, for people.
         fix: How to fix it, with the command.
-        table: The table it's about.
         files: The files; for orphaned ones, up to five per folder.
-        number: Number of files.
+        number: Number of all files.
         size_bytes: Total size of orphaned files.
     """
 
@@ -305,7 +304,6 @@ class VerifyReport(Value):
         size_bytes: Total size of these files.
         commits: Commits on ``main``.
         runs: Runs in these commits.
-        findings: The problems.
     """
 
     deep: bool

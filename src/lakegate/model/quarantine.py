@@ -70,7 +70,7 @@ def parse_limit(given: object) -> Tolerance:
     """Return a ``quarantine_limit`` in its canonical form.
 
     Raises:
-        ValueError: With the reason, when it's neither.
+        ValueError: With the reason, when it's neither a number of rows nor a percentage.
 
     Example:
         >>> parse_limit("5 %"), parse_limit("100"), parse_limit(0)
@@ -108,7 +108,7 @@ class KeyTest:
         rows: The rows that the check judges, with its ``where``.
         others: Other rows to look the keys up in.
         other_columns: Their columns, in the order of ``columns``.
-        orphans: If true, keys that ``others`` lack fail. If not, keys that ``others`` have or ``rows`` repeats.
+        orphans: Whether keys that ``others`` lack fail. If not, keys fail that ``others`` have or ``rows`` repeats.
     """
 
     rows: AddedRows
@@ -197,7 +197,7 @@ class RowSelection(Value):
 
     Attributes:
         run_id: The run that set them aside.
-        check: A check that they fail, by its name in their reasons.
+        check: Name of a check among their reasons.
         where: Spark SQL predicate on a row of the quarantine table.
         confirmed: Number of rows of each run that the user confirmed. If the selection has others, nothing is done.
             ``None``: any number.

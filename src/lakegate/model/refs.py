@@ -13,7 +13,7 @@ from lakegate.model.schema import ColumnChange
 
 RefKind = Literal["branch", "tag", "detached"]
 MAIN: Final = "main"
-"""The branch that readers read, and to which everything is published by default."""
+"""The branch that everyone reads, and that runs publish to by default."""
 NO_SNAPSHOT: Final = -1
 """The ``snapshot_id`` of a table without a snapshot."""
 
@@ -87,8 +87,8 @@ class CommitRequest(Value):
     """One atomic change of a branch.
 
     Attributes:
-        base: Hash that the change was computed from. If a key in ``puts``, ``deletes`` or ``unchanged`` has changed on
-            the branch since ``base``, the commit fails with a conflict.
+        base: Hash of the commit that the change is based on. If a key in ``puts``, ``deletes`` or ``unchanged`` has
+            changed on the branch since then, the commit fails with a conflict.
         puts: Tables to create (``content_id=None``) or to move to new metadata.
         deletes: Tables to drop.
         unchanged: Tables that must be the same at the head as at ``base``. With one that doesn't exist at ``base``, any

@@ -24,13 +24,13 @@ from lakegate.model.words import counted
 
 RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
 RunKind = Literal["ingest", "transaction", "branch", "maintenance", "revert", "restore"]
-"""What started a run. ``branch``: somebody audited or published another writer's branch. ``maintenance``: compaction,
-expiry or a rename, none of which changes a row."""
+"""What started a run. ``branch``: the audit or publish of another writer's branch. ``maintenance``: a compaction, an
+expiry or a rename, which change no row."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
 PARTITIONS_LEFT_PROPERTY = "lakegate.partitions-left"
-"""In a compaction's snapshot summary: how many partitions it skipped because others had rewritten them meanwhile."""
+"""In a compaction's snapshot summary: the number of partitions it skipped because others rewrote them meanwhile."""
 RUN_IDS_PROPERTY = "lakegate.run-ids"
 """Key of the run ids in a commit that several runs share (docs/decisions/0060), separated by spaces."""
 
@@ -211,7 +211,7 @@ class Acceptance(Value):
 
 
 class Action(Value):
-    """What somebody did to a run by hand, and who."""
+    """What somebody did to a run manually, and who."""
 
     action: Literal["publish", "discard", "revert", "release", "drop"]
     actor: str
@@ -322,7 +322,7 @@ class Run(Value):
 
     @property
     def may_be_published(self) -> bool:
-        """Whether it failed without an answer to its commit, which may have reached the target nevertheless."""
+        """Whether it failed because no answer to its commit came: the commit may have reached the target."""
         return self.status == "failed" and self.error is not None and self.error.code == OutcomeUnknownError.code
 
     @property
@@ -414,8 +414,7 @@ class FileRecord(Value):
     Attributes:
         number: Increases with each file that the journal records.
         version: Identifies the content.
-        size_bytes: Size; 0 if the journal knows the file from a commit only.
-        rows: Number of rows; 0 likewise.
+        size_bytes: Size; like ``rows``, 0 if the journal knows the file from a commit only.
         published: Whether it's published. If not, a run is ingesting it.
         identity: What a local file keeps if it's renamed or linked; empty if unknown.
     """

@@ -363,8 +363,8 @@ def is_masked(patterns: Sequence[str], column: str, fields: Iterable[Sequence[st
 def masked_row(patterns: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with its masked values replaced; mappings count as structs.
 
-    With any pattern, so are all partitions' values in the paths of data files: a path doesn't tell which column a value
-    belongs to, because the column may have been renamed.
+    With any pattern, the partition values in paths of data files are replaced, too: a path doesn't show which column a
+    value belongs to, because the column may have been renamed.
 
     Example:
         >>> masked_row(["zip"], {"id": 1, "home": {"zip": "0123"}, "home.zip": "0123"})

@@ -117,7 +117,7 @@ class Source:
 
     @property
     def uri(self) -> str:
-        """Identifies the source in claims and commits, whichever of its rows are taken."""
+        """The URI that identifies the source in claims and commits, no matter which of its rows are taken."""
         if self.sql is not None:
             query = urlencode({"sql": self.sql})
             if len(query) > _LONGEST_SQL:

@@ -174,7 +174,7 @@ def fast_clock(
     lead = duration((time - now).total_seconds())
     return ClockError(
         f"{clock} is {lead} ahead of {reference}: {moment(time)} against {moment(now)}. {effect}",
-        hint=f"Correct whichever clock is wrong, for example by NTP, then {then}.",
+        hint=f"Correct the clock that's wrong, for example by NTP, then {then}.",
         **context,
     )
 

@@ -102,7 +102,7 @@ class S3Store(ObjectStore):
         following = page.get("NextContinuationToken")
         if not following:  # files would be left out, and nobody would notice
             raise SourceError(
-                f"S3 cut off the list of objects below '{address.uri}' and didn't say where it goes on.",
+                f"S3 cut off the list of objects below '{address.uri}' without a token for the rest.",
                 hint="The store must support version 2 of S3's ListObjects.",
                 file=address.uri,
             )
