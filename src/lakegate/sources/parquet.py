@@ -1,11 +1,10 @@
-"""Inspect parquet files by their footers alone: their columns, and types that Spark and Iceberg don't support.
+"""Inspect parquet files by their footers alone: their columns, and types that Spark or Iceberg doesn't support.
 
-The refused types were tried on Spark 4.1: it fails with ``PARQUET_TYPE_ILLEGAL``, or, for durations, silently reads a
-bare number.
+Spark 4.1 fails on the refused types with ``PARQUET_TYPE_ILLEGAL`` or, for durations, silently reads a bare number.
 
 Arrow's API for column chunks terminates the process (``std::terminate``) if a chunk is encrypted, or if a byte in some
-statistics is damaged. So the locations of the data are read here: the footer is a struct in Thrift's compact protocol
-(``parquet.thrift``; "Thrift Compact protocol encoding").
+statistics is damaged. So this module reads the locations of the data itself: the footer is a struct in Thrift's compact
+protocol (``parquet.thrift``; "Thrift Compact protocol encoding").
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lakegate.model.batch import SourceColumn
 from lakegate.model.types import UNKNOWN, struct_text, unknown_as_string
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import name_problems, reserved_name_problems, unreadable
-from lakegate.storage.objects import ReplacedError
+from lakegate.storage.objects import ReplacedError, first_line
 
 _PLAIN = {
     "bool": "boolean",
@@ -96,8 +95,8 @@ def inspect_parquet(file: Located) -> tuple[ParquetInspection | None, Sequence[I
     except (PermissionError, FileNotFoundError, ReplacedError) as error:
         return None, (unreadable(path, error),)
     except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        message = f"'{path}' is damaged: its parquet footer can't be read ({first_line})."
+        reason = first_line(str(error) or type(error).__name__)
+        message = f"'{path}' is damaged: its parquet footer can't be read ({reason})."
         return None, (SourceError(message, hint="Copy or download it again.", path=path),)
     leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]
     problems = list(schema_problems(path, schema, leaves))
@@ -196,32 +195,29 @@ def _full_name_problems(path: str, schema: pa.Schema) -> Iterator[SchemaError]:
             )
 
 
+def _parts(data_type: Any) -> list[tuple[str, Any]]:
+    """Return the names and types of a nested type's direct parts; nothing for other types."""
+    if types.is_struct(data_type):
+        return [(field.name, field.type) for field in data_type]
+    if is_any_list(data_type):
+        return [("element", data_type.value_type)]
+    return [("key", data_type.key_type), ("value", data_type.item_type)] if types.is_map(data_type) else []
+
+
 def _full_names(name: str, data_type: Any) -> Iterator[str]:
     yield name
-    parts: list[tuple[str, Any]] = []
-    if types.is_struct(data_type):
-        parts = [(field.name, field.type) for field in data_type]
-    elif is_any_list(data_type):
-        parts = [("element", data_type.value_type)]
-    elif types.is_map(data_type):
-        parts = [("key", data_type.key_type), ("value", data_type.item_type)]
-    for part, kind in parts:
+    for part, kind in _parts(data_type):
         yield from _full_names(f"{name}.{part}", kind)
 
 
 def _nested_names(data_type: Any) -> Iterator[list[str]]:
     if types.is_struct(data_type):
         yield [field.name for field in data_type]
-        for field in data_type:
-            yield from _nested_names(field.type)
-    elif is_any_list(data_type):
-        yield from _nested_names(data_type.value_type)
-    elif types.is_map(data_type):
-        yield from _nested_names(data_type.key_type)
-        yield from _nested_names(data_type.item_type)
+    for _, kind in _parts(data_type):
+        yield from _nested_names(kind)
 
 
-def normalise(data_type: pa.DataType) -> pa.DataType:
+def normalise(data_type: Any) -> Any:  # noqa: PLR0911 - a line for each type
     """Return the representative of all types that Spark reads the same way.
 
     Large and view variants, dictionaries, fixed-size lists, names of list items and time zones make no difference to
@@ -244,11 +240,6 @@ def normalise(data_type: pa.DataType) -> pa.DataType:
         return pa.timestamp(data_type.unit, tz="UTC")
     if types.is_decimal(data_type) and data_type.precision <= _MAX_DECIMAL_PRECISION:
         return pa.decimal128(data_type.precision, data_type.scale)
-    nested: pa.DataType = _normalise_nested(data_type)
-    return nested
-
-
-def _normalise_nested(data_type: Any) -> Any:
     if is_any_list(data_type):
         return pa.list_(pa.field("element", normalise(data_type.value_type)))
     if types.is_map(data_type):
@@ -295,7 +286,7 @@ def type_name(kind: Any) -> str:  # noqa: PLR0911 - a line for each type
     return _PLAIN.get(text, "binary" if text.startswith("fixed_size_binary") else text)
 
 
-def refusal(data_type: pa.DataType, *, nested: bool = False) -> str | None:
+def refusal(data_type: Any, *, nested: bool = False) -> str | None:
     """Return what to write instead of an unsupported type; ``None`` if the type is supported.
 
     Example:
@@ -307,7 +298,10 @@ def refusal(data_type: pa.DataType, *, nested: bool = False) -> str | None:
     if types.is_timestamp(data_type) and data_type.unit == "ns" and nested:
         return "Write it with microseconds: lakegate only converts nanoseconds in top-level columns."
     instead = next((instead for is_kind, instead in _REFUSED if is_kind(data_type)), None)
-    return instead or _nested_refusal(data_type)
+    if instead is None and types.is_dictionary(data_type):
+        return refusal(data_type.value_type)
+    inner = (refusal(kind, nested=True) for _, kind in _parts(data_type))
+    return instead or next(filter(None, inner), None)
 
 
 def _is_refused(data_type: pa.DataType) -> bool:
@@ -328,18 +322,6 @@ _REFUSED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (types.is_float16, "Write it as float."),
     (_is_refused, "Write it as a string."),
 )
-
-
-def _nested_refusal(data_type: Any) -> str | None:
-    if types.is_dictionary(data_type):
-        return refusal(data_type.value_type)
-    if is_any_list(data_type):
-        return refusal(data_type.value_type, nested=True)
-    if types.is_map(data_type):
-        return refusal(data_type.key_type, nested=True) or refusal(data_type.item_type, nested=True)
-    if types.is_struct(data_type):
-        return next((found for field in data_type if (found := refusal(field.type, nested=True))), None)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
