@@ -27,7 +27,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import CheckpointOutcome, FileCheckpoint, Run, RunError
 from lakegate.progress import without_secrets
 from lakegate.sources.files import shown
-from lakegate.sources.inspection import by_name
+from lakegate.sources.inspection import format_of
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
@@ -140,7 +140,7 @@ def in_chunks(ready: Sequence[ReadyFile], *, max_files: int, max_bytes: int) -> 
     together = defaultdict[tuple[str, FileFormat | None], list["FoundFile"]](list)
     for one in ready:
         if not one.alone:
-            together[one.table, by_name(one.file.uri)].append(one.file)
+            together[one.table, format_of(one.file.uri)].append(one.file)
     by_table = [
         [(table, group) for group in _groups(files, max_files, max_bytes)] for (table, _), files in together.items()
     ]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lakegate.errors import SchemaError, SourceError, missing_package
 from lakegate.sources.files import Located, shown
 from lakegate.sources.rows import Rows, columns_of
+from lakegate.storage.objects import first_line
 
 _ROWS_AT_ONCE = 20_000
 _PLAIN: Mapping[str, Any] = {
@@ -56,7 +57,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     path = shown(file.path)
 
     def damaged(error: Exception) -> SourceError:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(str(error) or type(error).__name__)
         missing = _MISSING_CODEC.search(reason)
         if missing is not None:
             codec, package = missing[1], missing[2]

@@ -28,15 +28,14 @@ from lakegate.model.batch import Batch, ColumnText, FileFormat, SourceColumn, So
 from lakegate.model.types import common_type, type_differences
 from lakegate.ports import Narrator
 from lakegate.private_files import private_folder
-from lakegate.sources.csv_types import MANY, Inference, infer, whole_numbers
+from lakegate.sources.csv_types import INEXACT_IN_DOUBLE, MANY, Inference, infer, whole_numbers
 from lakegate.sources.files import Located, from_uri, shown
 from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import schema_problems
 from lakegate.sources.rows import Rows
 from lakegate.storage import open_store
-from lakegate.storage.objects import ObjectStore
+from lakegate.storage.objects import ObjectStore, first_line
 
-_INEXACT_IN_DOUBLE = 2**53
 _EXACT_DIGITS = 15
 """Number of digits that a double always preserves."""
 _WIDER = {
@@ -44,7 +43,7 @@ _WIDER = {
     frozenset({"date32[day]", "timestamp[us]"}): "timestamp[us]",
 }
 _TEXTS = frozenset({"string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
-"""Types that text in JSON may have."""
+"""Types inferred from text in JSON."""
 _UPLOADS = ".lakegate-sources"
 """Folder in the warehouse for the uploads. ``lakegate gc`` deletes what killed processes left there."""
 _ENDINGS = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){1,2}$")
@@ -66,7 +65,7 @@ def copy_file(
     """Convert ``file`` to parquet, or return its problems.
 
     Args:
-        kind: Its format, which is also the name of the module in this package with its ``read``.
+        kind: Its format. The module of that name in this package has the ``read`` function.
         folder: Where to write the copy.
         on_read: Called with the number of bytes read, from any thread.
 
@@ -134,7 +133,7 @@ def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
         with _writing():
             unfinished.replace(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        reason = (str(error).splitlines() or ["a value doesn't fit"])[0].rstrip(".")
+        reason = first_line(str(error) or "a value doesn't fit")
         problem = "A value can't be written"
         raise SourceError(f"{problem}: {reason}.", hint="Correct the value.").quoting_values(f"{problem}.") from error
     finally:
@@ -260,7 +259,7 @@ def widened(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceCol
 
 
 def _same_fields(types: Collection[str]) -> str | None:
-    """Return the nested type that holds the values of all, if they have the same fields; ``None`` otherwise."""
+    """Return the nested type that holds the values of all types with the same fields; ``None`` if fields differ."""
     if len(types) < 2 or "" in types:
         return None
     wide = common_type(sorted(types))
@@ -276,7 +275,7 @@ def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]])
         for name in names:
             bounds = pc.min_max(pq.read_table(file.copy, columns=[name]).column(0))
             largest = max(-bounds["min"].as_py(), bounds["max"].as_py())
-            if largest > _INEXACT_IN_DOUBLE:
+            if largest > INEXACT_IN_DOUBLE:
                 path = shown(file.file.path)
                 begin = f"Column '{name}' has"
                 end = f"in '{path}', which a double would round, and fractions in another file."

@@ -24,7 +24,7 @@ from lakegate.model.batch import DECIMAL_COMMA, LONE_DIGIT, MISSING_WORDS, NON_F
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
 _INTS = 2**31
-_INEXACT_IN_DOUBLE = 2**53
+INEXACT_IN_DOUBLE = 2**53
 """The first integer that a double can't distinguish from the next one."""
 _MISSING = pa.array(MISSING_WORDS)
 _NON_FINITE = pa.array(NON_FINITE)
@@ -48,7 +48,7 @@ _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
     "timestamp[us]": ("timestamp[us]",),
     "timestamp[us, tz=UTC]": ("timestamp[us, tz=UTC]",),
 }
-# Just a first guess, which is checked on all values afterwards.
+# Only a first guess: all values are checked afterwards.
 _LOOKS_LIKE: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("int64", re.compile(r"-?[0-9]+")),
     ("double", re.compile(r"-?(?:[0-9.]+(?:[eE][+-]?[0-9]+)?|Inf|Infinity)|NaN")),
@@ -150,7 +150,7 @@ def infer(values: Any, so_far: Inference) -> Inference:
 
 
 def _as_long(values: Any) -> Inference:
-    """Return the inference for text, which may consist of numbers of any length."""
+    """Return the inference for text that may be numbers of any length."""
     if not pc.all(pc.match_substring_regex(values, _LONG_NUMBER)).as_py():
         return Inference("string", long=False)
     points = np.asarray(pc.find_substring(values, ".").fill_null(-1))
@@ -239,8 +239,7 @@ def _digits(fraction: int) -> str:
 def rewritten(values: Any, rules: Sequence[TimeRewrite], *, decimal_comma: bool) -> Any:
     """Rewrite strings in SQL's notation: dates and times by ``rules``, numbers with a decimal point.
 
-    With a decimal comma, a value with a decimal point isn't a number. A space is appended so that it doesn't become
-    one.
+    With a decimal comma, a value with a decimal point isn't a number. Appending a space keeps it from becoming one.
 
     Example:
         >>> rewritten(pa.array(["1.234,5", "7", "1.5"]), (), decimal_comma=True).to_pylist()
@@ -339,7 +338,7 @@ def whole_numbers(numbers: Any) -> Inference:
     if low is None:
         return Inference()
     largest, beyond_int = max(-low, high), low < -_INTS or high >= _INTS
-    return Inference("int64", exact=largest < _INEXACT_IN_DOUBLE, digits=len(str(largest)), beyond_int=beyond_int)
+    return Inference("int64", exact=largest < INEXACT_IN_DOUBLE, digits=len(str(largest)), beyond_int=beyond_int)
 
 
 def _as_double(texts: _Texts) -> Inference | None:
@@ -352,7 +351,7 @@ def _as_double(texts: _Texts) -> Inference | None:
         spelled = texts.array.filter(pa.array(~finite))
         if not pc.all(pc.is_in(spelled, value_set=_NON_FINITE)).as_py():
             return None
-    large = np.abs(filled) >= _INEXACT_IN_DOUBLE
+    large = np.abs(filled) >= INEXACT_IN_DOUBLE
     if large.any():
         integers = pc.match_substring_regex(texts.array.filter(pa.array(large)), r"^-?[0-9]+$")
         if pc.any(integers).as_py():

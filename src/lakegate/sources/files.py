@@ -21,7 +21,7 @@ from lakegate.storage import open_store
 from lakegate.storage.objects import ObjectAddress, StoredObject, canonical, is_remote
 
 SPARK_GLOB_CHARACTERS = frozenset("*?[]{}\\")
-"""Characters that Spark treats as part of a glob unless they are escaped."""
+"""Characters that Spark treats as part of a glob unless they're escaped."""
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
 _PARTITION_FOLDER = re.compile(r"([^=/]+)=[^/]*")
 
@@ -199,10 +199,15 @@ def stat_object(uri: str, storage: StorageSettings) -> RemoteFile | None:
         return None
 
 
+def find(uri: str, storage: StorageSettings) -> Located | None:
+    """Return the file at ``uri``; ``None`` if it isn't a regular file, or the store has no such object."""
+    return stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
+
+
 def find_now(uri: str, storage: StorageSettings) -> Located | None:
     """Return the file at ``uri`` as it is now; ``None`` if it's gone or inaccessible."""
     try:
-        return stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
+        return find(uri, storage)
     except OSError:
         return None
 
@@ -260,7 +265,7 @@ def partition_keys(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether Spark would skip a file or folder of this name, or it's Excel's lock file of an open workbook.
+    """Return whether Spark would skip a file or folder of this name, or it's Excel's lock file for an open workbook.
 
     Spark's rule is ``HadoopFSUtils.shouldFilterOutPathName``: a leading ``.``, a leading ``_`` without a ``=``
     (``_SUCCESS``, ``_temporary``), and copies in progress. Excel's lock files are named ``~$`` and the workbook's name.

@@ -147,11 +147,11 @@ def is_tab_separated(name: str) -> bool:
     return name.lower().endswith((".tsv", ".tsv.gz"))
 
 
-def by_name(name: str) -> FileFormat | None:
+def format_of(name: str) -> FileFormat | None:
     """Return a file's format, by its name.
 
     Example:
-        >>> by_name("a.CSV.gz"), by_name("part-0.snappy.parquet"), by_name("a.txt")
+        >>> format_of("a.CSV.gz"), format_of("part-0.snappy.parquet"), format_of("a.txt")
         ('csv', 'parquet', None)
     """
     return next((known for known, each in FORMATS.items() if name.lower().endswith(each.suffixes)), None)
@@ -176,7 +176,7 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
             tail = stream.read(len(_PARQUET_MAGIC))
     except OSError as error:
         raise unreadable(path, error) from error
-    expected = given or by_name(file.name) or _by_start(head)
+    expected = given or format_of(file.name) or _format_by_start(head)
     if expected == "parquet":
         problems = _parquet_problems(head, tail, file.size_bytes)
     elif expected is not None and FORMATS[expected].starts:
@@ -188,7 +188,7 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
     return expected or "csv"
 
 
-def _by_start(head: bytes) -> FileFormat | None:
+def _format_by_start(head: bytes) -> FileFormat | None:
     sure = (known for known, each in FORMATS.items() if not each.is_ambiguous)
     return next((known for known in sure if head.startswith(FORMATS[known].starts)), None)
 
@@ -311,7 +311,7 @@ def differences_between(
         same = found.pop(column.name.lower(), None)
         if same is None:
             yield f"'{column.name}' ({column.type}) is missing"
-        elif _by_name(same.type) != _by_name(column.type):
+        elif _with_sorted_fields(same.type) != _with_sorted_fields(column.type):
             yield f"'{column.name}' is {same.type} instead of {column.type}"
     yield from (f"'{column.name}' ({column.type}) is additional" for column in found.values())
     names, others = ([column.name.lower() for column in columns] for columns in (reference, other))
@@ -326,21 +326,22 @@ def shape(columns: Sequence[SourceColumn], *, ordered: bool, exact: bool = False
         ordered: Whether the order of columns counts.
         exact: Whether the order of struct fields counts.
     """
-    pairs = tuple((column.name.lower(), column.type if exact else _by_name(column.type)) for column in columns)
+    kinds = [column.type if exact else _with_sorted_fields(column.type) for column in columns]
+    pairs = tuple((column.name.lower(), kind) for column, kind in zip(columns, kinds, strict=True))
     return pairs if ordered else tuple(sorted(pairs))
 
 
-def _by_name(kind: str) -> str:
+def _with_sorted_fields(kind: str) -> str:
     """Return Arrow's text of a type with struct fields sorted by name, in lower case.
 
     Example:
-        >>> _by_name("list<element: struct<b: int32, A: struct<y: string, x: date32[day]>>>")
+        >>> _with_sorted_fields("list<element: struct<b: int32, A: struct<y: string, x: date32[day]>>>")
         'list<element: struct<a: struct<x: date32[day], y: string>, b: int32>>'
     """
     if kind.startswith("list<"):
         name, _, inner = kind.removeprefix("list<")[:-1].partition(": ")
-        return f"list<{name}: {_by_name(inner)}>"
+        return f"list<{name}: {_with_sorted_fields(inner)}>"
     fields = struct_fields(kind)
     if struct_text(fields) != kind:  # not a struct, or one with ambiguous names
         return kind
-    return struct_text(sorted((name.lower(), _by_name(inner)) for name, inner in fields))
+    return struct_text(sorted((name.lower(), _with_sorted_fields(inner)) for name, inner in fields))

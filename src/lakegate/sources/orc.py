@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lakegate.errors import SourceError
 from lakegate.sources.files import Located, shown
 from lakegate.sources.rows import Rows, columns_of, plain
+from lakegate.storage.objects import first_line
 
 _GREGORIAN = -141_427
 """1582-10-15 in days since 1970-01-01. Java's writer (Hive, Spark) counts earlier ones by the Julian calendar."""
@@ -23,7 +24,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     path = shown(file.path)
 
     def damaged(error: Exception) -> SourceError:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(str(error) or type(error).__name__)
         if "out of range for nanosecond" in reason:
             message = f"'{path}' has a time before 1677 or after 2262, which lakegate can't read from ORC."
             return SourceError(message, hint="Write it as parquet.", path=path)
@@ -53,7 +54,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
 
 
 def _is_julian(array: Any) -> bool:
-    """Return whether an array has a date, at any depth, that may be of the Julian calendar."""
+    """Return whether an array has a date, at any depth, that may be in the Julian calendar."""
     if pa.types.is_date32(array.type):
         first = pc.min(array.cast(pa.int32())).as_py()
         return first is not None and bool(first < _GREGORIAN)

@@ -22,11 +22,11 @@ from lakegate.model.schema import Column, Schema, merged
 from lakegate.ports import Narrator
 from lakegate.sources.csv_stream import csv_reader
 from lakegate.sources.discovery import discover, require_csv
-from lakegate.sources.files import Located, from_uri, shown, stat_file, stat_object
+from lakegate.sources.files import Located, find, from_uri, shown
 from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import type_name
 from lakegate.sources.rows import decompressed
-from lakegate.storage.objects import ReplacedError, is_remote
+from lakegate.storage.objects import ReplacedError, first_line, is_remote
 
 
 class SourceSample(Value):
@@ -60,7 +60,7 @@ def inspect(
         csv: How to read CSV files.
         storage: How to reach the object stores; ``None`` for the variables and profiles of their own tools.
         narrator: Gets the progress if there are many or large files.
-        rows: The most rows to return.
+        rows: Maximum number of rows to return.
 
     Raises:
         LakegateError: As for :func:`lakegate.sources.discover`, and when the first rows can't be read.
@@ -81,7 +81,7 @@ def inspect(
 
 
 def _declared(batch: Batch, storage: StorageSettings) -> tuple[Column, ...]:
-    """Return the columns of all files. If types differ, one that holds both, or else the first file's."""
+    """Return the columns of all files. If types differ, use one that holds both, or else the first file's."""
     schemas = []
     for part in batch.parts():
         declared = {field.name.lower(): field.type for field in _schema(part.read_uris[0], storage)}
@@ -114,7 +114,7 @@ def _arrow_type(column: SourceColumn, declared: Any = None) -> Any:
 
 
 def _located(uri: str, storage: StorageSettings) -> Located:
-    found: Located | None = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
+    found = find(uri, storage)
     if found is None:
         raise FileNotFoundError(uri)
     return found
@@ -129,7 +129,7 @@ def _parquet(uri: str, storage: StorageSettings) -> Iterator[Any]:
     except (PermissionError, FileNotFoundError, ReplacedError) as error:
         raise unreadable(path, error) from error
     except (OSError, ValueError, pa.ArrowException) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(str(error) or type(error).__name__)
         message = f"'{path}' is damaged: its rows can't be read ({reason})."
         raise SourceError(message, hint="Copy or download it again.", path=path) from error
 

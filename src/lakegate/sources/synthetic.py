@@ -222,7 +222,7 @@ def draw(block: Block, schema: pa.Schema, null_rates: Mapping[str, float]) -> pa
         if rate > 0 and block.rows > 0:
             mask = nulls.random(block.rows) < rate
             mask[nulls.integers(block.rows)] |= block.index == 0
-            array = _with_nulls(array, mask)
+            array = array.take(pa.array(np.arange(block.rows), mask=mask))
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -277,7 +277,3 @@ def _stops(random: np.random.Generator, count: int) -> Any:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     names = _ZONES.take(pa.array(random.integers(0, len(_ZONES), int(offsets[-1]))))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names, type=_PARQUET_FIELDS[2].type)
-
-
-def _with_nulls(array: Any, mask: npt.NDArray[np.bool_]) -> Any:
-    return array.take(pa.array(np.arange(len(array)), mask=mask))
