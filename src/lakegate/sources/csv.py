@@ -25,7 +25,7 @@ from lakegate.model.batch import (
     is_csv_character,
     time_rewrite,
 )
-from lakegate.model.words import did_you_mean
+from lakegate.model.words import counted, did_you_mean
 from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, QuoteScan, csv_reader
 from lakegate.sources.csv_types import Inference, arrow_type, infer, rewritten
 from lakegate.sources.files import Located, shown
@@ -88,7 +88,7 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
 
 
 def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
-    """Check the options for the notation of values, and return those that were given."""
+    """Check the options about how values are written, and return those that differ from the default."""
     if options.decimal == delimiter:
         raise InputError(
             "Delimiter and decimal separator can't both be a comma.",
@@ -103,11 +103,6 @@ def rules(options: CsvOptions) -> list[TimeRewrite]:
     """Return the rules that rewrite dates and times in SQL's notation."""
     forms = {"date-format": options.date_format, "timestamp-format": options.timestamp_format}
     return [time_rewrite(form, option=option) for option, form in forms.items() if form is not None]
-
-
-def splits_by_line(encoding: str) -> bool:
-    """Return whether a line feed is always one byte, so that files can be split into lines before decoding."""
-    return not encoding.startswith(("utf-16", "utf-32"))
 
 
 def _default_delimiter(files: Sequence[Located]) -> str:
@@ -266,14 +261,14 @@ def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceEr
         kinds = " and ".join(sorted(repr(end)[1:-1] for end in inspection.line_ends))
         if len(inspection.line_ends) > 1:
             yield SourceError(
-                f"'{path}' has mixed line endings ({kinds}), and quoted values of the batch span lines.",
+                f"'{path}' has mixed line endings ({kinds}), and quoted values in the batch span lines.",
                 hint="Write it with one kind of line ending.",
                 path=path,
             )
         elif len(common) > 1 and _needs_line_end(inspection):
             ends = f"its rows end in {kinds}" if kinds else "no row ends"
             yield SourceError(
-                f"'{path}' has line endings inside values, and {ends}, unlike those of other files of the batch. Spark "
+                f"'{path}' has line endings inside values, and {ends}, unlike those of other files in the batch. Spark "
                 "can't read both at once.",
                 hint="Ingest it separately.",
                 path=path,
@@ -323,7 +318,7 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
     scan = stream.scan
     if ragged or scan.is_open or scan.doubtful:
         _check_rows(
-            file, options, stream, found=f"a row with another number of values: {ragged[0]}" if ragged else None
+            file, options, stream, found=f"a row with a different number of values: {ragged[0]}" if ragged else None
         )
     return CsvInspection(
         file=file,
@@ -334,7 +329,8 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
             other if found.kind == "string" else found
             for found, other in zip(types, as_is if forms else types, strict=True)
         ),
-        multiline=scan.multiline or has_blank_rows or not splits_by_line(options.encoding),
+        # In UTF-16 and UTF-32, a line feed isn't one byte: files can't be split into lines before decoding.
+        multiline=scan.multiline or has_blank_rows or options.encoding.startswith(("utf-16", "utf-32")),
         line_ends=frozenset(scan.line_ends),
         first_line_end=scan.first_line_end,
         has_cr=scan.has_cr,
@@ -388,14 +384,14 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
     """Read the file with Python's own reader, slowly and exactly, and complete the stream's scan.
 
     Raises:
-        SourceError: When rows have another number of values than the header (it names the first three), or quotes
-            don't match; or else, when the fast pass ``found`` a problem.
+        SourceError: If rows have a different number of values than the header (the error names the first three), quotes
+            don't match, or the fast pass ``found`` a problem.
     """
     path, width = shown(file.path), len(stream.columns)
     bad = _read_slowly(file, options, width, stream.scan)
     if bad:
         raise SourceError(
-            f"'{path}' has rows with another number of values than its first row ({width}): {'; '.join(bad)}.",
+            f"'{path}' has rows with a different number of values than its first row ({width}): {'; '.join(bad)}.",
             hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
             path=path,
         )
@@ -406,7 +402,7 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
 
 
 def _read_slowly(file: Located, options: CsvOptions, width: int, scan: QuoteScan) -> list[str]:
-    """Return the first rows that don't have ``width`` values, in words, and complete the scan of line endings."""
+    """Describe the first rows that don't have ``width`` values, and complete the scan of line endings."""
     path = shown(file.path)
     bad: list[str] = []
     line = ""
@@ -428,7 +424,7 @@ def _read_slowly(file: Located, options: CsvOptions, width: int, scan: QuoteScan
         try:
             for row in reader:
                 if row and len(row) != width:
-                    bad.append(f"line {before + 1} has {_values(len(row))}")
+                    bad.append(f"line {before + 1} has {counted(len(row), 'value')}")
                     if len(bad) == _MAX_ROWS_NAMED:
                         break
                 scan.multiline |= reader.line_num - before > 1
@@ -437,7 +433,7 @@ def _read_slowly(file: Located, options: CsvOptions, width: int, scan: QuoteScan
                 if end := line[len(line.rstrip("\r\n")) :]:
                     scan.line_ends.add(end)
         except csv.Error as error:
-            message = f"'{path}': the quotes in the row that starts at line {before + 1} don't match ({error})."
+            message = f"'{path}': the quotes in the row that starts on line {before + 1} don't match ({error})."
             raise SourceError(message, hint=QUOTE_HINT, path=path) from error
         except (UnicodeError, EOFError, zlib.error, OSError) as error:
             if not bad:
@@ -451,7 +447,3 @@ def _unparsed(path: str, found: str) -> SourceError:
         message = f"'{path}' has a row longer than {BLOCK_BYTES:,} bytes, the limit for CSV."
         return SourceError(message, hint="Write it as parquet or JSON lines, which allow longer values.", path=path)
     return SourceError(f"'{path}' can't be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
-
-
-def _values(count: int) -> str:
-    return "1 value" if count == 1 else f"{count} values"

@@ -157,7 +157,7 @@ class CsvStream(io.RawIOBase):
     Attributes:
         next_line: The line after the first row.
         has_data: Whether anything but line endings may follow the header.
-        failure: The error with which reading failed. The parser may replace the exception by its own.
+        failure: The error that stopped reading. The parser may replace the exception with its own.
         scan: The quotes and line endings so far.
 
     Raises:
@@ -280,7 +280,7 @@ class CsvStream(io.RawIOBase):
             hint = "Pass its encoding with --encoding."
         byte = error.object[error.start]
         return self._fail(
-            f"'{self._path}' isn't {self._options.encoding}: byte 0x{byte:02x} in line {line} ({error.reason}).", hint
+            f"'{self._path}' isn't {self._options.encoding}: byte 0x{byte:02x} on line {line} ({error.reason}).", hint
         )
 
     def _require_text(self, block: bytes) -> None:

@@ -14,16 +14,17 @@ import pyarrow as pa
 
 from lakegate.errors import SchemaError, SourceError, missing_package
 from lakegate.model.batch import MISSING_WORDS, SourceColumn
+from lakegate.sources.csv_types import INEXACT_IN_DOUBLE
 from lakegate.sources.files import Located, shown
 from lakegate.sources.rows import Rows
+from lakegate.storage.objects import first_line
 
 _MISSING = frozenset(MISSING_WORDS)
-_LARGEST_WHOLE = 2**53
 _LETTERS = 26
 
 
 def read(file: Located, on_read: Callable[[int], None]) -> Rows:
-    """Read the rows of the only sheet of ``file`` that has any.
+    """Read the rows of ``file``, of which only one sheet may have any.
 
     Raises:
         SourceError: When it's damaged or encrypted, or doesn't have exactly one sheet with rows.
@@ -45,7 +46,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
                 if (cells := book.get_sheet_by_name(name).to_python(skip_empty_area=False))
             ]
     except (CalamineError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(str(error) or type(error).__name__)
         message = f"'{path}' can't be read as a workbook: {reason}."
         raise SourceError(message, hint="Save it again, without a password.", path=path) from error
     on_read(file.size_bytes)
@@ -82,7 +83,7 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
 
 
 def _name(cell: Any) -> str:
-    """Return a header as the sheet shows it. Its numbers are all doubles."""
+    """Return a header as the sheet shows it: a number without the ``.0`` of the double that it's stored as."""
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
 
 
@@ -96,16 +97,12 @@ def _kind(path: str, sheet: str, index: int, cells: Sequence[tuple[int, Any]]) -
     for number, value in cells:
         if value is not None:
             seen.setdefault(_kind_of(value), (number, value))
-    if (
-        "a text" in seen
-        and len(seen) > 1
-        and all(v is None or _kind_of(v) != "a text" or v in _MISSING for _, v in cells)
-    ):
-        del seen["a text"]
+    if "text" in seen and len(seen) > 1 and all(v is None or _kind_of(v) != "text" or v in _MISSING for _, v in cells):
+        del seen["text"]
     if len(seen) > 1:
         (usual, _), (other, (number, value)) = list(seen.items())[:2]
         cell = f"'{path}', sheet '{sheet}', cell {_letters(index)}{number}"
-        problem = f"is {other}, but the cells above it are {usual}."
+        problem = f"is of type {other}, but the cells above it are of type {usual}."
         raise SchemaError(
             f"{cell} ({str(value)[:40]!r}) {problem}",
             hint="Correct the cell, or format the whole column as text.",
@@ -114,26 +111,24 @@ def _kind(path: str, sheet: str, index: int, cells: Sequence[tuple[int, Any]]) -
     if not seen:
         return None
     kind = next(iter(seen))
-    if kind == "a number":
-        whole = all(not isinstance(v, (int, float)) or (v == int(v) and abs(v) < _LARGEST_WHOLE) for _, v in cells)
+    if kind == "number":
+        whole = all(not isinstance(v, (int, float)) or (v == int(v) and abs(v) < INEXACT_IN_DOUBLE) for _, v in cells)
         return pa.int64() if whole else pa.float64()
-    if kind == "a date":
+    if kind == "date":
         days = all(not isinstance(v, dt.datetime) or v.time() == dt.time() for _, v in cells)
         return pa.date32() if days else pa.timestamp("us")
-    return {"true or false": pa.bool_(), "a time": pa.time64("us"), "a duration": pa.duration("us")}.get(
-        kind, pa.string()
-    )
+    return {"boolean": pa.bool_(), "time": pa.time64("us"), "duration": pa.duration("us")}.get(kind, pa.string())
 
 
 def _kind_of(value: object) -> str:
     kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (bool, "true or false"),
-        ((int, float), "a number"),
-        (dt.date, "a date"),
-        (dt.time, "a time"),
-        (dt.timedelta, "a duration"),
+        (bool, "boolean"),
+        ((int, float), "number"),
+        (dt.date, "date"),
+        (dt.time, "time"),
+        (dt.timedelta, "duration"),
     )
-    return next((name for kind, name in kinds if isinstance(value, kind)), "a text")
+    return next((name for kind, name in kinds if isinstance(value, kind)), "text")
 
 
 def _as(kind: Any, value: Any) -> Any:

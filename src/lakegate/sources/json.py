@@ -1,8 +1,8 @@
 """Read JSON: one object per line, several objects in sequence, or one list of objects; without rounding integers.
 
-Arrow parses a block of lines at once and infers its types, which are then joined over all blocks without losing
+Arrow parses a block of lines at once and infers its types. These are then joined over all blocks without losing
 anything: text that looks like a time stays text (all values decide later, as in CSV), integers that don't fit into 64
-bits become decimals, and a column with mixed types is refused, with the line.
+bits become decimals, and a column with mixed types is an error that names the line.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pyarrow import types
 from lakegate.errors import SchemaError, SourceError
 from lakegate.model.batch import SourceColumn
 from lakegate.model.types import UNKNOWN, struct_text
-from lakegate.sources.csv_types import Inference, infer
+from lakegate.sources.csv_types import INEXACT_IN_DOUBLE, Inference, infer
 from lakegate.sources.files import Located, shown
 from lakegate.sources.rows import Rows, decompressed
+from lakegate.storage.objects import first_line
 
 _BLOCK_BYTES = 16 << 20
 _PARSED_AT_ONCE = 2 << 20
 _LONGEST_LINE = 512 << 20
 _KEPT_BYTES = 128 << 20
 """Size of parsed columns to keep until all types are known. If a file has more, its blocks are parsed twice."""
-_INEXACT_IN_DOUBLE = 2**53
 _LONG = range(-(2**63), 2**63)
 _DECIMAL = pa.decimal128(38, 0)
 _TIMES = frozenset({"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
@@ -39,7 +39,7 @@ _SPACES = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 _DEEPEST = 200
-"""Levels of nesting. At some thousands, recursive parsers crash."""
+"""Most levels of nesting. At several thousand, recursive parsers crash."""
 LONE_NULL = re.compile(rb"(?:^|[\n}])[ \t\r]*null")
 """A possible ``null`` in place of an object, which Arrow reads as a row, or crashes on."""
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -234,18 +234,18 @@ class _Columns:
     def _mixed(self, block: bytes, line: int, path: _Path) -> SchemaError:
         """Return the error for a column with values of different types, naming the first line that differs."""
         known: tuple[str, int] | None = None
-        before = _at(self._joined, path)
-        if before is not None and not types.is_null(before):
-            known = (_kind_of_type(before), 0)
+        joined = _at(self._joined, path)
+        if joined is not None and not types.is_null(joined):
+            known = (_kind_of_type(joined), 0)
         for number, text in _lines(block, line):
             for at, value in _values(json.loads(text), (), nodes=True):
                 if at != path or value is None:
                     continue
                 kind = _kind_of_value(value)
                 if known is not None and kind != known[0]:
-                    where = f" (as in line {known[1]})" if known[1] else ""
+                    before = f"{known[0]} before (line {known[1]})" if known[1] else f"{known[0]} before"
                     return SchemaError(
-                        f"'{self._path}', line {number}: '{_spelled(path)}' is {kind}, but {known[0]} before{where}.",
+                        f"'{self._path}', line {number}: '{_spelled(path)}' is {kind}, but was {before}.",
                         hint="Write all values of a column with one type; put numbers among text in quotes.",
                         path=self._path,
                     )
@@ -284,7 +284,7 @@ class _Columns:
             before = _at(self._joined, at)
             if before is not None and not types.is_null(before) and _kind_of_type(before) != kind:
                 return self._mixed(block, line, at)
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        reason = first_line(str(error) or type(error).__name__)
         return SourceError(
             f"'{self._path}' can't be parsed near line {line}: {reason}.",
             hint="Write one object per line, with plain values.",
@@ -437,7 +437,7 @@ def _leaves_in(array: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
 def _exceeds(values: Any) -> bool:
     bounds = pc.min_max(values)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    return low is not None and (high >= _INEXACT_IN_DOUBLE or low <= -_INEXACT_IN_DOUBLE)
+    return low is not None and (high >= INEXACT_IN_DOUBLE or low <= -INEXACT_IN_DOUBLE)
 
 
 def _values(value: Any, path: _Path, *, nodes: bool = False) -> Iterator[tuple[_Path, Any]]:
@@ -457,7 +457,7 @@ def _kind_of_value(value: object) -> str:
         return "true or false"
     if isinstance(value, (int, float)):
         return "a number"
-    kinds: Mapping[type, str] = {str: "a text", dict: "an object", list: "a list"}
+    kinds: Mapping[type, str] = {str: "text", dict: "an object", list: "a list"}
     return kinds.get(type(value), "null")
 
 
@@ -468,7 +468,7 @@ def _kind_of_type(kind: Any) -> str:
         return "an object"
     if types.is_list(kind):
         return "a list"
-    return "a text" if types.is_string(kind) else "a number"
+    return "text" if types.is_string(kind) else "a number"
 
 
 def _spelled(path: _Path) -> str:
@@ -542,7 +542,7 @@ def _blocks(file: Located, on_read: Callable[[int], None]) -> Iterator[tuple[byt
 
 
 def _is_document(head: bytes) -> bool:
-    """Return whether it's a list, or objects that span lines, instead of one object per line."""
+    """Return whether a file is a list, or has objects that span lines, instead of one object per line."""
     text = head.lstrip()
     if not text.startswith(b"{"):
         return text.startswith(b"[")
@@ -580,7 +580,7 @@ def _require_utf8(path: str, block: bytes, line: int) -> None:
             block.decode("utf-8")
     except UnicodeDecodeError as error:
         at = line + block.count(b"\n", 0, error.start)
-        message = f"'{path}' isn't UTF-8: byte 0x{block[error.start]:02x} in line {at}."
+        message = f"'{path}' isn't UTF-8: byte 0x{block[error.start]:02x} on line {at}."
         raise SourceError(message, hint="Convert it to UTF-8, for example with iconv.", path=path) from error
 
 

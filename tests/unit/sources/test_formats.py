@@ -151,10 +151,10 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"id": 1}\n{"id": "x"}\n', "line 2: 'id' is a text, but a number before (as in line 1)"),
-        ('{"id": {"a": 1}}\n{"id": [1]}\n', "line 2: 'id' is a list, but an object before"),
-        ('{"id": {"a": 1}}\n\n{"id": {"a": true}}\n', "line 3: 'id.a' is true or false, but a number before"),
-        ('{"id": [1, "a"]}\n', "line 1: 'id[]' is a text, but a number before"),
+        ('{"id": 1}\n{"id": "x"}\n', "line 2: 'id' is text, but was a number before (line 1)"),
+        ('{"id": {"a": 1}}\n{"id": [1]}\n', "line 2: 'id' is a list, but was an object before"),
+        ('{"id": {"a": 1}}\n\n{"id": {"a": true}}\n', "line 3: 'id.a' is true or false, but was a number before"),
+        ('{"id": [1, "a"]}\n', "line 1: 'id[]' is text, but was a number before"),
         ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' has both fractions and integers beyond 2^53"),
         ('{"id": 1}\n{"id":\n', "line 2 isn't valid JSON: Expecting value"),
         ('{"id": 1}\n{"\\ud800": 1}\n', "line 2 isn't valid JSON: 'utf-8' codec can't encode character '\\ud800'"),
@@ -175,7 +175,7 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('{"id": 1, "ID": 2}\n', "2 columns with the same name"),
         ('{"_pos": 1}\n', "has the name of an Iceberg metadata column"),
         ('{"": 1}\n', "column 1 has no name"),
-        ('{"id": "\udcfc"}'.encode("utf-8", "surrogateescape"), "isn't UTF-8: byte 0xfc in line 1"),
+        ('{"id": "\udcfc"}'.encode("utf-8", "surrogateescape"), "isn't UTF-8: byte 0xfc on line 1"),
         ('{"id": 1}'.encode("utf-16"), "is UTF-16"),
         (b"PAR1....PAR1", "is parquet, not JSON"),
     ],
@@ -230,7 +230,7 @@ def test_what_parquet_has_no_type_for_is_refused_and_leaves_no_file(tmp_path: Pa
         (
             "a.xlsx",
             sheet(text_cell("A1", "id"), number_cell("A2", 1), text_cell("A3", "x")),
-            "cell A3 ('x') is a text, but the cells above it are a number",
+            "cell A3 ('x') is of type text, but the cells above it are of type number",
         ),
         ("a.xlsx", sheet(text_cell("A1", "id"), number_cell("B2", 1)), "cell B2 has no header above it"),
     ],
