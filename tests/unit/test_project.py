@@ -98,6 +98,14 @@ def test_the_site_has_every_page() -> None:
     assert {page for page in there if page == listed or not page.startswith("decisions/")} == set(pages(site["nav"]))
 
 
+def test_the_site_lists_pages_as_the_index_does() -> None:
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    groups = [(name, listed) for entry in site["nav"] for name, listed in entry.items() if isinstance(listed, list)]
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    parts = re.findall(r"^(?:## )?([A-Z][a-z ]+):?\n\n((?:(?:- |  ).*\n)+)", index, re.MULTILINE)
+    assert groups == [(name, re.findall(r"\]\(([^)#]+\.md)\)", links)) for name, links in parts]
+
+
 def test_the_version_has_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]
