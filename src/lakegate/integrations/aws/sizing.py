@@ -120,7 +120,7 @@ def _layout(values: Mapping[str, str]) -> Iterator[str]:
         yield "--schedule only applies to a Spark that lakegate creates, so it can't be combined with --spark-url."
     if values["Egress"] == "endpoints":
         if values["VpcId"]:
-            yield "--egress endpoints only applies to a network that lakegate creates: leave out --vpc-id."
+            yield "--egress endpoints needs a network that lakegate creates, so it can't be combined with --vpc-id."
         outside = [option for name, option in _OUTSIDE_AWS.items() if values[name]]
         if outside:
             options = ", ".join(outside)
