@@ -81,6 +81,7 @@ _RESERVED: Final = {"AND", "OR", "NOT", "IS", "TRUE", "FALSE", "NULL", *_NEGATAB
 _NUMBER = re.compile(r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?:BD|[LSYDF])?", re.IGNORECASE)
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?")
 _TYPED_LITERALS = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"})
+_END: Final = SqlToken("symbol", "", "", 0, 0, 0)
 _HINT = (
     "A filter compares columns with values: fare > 10, vendor IN ('a', 'b'), name LIKE 'New%', day BETWEEN "
     "'2024-01-01' AND '2024-01-31', tip IS NOT NULL. Combine comparisons with AND, OR, NOT and parentheses. For "
@@ -152,7 +153,7 @@ class _FilterParser:
         if not self._tokens:
             raise _syntax_error("it's empty")
         found = self._disjunction(negated=False)
-        if self._at < len(self._tokens):
+        if self._token() is not _END:
             self._refuse("AND, OR or the end")
         return found
 
@@ -285,16 +286,21 @@ class _FilterParser:
             return Or(_ice.NotNaN(column.name), _ice.IsNull(column.name))
         return _not_null(column.name, _ice.IsNaN(column.name))
 
+    def _token(self, ahead: int = 0) -> SqlToken:
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else _END
+
     def _peek(self, ahead: int = 0) -> str:
         """Return the word or symbol ahead in upper case; ``""`` at the end, and ``'`` for strings and quoted names."""
-        at = self._at + ahead
-        return (self._tokens[at].upper or "'") if at < len(self._tokens) else ""
+        token = self._token(ahead)
+        return "" if token is _END else token.upper or "'"
 
     def _next(self) -> SqlToken:
-        if self._at >= len(self._tokens):
+        token = self._token()
+        if token is _END:
             raise _syntax_error("it ends too early")
         self._at += 1
-        return self._tokens[self._at - 1]
+        return token
 
     def _take(self, word: str) -> bool:
         if self._peek() != word:
@@ -307,14 +313,14 @@ class _FilterParser:
             self._refuse(f"'{word}'")
 
     def _refuse(self, expected: str) -> NoReturn:
-        if self._at >= len(self._tokens):
+        token = self._token()
+        if token is _END:
             raise _syntax_error(f"expected {expected} at the end")
-        token = self._tokens[self._at]
         raise _syntax_error(f"expected {expected}, not '{token.text[:80]}' at {token.position}")
 
     def _sign(self) -> Comparison | None:
         text, ahead = "", 0
-        while self._peek(ahead) in {"<", ">", "=", "!"} and (ahead == 0 or not self._tokens[self._at + ahead].before):
+        while self._peek(ahead) in {"<", ">", "=", "!"} and (ahead == 0 or not self._token(ahead).before):
             text, ahead = text + self._peek(ahead), ahead + 1
         if not text:
             return None
@@ -346,43 +352,37 @@ class _FilterParser:
         return _FilterColumn(name, found)
 
     def _name(self) -> str:
-        if self._at < len(self._tokens):
-            token = self._tokens[self._at]
-            is_word = token.kind == "word" and token.upper not in _RESERVED and not token.text[0].isdecimal()
-            if token.kind == "quoted" or is_word:
-                return self._next().name
-        return self._refuse("a column")
+        token = self._token()
+        is_word = token.kind == "word" and token.upper not in _RESERVED and not token.text[0].isdecimal()
+        return self._next().name if token.kind == "quoted" or is_word else self._refuse("a column")
 
     def _at_value(self) -> bool:
-        if self._at >= len(self._tokens):
-            return False
-        token = self._tokens[self._at]
-        typed = token.upper in _TYPED_LITERALS and self._at + 1 < len(self._tokens)
+        token = self._token()
         return (
             token.kind == "string"
             or token.upper in {"TRUE", "FALSE", "NULL", "+", "-", "."}
             or (token.kind == "word" and token.text[0].isdecimal())
-            or (typed and self._tokens[self._at + 1].kind == "string")
+            or (token.upper in _TYPED_LITERALS and self._token(1).kind == "string")
         )
 
     def _text(self) -> str:
-        if self._at >= len(self._tokens) or self._tokens[self._at].kind != "string":
+        if self._token().kind != "string":
             self._refuse("a quoted string")
         return self._next().value
 
     def _value(self) -> Any:
+        token = self._token()
         if not self._at_value():
-            if self._at < len(self._tokens) and self._tokens[self._at].kind in {"word", "quoted"}:
-                raise _syntax_error(f"'{self._tokens[self._at].text}' isn't a value; put text in quotes")
+            if token.kind in {"word", "quoted"}:
+                raise _syntax_error(f"'{token.text}' isn't a value; put text in quotes")
             self._refuse("a value")
-        token = self._tokens[self._at]
         if token.upper == "NULL":
             raise _syntax_error("a comparison with NULL is never true; use IS NULL or IS NOT NULL")
         if token.upper in {"TRUE", "FALSE"}:
             return self._next().upper == "TRUE"
         if token.upper in _TYPED_LITERALS:
             self._next()
-        if self._tokens[self._at].kind == "string":
+        if self._token().kind == "string":
             return self._text()
         return self._number()
 
@@ -391,8 +391,7 @@ class _FilterParser:
         while self._peek() in {"+", "-"} and not text:
             text = self._next().text
         first = self._at
-        while self._at < len(self._tokens):
-            token = self._tokens[self._at]
+        while (token := self._token()) is not _END:
             is_part = token.kind == "word" or token.text == "."
             is_exponent = token.text in {"+", "-"} and text[-1:] in {"e", "E"}
             if (self._at > first and token.before) or not (is_part or is_exponent):
