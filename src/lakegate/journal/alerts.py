@@ -97,9 +97,9 @@ def take_counted(tx: JournalTransaction, channels: Sequence[str], lead_s: float,
     # Without this lock, a concurrent call could lock the same groups in another order.
     tx.lock("counted alerts")
     known = GROUPS.c
-    over = known.ends_at <= as_text(tx.now())
-    asked = known.channel.in_(channels) & over & (known.untold > 0) & known.about.is_not(None)
-    query = select(known.channel, known.alert).where(asked).order_by(known.ends_at)
+    has_ended = known.ends_at <= as_text(tx.now())
+    wanted = known.channel.in_(channels) & has_ended & (known.untold > 0) & known.about.is_not(None)
+    query = select(known.channel, known.alert).where(wanted).order_by(known.ends_at)
     taken = 0
     for channel, alert in tx.execute(query).tuples().all():
         if taken == limit:

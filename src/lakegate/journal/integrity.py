@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple, get_args
 
@@ -48,7 +49,7 @@ class BadRow(NamedTuple):
 def bad_rows(database: Database) -> Iterator[BadRow]:
     """Yield rows with values that no lakegate writes, and rows that contradict the document of their run."""
     for table in METADATA.sorted_tables:
-        for page in _pages(database, table):
+        for page in _pages(table, database.reading):
             for row in page:
                 problem = _problem(table, row)
                 if problem is not None:
@@ -72,7 +73,7 @@ def repair(tx: JournalTransaction, known: Collection[str]) -> None:
     """
     again: list[Run] = []
     for table in METADATA.sorted_tables:
-        bad = [row for page in _pages_in(tx, table) for row in page if _problem(table, row) is not None]
+        bad = [row for page in _pages(table, lambda: nullcontext(tx)) for row in page if _problem(table, row)]
         for row in bad:
             if table is not RUNS:
                 _delete(tx, table, row)
@@ -88,7 +89,7 @@ def repair(tx: JournalTransaction, known: Collection[str]) -> None:
                 again.append(run)
             _delete(tx, table, row)
     runs.store(tx, *again)
-    for page in _pages_in(tx, RUNS):
+    for page in _pages(RUNS, lambda: nullcontext(tx)):
         suspects = {run.run_id for run, _ in _mismatches(tx, page)}
         # Lock and read again: in Postgres, a run may have changed since its page was read.
         locked = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects))).order_by(RUNS.c.run_id).with_for_update()
@@ -171,29 +172,17 @@ def _delete(tx: JournalTransaction, table: Table, row: Row[Any]) -> None:
     tx.execute(delete(table).where(and_(*(column == getattr(row, column.name) for column in table.primary_key))))
 
 
-def _pages(database: Database, table: Table) -> Iterator[list[Row[Any]]]:
-    after: Row[Any] | None = None
+def _pages(
+    table: Table, transaction: Callable[[], AbstractContextManager[JournalTransaction]]
+) -> Iterator[list[Row[Any]]]:
+    query = _first_page(table)
     while True:
-        with database.reading() as tx:
-            page = _page(tx, table, after)
+        with transaction() as tx:
+            page = list(tx.execute(query))
         yield page
         if len(page) < _AT_ONCE:
             return
-        after = page[-1]
-
-
-def _pages_in(tx: JournalTransaction, table: Table) -> Iterator[list[Row[Any]]]:
-    after: Row[Any] | None = None
-    while page := _page(tx, table, after):
-        yield page
-        after = page[-1]
-
-
-def _page(tx: JournalTransaction, table: Table, after: Row[Any] | None) -> list[Row[Any]]:
-    query = _first_page(table)
-    if after is not None:
-        query = query.where(tuple_(*table.primary_key) > tuple(_key(table, after)))
-    return list(tx.execute(query))
+        query = _first_page(table).where(tuple_(*table.primary_key) > tuple(_key(table, page[-1])))
 
 
 @cache

@@ -101,7 +101,7 @@ class Outbox:
             if not tx.execute(delete(DOWNSTREAMS).where(DOWNSTREAMS.c.name == name)).rowcount:
                 raise NotFoundError(f"Downstream '{name}' isn't known.", hint="lakegate downstream status")
             tx.execute(delete(MIRRORED).where(MIRRORED.c.downstream == name))
-            return _end(tx, _of(name, _WAITING), "skipped", "The system was forgotten.")
+            return _end(tx, _waiting_for(name), "skipped", "The system was forgotten.")
 
     def status(self) -> Sequence[DownstreamStatus]:
         """Return the status of each system's queue."""
@@ -134,7 +134,7 @@ class Outbox:
         One of a kind that only a newer lakegate knows is left to it, and so are those after it: they come later. With
         ``any_kind``, it's returned as ``current``.
         """
-        which = _of(name, _WAITING) & (DELIVERIES.c.delivery_id > after)
+        which = _waiting_for(name) & (DELIVERIES.c.delivery_id > after)
         query = select(DELIVERIES).where(which).order_by(DELIVERIES.c.delivery_id).limit(limit)
         with self._database.reading() as tx:
             rows = tx.execute(query)
@@ -251,7 +251,7 @@ class Outbox:
     def _reason(self, tx: JournalTransaction, name: str) -> str | None:
         """Return why the first delivery that is held up wasn't sent."""
         held_up = or_(DELIVERIES.c.reason.is_not(None), DELIVERIES.c.kind.not_in(_KINDS))
-        query = select(DELIVERIES).where(_of(name, _WAITING), held_up).order_by(DELIVERIES.c.delivery_id).limit(1)
+        query = select(DELIVERIES).where(_waiting_for(name), held_up).order_by(DELIVERIES.c.delivery_id).limit(1)
         row = tx.execute(query).first()
         if row is None or _is_known(row):
             return None if row is None else row.reason
@@ -274,8 +274,8 @@ def _subscription(document: str) -> Subscription:
     return Subscription.model_validate({**known, "events": events})
 
 
-def _of(name: str, states: Sequence[str]) -> ColumnElement[bool]:
-    return and_(DELIVERIES.c.downstream == name, DELIVERIES.c.state.in_(states))
+def _waiting_for(name: str) -> ColumnElement[bool]:
+    return and_(DELIVERIES.c.downstream == name, DELIVERIES.c.state.in_(_WAITING))
 
 
 def _end(tx: JournalTransaction, which: ColumnElement[bool], state: DeliveryState, reason: str | None) -> int:

@@ -379,28 +379,12 @@ def _line(row: Row[Any]) -> RunLine:
 
 
 def _check(row: Row[Any]) -> CheckRecord:
-    return CheckRecord(
-        run_id=row.run_id,
-        table=row.table_name,
-        name=row.name,
-        check=row.check_text,
-        severity=row.severity,
-        verdict=row.verdict,
-        evidence=row.evidence,
-        failing_rows=row.failing_rows,
-        total_rows=row.total_rows,
-    )
+    values = row._asdict()
+    del values["position"]
+    return CheckRecord(table=values.pop("table_name"), check=values.pop("check_text"), **values)
 
 
 def _file(row: Row[Any]) -> FileRecord:
-    return FileRecord(
-        number=row.claim_id,
-        table=row.table_name,
-        uri=row.path,
-        version=row.version,
-        size_bytes=row.size_bytes,
-        rows=row.rows,
-        published=row.state == PUBLISHED,
-        run_id=row.run_id,
-        identity=row.identity,
-    )
+    values = row._asdict()
+    number, table, uri = values.pop("claim_id"), values.pop("table_name"), values.pop("path")
+    return FileRecord(number=number, table=table, uri=uri, published=values.pop("state") == PUBLISHED, **values)
