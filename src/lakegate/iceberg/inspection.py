@@ -28,7 +28,7 @@ from lakegate.iceberg.manifests import (
     read_list,
     read_manifest,
 )
-from lakegate.iceberg.metadata import Document, find_snapshot, lacks_schemas, specs
+from lakegate.iceberg.metadata import Document, find_snapshot, lacks_schemas, schemas, specs
 from lakegate.model.maintenance import DeletionVector, Flaw, NeededFile
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import REPLACE
@@ -79,7 +79,7 @@ class Inspector:
         current = self._pointer.snapshot_id
         self._next_row_id = document.get("next-row-id") or 0
         self._specs = frozenset(specs(document))
-        self._columns = frozenset(one for schema in _all_schemas(document) for one in _field_ids(schema))
+        self._columns = frozenset(one for schema in schemas(document) for one in _field_ids(schema))
         last, newest = document.get("last-column-id"), max(self._columns, default=0)
         if last is not None and last < newest:
             problem = f"a column has id {newest}, but last-column-id is {last}, so new columns would reuse ids"
@@ -396,11 +396,6 @@ def _missing_field_ids(keys: Sequence[int], footer: FileMetaData) -> list[int]:
         if pa.types.is_struct(field.type):
             fields += list(field.type)
     return [key for key in keys if held and key not in held]
-
-
-def _all_schemas(document: Document) -> Sequence[Document]:
-    schemas: Sequence[Document] = document.get("schemas") or [document.get("schema") or {}]
-    return schemas
 
 
 def _field_ids(type_: Any) -> Iterator[int]:

@@ -258,10 +258,9 @@ class _RowReader:
             pool = ThreadPoolExecutor(max(ahead, 1), thread_name_prefix="lakegate-scan")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             for task in tasks:
-                is_read_ahead = ahead and _is_small(task)
-                waiting.append(
-                    (task, pool.submit(lambda one: list(self._read_file(one)), task) if is_read_ahead else None)
-                )
+                is_small = task.file.file_size_in_bytes <= _SMALL_BYTES and task.file.record_count <= _SMALL_ROWS
+                read = pool.submit(lambda one: list(self._read_file(one)), task) if ahead and is_small else None
+                waiting.append((task, read))
                 if len(waiting) > ahead:
                     yield from self._read_next(waiting)
             while waiting:
@@ -320,10 +319,6 @@ def _deletion_vectors(snapshot: Document, files: TableFiles, pointer: TablePoint
             for entry in files.read("Manifest", line.file.manifest_path, pointer, read_manifest)
             if entry.status != ManifestEntryStatus.DELETED
         )
-
-
-def _is_small(task: FileScanTask) -> bool:
-    return task.file.file_size_in_bytes <= _SMALL_BYTES and task.file.record_count <= _SMALL_ROWS
 
 
 def _pinned(document: Document, pointer: TablePointer) -> dict[str, Any]:

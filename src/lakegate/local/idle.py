@@ -28,7 +28,7 @@ def watch(home: Path) -> bool:
         Whether it stopped them. It doesn't if someone else did, another process is watching them, or there's no limit.
     """
     folder = home / ".lakegate"
-    own = _locked(folder / "idle.lock", fcntl.LOCK_EX)
+    own = _locked(folder / "idle.lock")
     if own is None:
         return False
     used_at, idle_s = time.time(), 0.0
@@ -38,7 +38,7 @@ def watch(home: Path) -> bool:
             idle_s = float((folder / "idle.lock").read_text())
         if idle_s <= 0:
             return False
-        handle = _locked(folder / "stack.use", fcntl.LOCK_EX)
+        handle = _locked(folder / "stack.use")
         if handle is None or _is_connected(services):
             used_at = time.time()
         else:
@@ -117,14 +117,14 @@ def was_connected(ports: set[int]) -> bool:
     return False
 
 
-def _locked(path: Path, kind: int) -> int | None:
-    """Return a handle that holds the lock; ``None`` if others hold it."""
+def _locked(path: Path) -> int | None:
+    """Return a handle that holds the lock exclusively; ``None`` if others hold it."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
     try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(handle)
         return None

@@ -80,7 +80,7 @@ class MiniStack:
         endpoint = self.endpoint
         if endpoint is None:
             raise LocalStackError("MiniStack isn't running.", hint="Start it: lakegate demo --aws")
-        return {**variables(endpoint), **_without_proxy(os.environ)}
+        return {**variables(endpoint), **_without_proxy()}
 
     def start(self) -> str:
         """Start MiniStack unless it's running, and return its URL once it answers. Installs it the first time.
@@ -155,7 +155,7 @@ class MiniStack:
 
     def _variables(self, port: int) -> dict[str, str]:
         return {
-            **_without_proxy(os.environ),
+            **_without_proxy(),
             "HOME": str(self._folder),  # functions inherit it, and must not find the user's AWS profile
             "TMPDIR": str(self._tmp),
             "PYTHONUNBUFFERED": "1",
@@ -275,9 +275,9 @@ def _endpoint(port: int) -> str:
     return f"http://127.0.0.1:{port}"
 
 
-def _without_proxy(source: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that exclude this machine from proxying."""
-    listed = source.get("no_proxy") or source.get("NO_PROXY") or ""
+def _without_proxy() -> dict[str, str]:
+    """Return variables that exclude this machine from proxying, in addition to the hosts in the environment."""
+    listed = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     value = f"{listed},{_LOOPBACK}" if listed else _LOOPBACK
     return {"NO_PROXY": value, "no_proxy": value}
 

@@ -101,15 +101,11 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
             program=command[0],
         ) from error
     _children.append(child)
-    _await_command_line(child)
-    return child
-
-
-def _await_command_line(child: subprocess.Popen[bytes]) -> None:
     # A new process has no arguments for a few milliseconds, and wouldn't be recognised as ours.
     deadline = time.monotonic() + _COMMAND_LINE_S
     while not command_line(child.pid) and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
+    return child
 
 
 def command_line(pid: int) -> tuple[str, ...]:

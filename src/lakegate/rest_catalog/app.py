@@ -163,14 +163,12 @@ class _Api:
         self._published = published
         self._contents = contents
 
-    async def health(self, request: Request) -> Response:
+    async def health(self, _request: Request) -> Response:
         """Report that the process is alive, even if all threads wait for the catalog."""
-        del request
         return json_response({"status": "ok"})
 
-    def ready(self, request: Request) -> Response:
+    def ready(self, _request: Request) -> Response:
         """Report whether the catalog answers."""
-        del request
         self._published.ref(MAIN)
         return json_response({"status": "ok"})
 

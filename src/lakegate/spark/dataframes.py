@@ -37,6 +37,7 @@ def to_frame(session: Any, rows: Any) -> Any:
     """
     from pyspark.errors import PySparkTypeError, PySparkValueError
     from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     if isinstance(rows, DataFrame):
         if rows.sparkSession is not session:
@@ -49,7 +50,9 @@ def to_frame(session: Any, rows: Any) -> Any:
     if table is None:
         return None
     try:
-        return session.createDataFrame(table, schema=_spark_schema(table))
+        # By default, Spark would read timestamps without a zone as instants.
+        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+        return session.createDataFrame(table, schema=schema)
     except (PySparkTypeError, PySparkValueError, ValueError, TypeError) as error:
         raise InputError(
             f"Spark can't read these rows: {first_line(error)}",
@@ -110,13 +113,6 @@ def _batches(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
             if hasattr(part, "to_batches"):  # the first one is the schema
                 yield from part.cast(schema).to_batches()
-
-
-def _spark_schema(table: pa.Table) -> Any:
-    # By default, Spark would read timestamps without a zone as instants.
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
 
 
 def require_unique(

@@ -518,14 +518,14 @@ def _require_equal_totals(totals: Sequence[int]) -> None:
         )
 
 
-def _collected(asked: Sequence[tuple[Any, Sequence[str]]]) -> list[Sequence[int]]:
+def _collected(wanted: Sequence[tuple[Any, Sequence[str]]]) -> list[Sequence[int]]:
     """Compute integer aggregates of several DataFrames in one query."""
-    if len(asked) == 1:
-        frame, aggregates = asked[0]
+    if len(wanted) == 1:
+        frame, aggregates = wanted[0]
         return [tuple(frame.selectExpr(*aggregates).collect()[0])]
     frames = (
         frame.selectExpr(f"{number} AS number", f"array({', '.join(aggregates)}) AS found")
-        for number, (frame, aggregates) in enumerate(asked)
+        for number, (frame, aggregates) in enumerate(wanted)
     )
     rows = reduce(lambda left, right: left.union(right), frames).collect()
     return [found for _, found in sorted(tuple(row) for row in rows)]

@@ -88,11 +88,11 @@ class S3Store(ObjectStore):
                 retried(partial(self._delete_all, addresses[start : start + _DELETED_AT_ONCE]))
 
     def _page(self, address: ObjectAddress, token: str | None) -> tuple[Sequence[StoredObject], str | None]:
-        asked: ListObjectsV2RequestTypeDef = {"Bucket": address.bucket, "Prefix": address.key}
+        request: ListObjectsV2RequestTypeDef = {"Bucket": address.bucket, "Prefix": address.key}
         if token is not None:
-            asked["ContinuationToken"] = token
+            request["ContinuationToken"] = token
         with translated(address.uri):
-            page = self._client.list_objects_v2(**asked)
+            page = self._client.list_objects_v2(**request)
         found = tuple(
             StoredObject(f"{address.root}/{entry['Key']}", entry["Size"], entry["LastModified"], _bare(entry["ETag"]))
             for entry in page.get("Contents", ())
