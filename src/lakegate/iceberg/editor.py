@@ -145,10 +145,6 @@ class IcebergTableEditor:
         A partition conflicts if a file that the compaction replaced has left ``onto``, has new row ids, or has other
         delete files than in ``before``. Conflicting partitions are skipped; the snapshot's summary says how many
         (:data:`~lakegate.model.run.PARTITIONS_LEFT_PROPERTY`).
-
-        Raises:
-            NotReplayableError: When ``source`` isn't one compaction on top of ``before``, ``onto`` doesn't descend from
-                ``before``, the three states define the table differently, or conflicts can't be skipped.
         """
         staged, table, base = self._table(source), self._table(onto), self._table(before)
         for each in (staged, table):
@@ -215,11 +211,7 @@ class IcebergTableEditor:
     def raise_counters(
         self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True
     ) -> TablePointer:
-        """Return the state at ``pointer`` with the row id and sequence counters of ``now`` where these are higher.
-
-        A table that goes back to ``pointer`` then never reuses a row id or sequence number that rows have in ``now``
-        (format version 3).
-        """
+        """Return the state at ``pointer`` with the row id and sequence counters of ``now`` where these are higher."""
         if now is None or now.metadata_location == pointer.metadata_location:
             return pointer
         table = self._table(pointer)

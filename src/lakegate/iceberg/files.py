@@ -96,13 +96,7 @@ class TableFiles:
         return cast("BufferedReader", self._store(location).open(location)).detach()
 
     def exists(self, location: str) -> bool:
-        """Return whether a file exists; ``False`` for an unknown kind of store.
-
-        Raises:
-            PermissionError: When access to the object or bucket is denied.
-            ConfigurationError: When credentials are missing, or the store rejects them.
-            SourceError: When the bucket doesn't exist, or the store refuses for another reason.
-        """
+        """Return whether a file exists; ``False`` for an unknown kind of store. Raises what all stores' methods do."""
         if is_local(location):
             return local_path(location).exists()
         try:

@@ -157,11 +157,7 @@ class IcebergTableReader:
         return classify(was, now, only_added, evolves=evolves, compacted=compacted)
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
-        """Check that all readers can load the table at ``pointer`` on ``branch``, and see the same snapshot.
-
-        Raises:
-            InputError: When they can't (:func:`lakegate.iceberg.validation.require_loadable`).
-        """
+        """Check that all readers can load the table at ``pointer`` on ``branch``, and see the same snapshot."""
         file = self._files.metadata(pointer)
         require_loadable(file.document, pointer, branch, as_named=file.as_named)
 
@@ -191,8 +187,7 @@ class IcebergTableReader:
     ) -> TableLayout:
         """Return how many files the snapshot at ``pointer`` has, and how many are small.
 
-        Small files count in partitions that have ``at_least`` of them. A table with fewer than ``data_files`` data
-        files and ``delete_files`` delete files is answered from the snapshot's summary, without reading a manifest.
+        If the table has few files, the snapshot's summary answers this, and no manifest is read.
         """
         document = self._files.metadata(pointer).document
         snapshot = metadata.snapshot_of(document, pointer)
@@ -322,16 +317,10 @@ class IcebergTableReader:
         return Inspector(pointer, self._files, walked).inspect()
 
     def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
-        """Check parquet files by their footers and deletion vectors by their checksums; yield one result per file.
-
-        Files are read concurrently.
+        """Check parquet files by their footers and deletion vectors by their checksums, several files at a time.
 
         Args:
             pages: Also read all pages of each parquet file, and verify their checksums.
-
-        Raises:
-            LakegateError: When access to a file is denied, or its store doesn't answer. That says nothing about the
-                file.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -98,7 +98,7 @@ class SparkTransaction:
         self._write(table, rows, create, lambda writer: writer.append(), fills=fills)
 
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
-        """Replace all rows of the table, without replacing the table. Raises what :meth:`append` does."""
+        """Replace all rows of the table, without replacing the table."""
         self._write(table, rows, create, lambda writer: writer.overwrite(always_true(self._session)))
 
     def _write(
@@ -123,11 +123,7 @@ class SparkTransaction:
         *,
         masked: Sequence[str] = (),
     ) -> None:
-        """Update the rows whose ``keys`` match, and insert the others. Raises what :meth:`append` does.
-
-        Raises:
-            InputError: When a key is NULL, or two of the given rows share a key. Nothing is written then.
-        """
+        """Update the rows whose ``keys`` match, and insert the others."""
         with self._writing(table):
             fitted = self._align_to_table(table, rows, create)
             names = _key_names(fitted, keys, table)
@@ -160,11 +156,7 @@ class SparkTransaction:
     def fingerprint(
         self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
     ) -> Mapping[str, Any]:
-        """Return, for each partition, the number of its rows and an order-independent hash of them.
-
-        With ``row_ids``, a hash that includes row ids and last changes, too; NULL if a row has none yet (format
-        version 3).
-        """
+        """Return, for each partition, its number of rows, an order-independent hash of them, and one with row ids."""
         frame = self.table(table)
         name = table.sql(CATALOG) if at is None else table.sql(CATALOG, ref=f"{self._branch}#{at}")
         values = [value for field in frame.schema.fields for value in _hashed(quote(field.name), field.dataType)]

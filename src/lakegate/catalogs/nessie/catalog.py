@@ -85,11 +85,7 @@ class NessieCatalog:
             yield from map(_ref, page.references)
 
     def create_branch(self, name: str, source: Ref) -> Ref:
-        """Create a branch at ``source.hash``; see :meth:`lakegate.ports.Catalog.create_branch`.
-
-        Raises:
-            IdentifierError: If ``name`` isn't a valid branch name.
-        """
+        """Create a branch at ``source.hash``; see :meth:`lakegate.ports.Catalog.create_branch`."""
         return self._create("BRANCH", validate_ref_name(name), source.hash)
 
     def create_tag(self, name: str, source: Ref) -> Ref:
@@ -130,9 +126,6 @@ class NessieCatalog:
 
         With an explicit ``at`` the result is pinned: its kind is ``detached`` although its name is ``ref``. A hash may
         name any existing commit, even one that ``ref`` no longer contains.
-
-        Raises:
-            InputError: If ``at`` is a time without a zone, or a string that isn't a commit hash.
         """
         if at is None:
             return self.get_ref(ref)
