@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from pydantic import Field
 
@@ -27,6 +27,11 @@ class Ref(Value):
     name: str
     hash: str
     kind: RefKind = "branch"
+
+    @classmethod
+    def detached(cls, commit: str) -> Self:
+        """Return a bare commit as a reference."""
+        return cls(name=commit, hash=commit, kind="detached")
 
 
 class TablePointer(Value):
