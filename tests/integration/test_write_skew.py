@@ -60,7 +60,7 @@ def test_a_revert_and_a_run_that_relies_on_its_rows_are_not_both_committed(
         second = keys.add_parents("second", [3])
         with (
             when_reached(monkeypatch, "before-commit", lambda: keys.add_children("late", [3])),
-            pytest.raises(NotRevertableError, match="read its rows"),
+            pytest.raises(NotRevertableError, match="read the reverted rows"),
         ):
             lake.revert(second.run_id)
         assert keys.orphans() == [], "the run commits between the revert's look and its commit"

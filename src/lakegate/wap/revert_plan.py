@@ -1,7 +1,7 @@
 """Plan a revert: the new state of each table, and the later runs that depend on what is reverted.
 
-To revert a run that only added rows, the plan drops its data files from the current table. To revert anything else, the
-plan goes back to the state before the run and rebases later appends onto it. This module writes nothing.
+To revert a run that only added rows, the plan drops its data files from the current table. To revert any other run, the
+plan goes back to the state before it and rebases later appends onto that. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class RevertPlan:
         reverts: Runs to revert, newest first.
         restored: Commits of runs whose rows are restored, newest first.
         unpublished: Runs that lose their rows because the revert that restored them is itself reverted.
-        nothing: Why there is nothing to do, if so.
+        nothing: Why there's nothing to do; ``None`` if there is.
         renames: Old and new names of tables that are renamed.
         formerly: Names that tables had when ``reverts`` wrote to them, each with the current name.
     """
@@ -160,8 +160,8 @@ class BranchHistory:
 
     Attributes:
         former: Former names of tables, each with the current name.
-        gone: Tables that were dropped before another table got their name: by the name they have here, that name and
-            the commit that gave it to the other table.
+        gone: Tables that were dropped before a rename gave their name to another table: by the name that they have in
+            ``commits``, their own name and the commit of the rename.
     """
 
     def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
@@ -198,11 +198,11 @@ class BranchHistory:
         return [run_id for commit in commits if (run_id := run_of(commit))]
 
     def commit_of(self, run_id: str) -> Commit:
-        """Return the commit of a run that is in this history, or that a commit in it reverts."""
+        """Return the commit of a run in this history, or of one that a commit in it reverts."""
         return self._runs[run_id]
 
     def change_of(self, run_id: str, table: TableIdentifier) -> CommitChange | None:
-        """Return a run's change of ``table``, with the run as in :meth:`commit_of`; ``None`` if it didn't change it."""
+        """Return how a run (see :meth:`commit_of`) changed ``table``; ``None`` if it didn't."""
         commit = self._runs[run_id]
         if str(table) not in tables_in(commit):
             return None
@@ -224,18 +224,18 @@ class BranchHistory:
         return self.reverter(run_of(commit) or "", table, without=without) is None
 
     def side_effects(self, table: TableIdentifier, reverts: Collection[str]) -> tuple[list[str], list[Commit]]:
-        """Return other runs that lose their rows in ``table`` with ``reverts``, and commits that get theirs back."""
-        going, coming = [], []
+        """Return other runs that lose their rows in ``table`` through ``reverts``, and commits that get theirs back."""
+        losing, regaining = [], []
         for run_id in self._reverters:
             commit = self._runs[run_id]
             if run_id in reverts or str(table) not in tables_in(commit):
                 continue
             now, then = self.is_in_effect(commit, table), self.is_in_effect(commit, table, without=reverts)
             if now and not then:
-                going.append(run_id)
+                losing.append(run_id)
             elif then and not now:
-                coming.append(commit)
-        return going, coming
+                regaining.append(commit)
+        return losing, regaining
 
     def newest_first(self, commits: Iterable[Commit]) -> tuple[Commit, ...]:
         """Sort ``commits`` from newest to oldest; each is in this history, or reverted by a commit in it."""
@@ -280,7 +280,7 @@ class BranchHistory:
         """Return a table's state just before a commit, under its current name."""
         if commit.parent is None:
             return None
-        parent = Ref(name=commit.parent, hash=commit.parent, kind="detached")
+        parent = Ref.detached(commit.parent)
         names = self._names.get(_key(commit), {})
         then = next((TableIdentifier.stored(old) for old, new in names.items() if new == str(table)), table)
         found = self._context.catalog.get_tables([then], parent)[then]
@@ -361,36 +361,42 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
         dependents += found
     if dependents and not cascade:
         raise _dependents_error(run_id, dependents)
-    unpublished: list[str] = []
-    restored: dict[_Key, Commit] = {}
-    for table in tables:
-        going, coming = history.side_effects(table, reverts)
-        unpublished += going
-        for commit in coming:
-            _require_not_published_again(history, commit, table, reverts)
-            restored[_key(commit)] = commit
-    return RevertPlan(
-        message=f"Revert {_title(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
-        reverts=tuple(sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))),
-        tables=tables,
-        restored=history.newest_first(restored.values()),
-        unpublished=tuple(dict.fromkeys(unpublished)),
-        formerly=tuple((then, now) for then, now in history.former if now in map(str, tables)),
-    )
+    message = f"Revert {_title(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else "")
+    newest_first = sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))
+    return _with_side_effects(message, history, tables, newest_first, reverted=run_id)
 
 
 def plan_restore(message: str, history: BranchHistory, tables: Mapping[TableIdentifier, TablePlan]) -> RevertPlan:
     """Plan to restore tables to earlier states, or to drop them: all runs in ``history`` lose their changes of them."""
-    reverts = history.runs(*tables)
+    return _with_side_effects(message, history, tables, history.runs(*tables)[::-1])
+
+
+def _with_side_effects(
+    message: str,
+    history: BranchHistory,
+    tables: Mapping[TableIdentifier, TablePlan],
+    reverts: Sequence[str],
+    *,
+    reverted: str | None = None,
+) -> RevertPlan:
+    """Return the plan to revert runs, with the other runs that lose their rows or get them back.
+
+    Args:
+        reverts: The runs, newest first.
+        reverted: The run that the user reverts. It can't be if that would publish source files a second time.
+    """
     unpublished: list[str] = []
     restored: dict[_Key, Commit] = {}
     for table in tables:
-        going, coming = history.side_effects(table, reverts)
-        unpublished += going
-        restored |= {_key(commit): commit for commit in coming}
+        losing, regaining = history.side_effects(table, reverts)
+        unpublished += losing
+        for commit in regaining:
+            if reverted is not None:
+                _require_not_published_again(history, commit, table, reverts, reverted)
+            restored[_key(commit)] = commit
     return RevertPlan(
         message=message,
-        reverts=tuple(reversed(reverts)),
+        reverts=tuple(reverts),
         tables=tables,
         restored=history.newest_first(restored.values()),
         unpublished=tuple(dict.fromkeys(unpublished)),
@@ -440,11 +446,13 @@ class _Planner:
             )
 
     def _plan_table(self, table: TableIdentifier, mine: Sequence[CommitChange]) -> TablePlan:
-        """Plan one table, to revert the changes ``mine`` (oldest first)."""
+        """Plan how to revert the changes ``mine`` (oldest first) of one table."""
         first, now = mine[0], self._history.changes(table)[-1].after
         files_now = self._files(now)
         if first.before is None and all(one.changes_nothing for one in self._later(first)):
-            return TablePlan(None, _undone(table, files_now, {}, hidden=self._has_hidden(now), dropped=True))
+            return TablePlan(
+                None, _undone(table, files_now, {}, rows_unknown=self._has_unknown_rows(now), dropped=True)
+            )
         reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
         if now is None and reset is None:
             raise _not_revertable(first, f"{table} was dropped since. Create it again, or restore it first")
@@ -460,8 +468,8 @@ class _Planner:
         for one in mine[: None if reset is None else mine.index(reset)]:
             drops |= self._files_to_drop(one, base, files.keys())
         kept = {path: file for path, file in files.items() if path not in drops}
-        hidden = self._has_hidden(now) or self._has_hidden(base)
-        return TablePlan(base, _undone(table, files_now, kept, hidden=hidden), appends, drops, now)
+        rows_unknown = self._has_unknown_rows(now) or self._has_unknown_rows(base)
+        return TablePlan(base, _undone(table, files_now, kept, rows_unknown=rows_unknown), appends, drops, now)
 
     def _split_later(
         self, reset: CommitChange, files: Collection[str]
@@ -474,22 +482,22 @@ class _Planner:
         later = self._later(reset)
         if kind_of(reset.commit) is not None:
             # Later publishes were audited without the rows that would come back.
-            self._add_dependents(later, "was audited without the rows it took from")
+            self._add_dependents(later, "was audited without the rows that would return to")
             return (), frozenset()
         if reset.change.rows_removed != 0:
             keyed = [one for one in later if str(one.table) in keys_in(one.commit)]
-            self._add_dependents(keyed, "looked for its keys without the rows it took from")
+            self._add_dependents(keyed, "checked its keys without the rows that would return to")
         appends = [one for one in later if one.only_adds and one.before is not None]
         movable = tuple(one for one in appends if self._fits(one, reset))
         self._add_dependents(
-            [one for one in appends if one not in movable], "appended rows that only fit what it made of"
+            [one for one in appends if one not in movable], "appended rows that don't fit the earlier state of"
         )
         later = [one for one in later if one not in appends]
         since = {_key(one.commit) for one in self._changes_from(reset)}
         others = [one for one in later if not one.changes_nothing]
         taken = {one: self._files_dropped_by(one, since) for one in others}
         redone = {one: paths for one, paths in taken.items() if paths is not None and paths <= set(files)}
-        self._add_dependents([one for one in taken if one not in redone], "changed what it left of")
+        self._add_dependents([one for one in taken if one not in redone], "built on its result in")
         return movable, frozenset[str]().union(*redone.values())
 
     def _fits(self, append: CommitChange, reset: CommitChange) -> bool:
@@ -504,7 +512,7 @@ class _Planner:
         return self._context.editor.replay_problem(after, append.change.snapshot_ids, before) is None
 
     def _files_dropped_by(self, change: CommitChange, since: Collection[_Key]) -> frozenset[str] | None:
-        """Return the data files that a revert dropped, of appends other than ``since``; ``None`` if it did more."""
+        """Return the data files that a revert dropped of appends other than ``since``; ``None`` if it did more."""
         if kind_of(change.commit) != "revert":
             return None
         paths = frozenset[str]()
@@ -530,7 +538,7 @@ class _Planner:
         if missing:
             rewriting = (one for one in later if not one.only_adds)
             blocking += [one for one in rewriting if not missing <= self._files(one.after).keys()]
-        self._add_dependents(blocking, "changed the rows it published to")
+        self._add_dependents(blocking, "changed the reverted rows in")
         if missing and not blocking:
             raise _not_revertable(change, f"its data files aren't in {change.table} any more")
         return paths
@@ -556,7 +564,7 @@ class _Planner:
             if str(change.table) in reads_in(commit) and any(
                 self._history.is_in_effect(commit, written, without=self._reverts) for written in tables_in(commit)
             ):
-                self.dependents.setdefault(_key(commit), _Dependent(commit, change.table, "read its rows in"))
+                self.dependents.setdefault(_key(commit), _Dependent(commit, change.table, "read the reverted rows in"))
 
     def _add_dependents(self, changes: Sequence[CommitChange], what: str) -> None:
         for one in changes:
@@ -572,7 +580,7 @@ class _Planner:
         added = self._context.reader.added_files(change.after, change.change.snapshot_ids)
         return {file.path: file for file in added.files}
 
-    def _has_hidden(self, pointer: TablePointer | None) -> bool:
+    def _has_unknown_rows(self, pointer: TablePointer | None) -> bool:
         """Return whether the table's number of rows is unknown, because it has delete files."""
         return pointer is not None and self._context.reader.metadata(pointer).rows is None
 
@@ -582,24 +590,24 @@ def _undone(
     before: Mapping[str, DataFile],
     after: Mapping[str, DataFile],
     *,
-    hidden: bool,
+    rows_unknown: bool,
     dropped: bool = False,
 ) -> UndoneTable:
     rows = sum(file.rows for file in after.values()) - sum(file.rows for file in before.values())
     return UndoneTable(
-        table=str(table), rows=None if hidden else rows, data_files=len(after) - len(before), dropped=dropped
+        table=str(table), rows=None if rows_unknown else rows, data_files=len(after) - len(before), dropped=dropped
     )
 
 
 def _require_not_published_again(
-    history: BranchHistory, commit: Commit, table: TableIdentifier, reverts: Mapping[str, Commit]
+    history: BranchHistory, commit: Commit, table: TableIdentifier, reverts: Collection[str], run_id: str
 ) -> None:
     for later in history.commits:
         again = (_files_of(commit) & _files_of(later)) | _rows_of_both(commit, later)
         if _key(later) == _key(commit) or not again or str(table) not in tables_in(later):
             continue
         if history.is_in_effect(later, table, without=reverts):
-            run_id, other = next(iter(reverts)), run_of(later)
+            other = run_of(later)
             raise NotRevertableError(
                 f"Run {run_id} can't be reverted: that would restore the rows of {min(again)[0]}, "
                 f"which {_label(later)} has published to {table} since.",

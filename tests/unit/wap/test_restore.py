@@ -119,7 +119,7 @@ def test_a_restore_replaces_files_again_that_a_revert_had_brought_back(house: Ho
     assert house.status("r2") == ("reverted", "y")
 
     assert house.status("r3") == ("published", None)
-    with pytest.raises(NotRevertableError, match=r"run y changed what it left of .* and is a restore itself"):
+    with pytest.raises(NotRevertableError, match=r"run y built on its result in .* and is a restore itself"):
         house.undo("r3", new="x2", cascade=True)
 
 

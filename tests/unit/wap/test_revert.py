@@ -225,7 +225,7 @@ def test_appends_that_were_reverted_meanwhile_do_not_come_back(three: House) -> 
 def test_an_append_that_a_later_run_rewrote_is_refused_naming_it(three: House) -> None:
     three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
     head = three.head()
-    with pytest.raises(NotRevertableError, match="alone: run over read its rows in nyc") as caught:
+    with pytest.raises(NotRevertableError, match="alone: run over read the reverted rows in nyc") as caught:
         three.undo("r2")
 
     assert caught.value.hint == "To revert them together: lakegate revert r2 --cascade"
@@ -259,7 +259,9 @@ def test_rows_that_only_fit_a_runs_schema_are_reverted_with_it(three: House, rep
     later = [{"id": 5, "passengers": 5, "zone": 5}] if replaced == "column" else D
     three.work("redefine", redefine)
     three.add("r4", later)
-    with pytest.raises(NotRevertableError, match="run r4 appended rows that only fit what it made of nyc") as said:
+    with pytest.raises(
+        NotRevertableError, match="run r4 appended rows that don't fit the earlier state of nyc"
+    ) as said:
         three.undo("redefine")
     assert said.value.hint == "To revert them together: lakegate revert redefine --cascade"
     assert three.rows() == later
@@ -277,7 +279,7 @@ def test_cascade_is_transitive_across_tables(three: House) -> None:
     three.work("totals", totals)
     three.add("r4", D)
     three.work("report", report)
-    with pytest.raises(NotRevertableError, match=r"run totals read its rows in nyc.trips; run report read"):
+    with pytest.raises(NotRevertableError, match=r"run totals read the reverted rows in nyc.trips; run report read"):
         three.undo("r2")
     run = three.undo("r2", cascade=True)
 
@@ -423,7 +425,9 @@ def test_a_revert_stays_when_something_was_published_since(three: House) -> None
     """What was published was audited without the rows that would come back."""
     three.undo("r2")
     three.add("r4", D)
-    with pytest.raises(NotRevertableError, match=r"alone: run r4 was audited without the rows it took from nyc.trips"):
+    with pytest.raises(
+        NotRevertableError, match=r"alone: run r4 was audited without the rows that would return to nyc.trips"
+    ):
         three.undo("x-r2", new="y")
     assert three.undo("x-r2", new="y", cascade=True).reverts == ("r4", "x-r2")
     assert three.rows() == [*A, *B, *C]
@@ -534,7 +538,7 @@ def test_a_concurrent_reader_stops_the_revert(three: House, monkeypatch: pytest.
         tx.append("nyc.zones", [{"id": len(tx.table("nyc.trips"))}])
 
     concurrent = _before_commit(three, monkeypatch, lambda: three.work("reader", count))
-    with pytest.raises(NotRevertableError, match="run reader read its rows in"):
+    with pytest.raises(NotRevertableError, match="run reader read the reverted rows in"):
         three.undo("r2")
     assert (concurrent, three.rows(), three.status("r2")) == ([], [*A, *B, *C], ("published", None))
 
@@ -649,7 +653,9 @@ def test_keys_that_were_new_without_the_rows_that_come_back_go_with_them(house: 
     house.work("gone", lambda tx: tx.overwrite("nyc.trips", B))
     house.add("r2", A, file="again", checks=("unique(id, scope='table')",))
     house.add("r3", C)
-    with pytest.raises(NotRevertableError, match="run r2 looked for its keys without the rows it took") as refused:
+    with pytest.raises(
+        NotRevertableError, match="run r2 checked its keys without the rows that would return"
+    ) as refused:
         house.undo("gone")
     assert refused.value.context["dependents"] == ["r2"]
 
