@@ -1,7 +1,7 @@
 """Files that branches and tags reach, and how to keep the files of an unreachable state while going back to it.
 
-A restore, a revert or a new branch may go back to a state that no branch or tag reaches, whose files are garbage until
-then. So both sides announce in the catalog what they're about to do *before* they look for the other
+A restore, a revert or a new branch may go back to a state that no branch or tag reaches, so that ``gc`` may be deleting
+its files. So both sides announce in the catalog what they're about to do *before* they look for the other
 (docs/decisions/0035):
 
 - ``gc`` creates a branch :data:`_COLLECTING`, and commits to the branch :data:`_FLAG`, which says that there is one.
@@ -10,8 +10,8 @@ then. So both sides announce in the catalog what they're about to do *before* th
   checks that the files exist, and commits.
 
 If both happen at the same time, at least one sees the other: ``gc`` keeps the files, or the commit isn't made. The
-names of these branches end in the process that created them, so that the next process on the same machine can drop
-those of a killed one. A process that's only asleep may wake up and delete: only when it has ended is that ruled out.
+names of these branches end with the process that created them, so that the next process on the same machine can drop
+those of a killed one. Those of a sleeping process stay, because it may wake up and delete files.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ from lakegate.wap.context import Context
 _COLLECTING = "wap/lakegate.gc/"
 _NEEDED = "wap/lakegate.needed/"
 _FLAG = "wap/lakegate.collecting"
-"""Exists as long as a process deletes files, so that one look-up tells, however many branches there are.
+"""Exists as long as a process deletes files, so that one look-up is enough, however many branches there are.
 
 Each ``gc`` commits to it after creating its own branch. When done, it reads this branch's head, checks that no other
-``gc`` has a branch, and drops this one at that head: if another ``gc`` has started since, the head moved and it stays.
+``gc`` has a branch, and drops this one at that head. If another ``gc`` has started since, the head has moved, and the
+branch stays.
 """
 _ANNOUNCEMENT = re.compile(
     r"wap/lakegate\.(?:gc|needed)/(?P<name>.+?)\.(?P<host>[0-9a-f]{16})\.(?P<pid>\d+)\.(?P<started>[\d.]+)"
 )
-"""The name of an announcing branch: its purpose (such as a revert's run id and a number), and the process."""
+"""The name of an announcing branch: its purpose, such as a revert's run id and a number, and the process."""
 _NUMBER = re.compile(r"\.[0-9a-f]{8}$")
 _IN_FORCE: set[str] = set()
-"""This process's announcements. Others in its name are left over: the catalog didn't answer when they were created or
+"""This process's announcements. Others in its name are leftovers: the catalog didn't answer when they were created or
 dropped."""
 _PATIENCE_S = 5.0
 _POLL_S = 0.2
@@ -88,6 +89,19 @@ def canonical(location: str) -> str:
     if scheme == "file" and "/." in rest:
         rest = normpath(rest)
     return f"{scheme}:{re.sub('/+', '/', rest)}".rstrip("/")
+
+
+def with_other_names(tables: Iterable[str], names: Collection[Collection[str]]) -> set[str]:
+    """Return names of ``tables`` with all other names that the same tables had.
+
+    Args:
+        names: For each table, the names that it had. Several tables may have had the same name in turn.
+    """
+    found, known = set(tables), 0
+    while len(found) != known:
+        known = len(found)
+        found.update(*(one for one in names if not found.isdisjoint(one)))
+    return found
 
 
 class Reachable:
@@ -131,7 +145,7 @@ class Reachable:
         Args:
             past: Hashes of its commits.
             foreign: Folders of views and other content that they put.
-            needed: The files that they need, which count as found; without it, their states are added like all others.
+            needed: The files that they need, which count as found. Without it, their states are added like any others.
             digests: Digests of these files.
         """
         self._past = past
@@ -172,17 +186,17 @@ class Reachable:
         return any(folder in folders for folders in self._folders.values())
 
     def must_keep(self, folder: str) -> bool:
-        """Return whether all of ``folder`` must stay, because not all metadata that may refer to it could be read.
+        """Return whether to keep all of ``folder``, because some of the metadata that may refer to it can't be read.
 
         That's true of the folders of views and other content, and of all folders of a table with an unreadable state:
-        the known ones, and those with names that lakegate and Spark give to new folders (``<name>_…``), whose files may
-        have been rebased onto the table.
+        those that commits name, and those named like the folders of new tables (``<name>_…``), whose files may have
+        been rebased onto the table.
         """
         if folder in self._foreign:
             return True
         return any(
             folder in self._folders.get(name, ()) or folder.startswith(f"{self._root}/{name.replace('.', '/')}_")
-            for name in self._unreadable_names()
+            for name in with_other_names(self._unreadable, self._names.values())
         )
 
     def _new_states(self, ref: Ref) -> list[TablePointer]:
@@ -214,7 +228,7 @@ class Reachable:
         if commit.hash in self._states:
             return []
         self._states.add(commit.hash)
-        return list(self._context.catalog.list_tables(Ref(name=commit.hash, hash=commit.hash, kind="detached")))
+        return list(self._context.catalog.list_tables(Ref.detached(commit.hash)))
 
     def _reach(self, pointer: TablePointer) -> None:
         name = str(pointer.table)
@@ -225,15 +239,6 @@ class Reachable:
                 self._found(canonical(path))
         except LakegateError as error:
             self._unreadable.setdefault(name, GcProblem(subject=name, message=error.message, hint=error.hint))
-
-    def _unreadable_names(self) -> set[str]:
-        """Return the names of tables that couldn't be read, with all other names that these tables ever had."""
-        found = set(self._unreadable)
-        known = 0
-        while len(found) != known:
-            known = len(found)
-            found.update(*(names for names in self._names.values() if names & found))
-        return found
 
 
 class _Walked(set[str]):
@@ -330,7 +335,7 @@ def drop_orphaned_announcements(context: Context) -> None:
 
 
 def drop_announcements_of(context: Context, run_id: str) -> None:
-    """Drop what a run that has ended announced and, because its process died, didn't take back."""
+    """Drop the announcements of a run that has ended; its process died before it could."""
     for ref in context.catalog.list_refs():
         made = _ANNOUNCEMENT.fullmatch(ref.name)
         if ref.name.startswith(_NEEDED) and made is not None and _NUMBER.sub("", made["name"]) == run_id:
@@ -410,7 +415,7 @@ def _has_ended(context: Context, ref: Ref) -> bool:
 
 
 def require_no_gc(context: Context) -> None:
-    """Wait a moment for a garbage collection that is deleting files, and raise if it goes on."""
+    """Wait a moment for a garbage collection that is deleting files, and raise if it isn't done."""
     until = time.monotonic() + _PATIENCE_S
     while marker := _marker_of_gc(context):
         if time.monotonic() < until:

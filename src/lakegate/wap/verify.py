@@ -1,7 +1,7 @@
-"""Verify a lake: journal against catalog, catalog against metadata, metadata against files. Changes nothing.
+"""Verify a lake: compare journal with catalog, catalog with metadata, and metadata with files. Changes nothing.
 
-Like ``gc``, it reads every state in the history of every branch and tag once, the newest of ``main`` first, so that a
-problem with a file is reported for the newest state that needs the file.
+Like ``gc``, it reads each state in the history of every branch and tag once, starting with the newest of ``main``, so
+that a problem with a file is reported for the newest state that needs the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lakegate.points import unknown_table
 from lakegate.ports import FileStore
 from lakegate.wap.context import Context
 from lakegate.wap.gc import Garbage, collectable_before
-from lakegate.wap.reachable import canonical
+from lakegate.wap.reachable import canonical, with_other_names
 from lakegate.wap.verify_journal import MainCommits, journal_findings
 
 _FOOTERS_AT_ONCE = 512
@@ -185,7 +185,7 @@ class _Inspection:
         try:
             yield from self.context.reader.inspect(pointer, walked)
         except LakegateError as error:
-            # The caller would go on without this table, but then the result would say nothing about the lake.
+            # The caller would skip this table, but then the result would say nothing about the lake.
             self.failure = error
             raise
 
@@ -256,13 +256,13 @@ class _Inspection:
                 except (ConfigurationError, SourceError):
                     raise
                 except InputError as error:
-                    fix = self._restore(pointer.table, {canonical(pointer.metadata_location)})
+                    fix = self._restore_hint(pointer.table, {canonical(pointer.metadata_location)})
                     yield VerifyFinding(
                         kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table)
                     )
 
     def shared(self, renames: Iterable[tuple[str, str]]) -> Iterator[VerifyFinding]:
-        """Yield the tables that need another one's files. A table that was renamed is one table."""
+        """Yield the tables that need another table's files. A table that was renamed is one table."""
         names = [*self._names.values(), *map(set, renames)]
         yield from (one.finding() for one in self._shared.values() if not one.is_by_rename(names))
 
@@ -288,16 +288,16 @@ class _Inspection:
             )
         if group.run_id is not None and all(flaw.file.what == "data file" for flaw in flaws):
             return f"{_BACKUP}. Or revert the run, then ingest its files again: lakegate revert {group.run_id}"
-        return self._restore(group.table, {canonical(flaw.file.path) for flaw in flaws})
+        return self._restore_hint(group.table, {canonical(flaw.file.path) for flaw in flaws})
 
-    def _restore(self, table: TableIdentifier, bad: Collection[str]) -> str:
+    def _restore_hint(self, table: TableIdentifier, bad: Collection[str]) -> str:
         """Return how to go back to the newest state of a table on ``main`` that needs no damaged file."""
         bad = frozenset((*bad, *map(canonical, self._flaws)))
         if (table, bad) not in self._fixes:  # slow to find, and the same for most findings of a table
-            self._fixes[table, bad] = self._find_whole(table, bad)
+            self._fixes[table, bad] = self._find_restore_hint(table, bad)
         return self._fixes[table, bad]
 
-    def _find_whole(self, table: TableIdentifier, bad: Collection[str]) -> str:
+    def _find_restore_hint(self, table: TableIdentifier, bad: Collection[str]) -> str:
         states = (
             (commit.hash, pointer)
             for commit in self.context.catalog.history(MAIN, operations=True)
@@ -326,7 +326,7 @@ class _Sharing:
     paths: set[str] = field(default_factory=set)
 
     def finding(self) -> VerifyFinding:
-        """Return the finding: about the table outside of whose folder the files are, if that's one of the two."""
+        """Return the finding, which is about the table whose folder the files aren't in, if that's one of the two."""
         folders = [one.metadata_location.rpartition("/")[0].removesuffix("/metadata") for one in self._tables]
         inside = [all(path.startswith(f"{folder}/") for path in self.paths) for folder in folders]
         owner, other = reversed(self._tables) if inside == [False, True] else self._tables
@@ -341,17 +341,13 @@ class _Sharing:
             number=len(self.paths),
         )
 
-    def is_by_rename(self, names: Sequence[Collection[str]]) -> bool:
-        """Return whether both names are those of one table, at different times.
+    def is_by_rename(self, names: Collection[Collection[str]]) -> bool:
+        """Return whether both are one table, which was renamed.
 
         Args:
-            names: Names that one table had.
+            names: For each table, the names that it had.
         """
-        known, found = 0, {str(self.first.table)}
-        while len(found) != known:
-            known = len(found)
-            found.update(*(one for one in names if not found.isdisjoint(one)))
-        return str(self.second.table) in found
+        return str(self.second.table) in with_other_names([str(self.first.table)], names)
 
     @property
     def _tables(self) -> tuple[TablePointer, TablePointer]:

@@ -40,7 +40,7 @@ class MainCommits:
         runs: The commit that published each run, by run id.
         head: The newest commit.
         events: The commits' events, newest first.
-        unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it has read none.
+        unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it hasn't read any.
         findings: Problems with the commits themselves.
         times: Time of each commit, newest first.
     """
@@ -105,7 +105,7 @@ class MainCommits:
         changed = {str(pointer.table) for pointer in commit.puts}
         others = set(commit.tables) - changed
         for at in (commit.hash, commit.parent) if others else ():
-            ref = None if at is None else Ref(name=at, hash=at, kind="detached")
+            ref = None if at is None else Ref.detached(at)
             others -= set() if ref is None else {".".join(one) for one in self.context.catalog.list_namespaces(ref)}
         return sorted(one for one in changed | others if self.is_wanted((one,)))
 
@@ -166,11 +166,11 @@ def _bad_rows(context: Context) -> Iterator[VerifyFinding]:
         found[row.table, row.is_newer].append(row)
     for (table, is_newer), rows in found.items():
         whose = f"row {rows[0].key}: {rows[0].problem}"
-        of_newer = "Either a newer lakegate wrote them: pip install --upgrade lakegate. Or they're damaged: restore"
+        upgrade = "If a newer lakegate wrote them: pip install --upgrade lakegate. If they're damaged, restore"
         yield VerifyFinding(
             kind="journal-rows",
             message=f"{counted(len(rows), 'row')} of the journal's table {table} can't be right: {whose}.",
-            fix=f"{of_newer} the journal from a backup." if is_newer else _REBUILD,
+            fix=f"{upgrade} the journal from a backup." if is_newer else _REBUILD,
             run_id=rows[0].key if table == "runs" else None,
             number=len(rows),
         )
@@ -179,7 +179,7 @@ def _bad_rows(context: Context) -> Iterator[VerifyFinding]:
 def _misindexed(
     history: MainCommits, known: Mapping[str, tuple[str | None, str]], head: str | None
 ) -> Iterator[VerifyFinding]:
-    """Yield a finding if the journal's index of commits, by which states are found, doesn't match ``main``."""
+    """Yield a finding if the journal's index of commits, by which lakegate finds states, doesn't match ``main``."""
     runs = defaultdict[str, set[str]](set)
     for event in history.events:
         runs[event.commit].add(event.run_id)
@@ -207,7 +207,7 @@ def _misindexed(
 
 
 def _ended_runs(context: Context) -> Iterator[Run]:
-    """Yield the runs that were published to ``main``, by the journal."""
+    """Yield the runs that the journal has as published to ``main``."""
     for status in ("published", "reverted"):
         after: PageCursor | None = None
         while True:
@@ -259,7 +259,7 @@ def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHi
 
 
 def _is_same(was: Run | None, now: Run | None) -> bool:
-    """Return whether both have the same status and commit; ``reverted_by`` may differ, if two runs reverted it."""
+    """Return whether both have the same status and commit. ``reverted_by`` may differ if two runs reverted the run."""
     if was is None or now is None:
         return was is now
     # A damaged row, reported as such, may have lost the commit.
@@ -273,7 +273,7 @@ def _commit_of(run: Run) -> str | None:
 def _differing_files(
     history: MainCommits, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
 ) -> Iterator[VerifyFinding]:
-    """Yield differences in which source files are published: these decide what an ingest skips."""
+    """Yield differences in which source files are published, and so in what an ingest skips."""
     extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for table, uri, version in published:
         if all((table, uri, version) not in net.files for net in nets):
@@ -282,64 +282,52 @@ def _differing_files(
     for table, uri, _ in sorted(left):
         lacking[table].append(uri)
     yield from _misattributed_files(history, nets, published)
-    for table, uris in extra.items():
-        if history.is_wanted((table,)):
-            how = f"is published to {table} by the journal, but not by main's commits: an ingest would skip it"
-            yield _difference_in_files(table, uris, how)
-    for table, uris in lacking.items():
-        if history.is_wanted((table,)):
-            how = f"is published to {table} by main's commits, but not by the journal: an ingest might publish it again"
-            yield _difference_in_files(table, uris, how)
-
-
-def _difference_in_files(table: str, uris: Sequence[str], how: str) -> VerifyFinding:
-    return VerifyFinding(
-        kind="source-files",
-        message=f"{counted(len(uris), 'source file')}: {uris[0]} {how}.",
-        fix=_REBUILD,
-        table=table,
-        files=tuple(uris),
-        number=len(uris),
-    )
+    for found, how in (
+        (extra, "by the journal, but not by main's commits: an ingest would skip it"),
+        (lacking, "by main's commits, but not by the journal: an ingest might publish it again"),
+    ):
+        for table, uris in found.items():
+            if history.is_wanted((table,)):
+                yield VerifyFinding(
+                    kind="source-files",
+                    message=f"{counted(len(uris), 'source file')}: {uris[0]} is published to {table} {how}.",
+                    fix=_REBUILD,
+                    table=table,
+                    files=tuple(uris),
+                    number=len(uris),
+                )
 
 
 def _misattributed_files(
     history: MainCommits, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
 ) -> Iterator[VerifyFinding]:
-    """Yield published files to which the journal gives another run or identity than the commits do."""
+    """Yield published files whose run or identity differs between the journal and the commits."""
     for key, known in published.items():
         table, uri, _ = key
         by = {net.files[key] for net in nets if key in net.files}
         if not by or not history.is_wanted((table,)):
             continue
         identities = {net.identities[key] for net in nets if net.identities.get(key)}
+        problems: dict[str, str] = {}
         # A file that the revert of a revert restored has no identity in the journal.
         if known.identity and identities and known.identity not in identities:
-            yield VerifyFinding(
-                kind="source-files",
-                message=f"{uri} has the identity {known.identity} by the journal, but {min(identities)} by main's "
-                "commits. An ingest recognizes renamed or linked files by their identity.",
-                fix=_REBUILD,
-                table=table,
-                run_id=known.run_id,
-                files=(uri,),
-                number=1,
+            problems[known.run_id] = (
+                f"{uri} has the identity {known.identity} by the journal, but {min(identities)} by main's commits. An "
+                "ingest recognizes renamed or linked files by their identity."
             )
         if known.run_id not in by:
+            problems[min(by)] = (
+                f"By main's commits, {uri} was published to {table} by run {min(by)}; by the journal, it was run "
+                f"{known.run_id}."
+            )
+        for run_id, message in problems.items():
             yield VerifyFinding(
-                kind="source-files",
-                message=f"By main's commits, {uri} was published to {table} by run {min(by)}; by the journal, it was "
-                f"run {known.run_id}.",
-                fix=_REBUILD,
-                table=table,
-                run_id=min(by),
-                files=(uri,),
-                number=1,
+                kind="source-files", message=message, fix=_REBUILD, table=table, run_id=run_id, files=(uri,), number=1
             )
 
 
 def _published_files(context: Context) -> Iterator[tuple[tuple[str, str, str], FileRecord]]:
-    """Yield each source file that's published by the journal, with its table, URI and version as the key."""
+    """Yield each source file that the journal has as published, by its table, URI and version."""
     before: int | None = None
     while True:
         found, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
