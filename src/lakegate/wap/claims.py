@@ -1,8 +1,8 @@
 """Claims: reserve a batch's files for one run, so that each version of a file is published once.
 
-For another system's table that is read by watermark, a version is a set of ranges of its watermark column. It's
-claimed, committed and reverted like the version of a file, so the commits say which rows were taken. After a revert,
-its rows are left to ingest again, even if the journal was lost.
+If another system's table is read by watermark, a version is a set of ranges of its watermark column. It's claimed,
+committed and reverted like the version of a file, so the commits say which rows were taken. After a revert, its rows
+can be ingested again, even if the journal was lost.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from lakegate.errors import ConflictError, InputError, NotFoundError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
@@ -38,7 +38,7 @@ class ClaimedFiles:
     Attributes:
         files: The files to ingest; empty if all are published or claimed by other runs.
         skipped: The other files, and the runs that have them.
-        same_content: Those of ``files`` that have the same bytes as another file, with that file.
+        same_content: Those of ``files`` that have the same bytes as another file, each with that file.
         busy: Whether some of ``skipped`` aren't published yet, because another run is working on them.
         replaces: Runs whose rows this batch replaces when it is published.
         again: URIs of those of ``files`` that other runs published before; they stay those runs' files.
@@ -58,10 +58,10 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     Raises:
         ConflictError: When a run whose rows this one replaces published them after the request's base.
         InputError: When a file's path was published with other content, or its content from another path, and the
-            request doesn't say what to do then; or when the mode needs all files and one would be left out.
+            request doesn't say what to do about it; or when the mode needs all files and one would be left out.
         RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allows; or when the mode
             needs all files and another run is working on one.
-        RowsTakenError: When another run took rows of the same source by watermark meanwhile.
+        RowsTakenError: When another run has taken rows of the same source by watermark in the meantime.
     """
     claim = _claim(context, request, token)
     if claim.busy and request.on_busy == "wait":
@@ -94,12 +94,12 @@ def rows_left(
 ) -> tuple[Any, str]:
     """Return the rows of a source that no run has published to ``table``, and their version.
 
-    The highest mark is fixed before any row is read, so rows that arrive meanwhile are left to the next run.
+    The highest mark is determined before any row is read, so the next run gets the rows that arrive in the meantime.
 
     Args:
         wait_s: Seconds to wait for another run that is taking rows of the source; ``None`` for a plan, which neither
             waits nor settles the runs of dead processes.
-        deadline: When to wait no longer, and to settle no further run.
+        deadline: When to stop waiting and settling other runs.
 
     Raises:
         InputError: When there's no such column, it can't be a watermark, or earlier runs took rows in another way.
@@ -145,8 +145,8 @@ def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
 def _with_changed_back(request: IngestRequest, claim: Claim) -> Claim:
     """Also claim files that went back to an earlier version, if the mode may write them again.
 
-    This doesn't stop another run from doing the same. Such runs read their table, so the catalog accepts one of two,
-    and the other finds the file published.
+    This doesn't stop another run from doing the same. Such runs read their table, so the catalog accepts one of the
+    two, and the other finds the file published.
     """
     if not claim.went_back or not request.mode.can_repeat:
         return claim
@@ -177,10 +177,10 @@ def _wait_for_file(
     wait_s: float,
     deadline: Deadline,
 ) -> None:
-    """Wait for the run that is working on a file, and for every other one that ``next_busy`` finds then.
+    """Wait for the run that is working on a file, then for each run that ``next_busy`` finds.
 
     Args:
-        next_busy: Returns the next file that another run is working on; ``None`` if there's none.
+        next_busy: Returns a file that another run is still working on; ``None`` if there's none.
 
     Raises:
         RetryableError: When that takes longer than ``wait_s`` or the deadline allows.
@@ -207,7 +207,7 @@ def _wait_for_file(
 
 
 class RowsTakenError(RetryableError):
-    """Another run took rows of a source by watermark after this run had read which ones were left."""
+    """Another run took rows of a source by watermark after this run had determined which were left."""
 
 
 def _require_rows_left(context: Context, request: IngestRequest, files: Sequence[SourceFile]) -> None:
@@ -229,7 +229,7 @@ def _require_rows_left(context: Context, request: IngestRequest, files: Sequence
 def _taken_ranges(
     table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str
 ) -> Sequence[WatermarkRanges]:
-    """Return the ranges that were taken; all must be of the same watermark column."""
+    """Return the ranges that were taken, all by this watermark column."""
     found = []
     for one in published:
         ranges = WatermarkRanges.parse(one.file.version)
@@ -249,7 +249,7 @@ def _taken_ranges(
 def _wait_for_source(
     context: Context, table: str, file: SourceFile, run_id: str, wait_s: float, deadline: Deadline
 ) -> None:
-    """Wait until no other run is taking rows of the source: only then is it known which rows are left."""
+    """Wait until no other run is taking rows of the source: only then do we know which rows are left."""
 
     def other() -> KnownFile | None:
         return next((one for one in context.journal.known(table, [file]).busy if one.run_id != run_id), None)
@@ -318,17 +318,8 @@ def _with_replaced(
     live = frozenset[str]() if state is None else frozenset(file.path for file in context.reader.files(state))
     for run_id in replaces:
         commit = _find_replaced(context, request, run_id, base)
-        if commit.properties.get(MODE_PROPERTY):
-            raise _rewrote_error(request, run_id, commit.properties[MODE_PROPERTY])
-        if any(map(is_quarantine, tables_in(commit))):
-            raise _quarantined_error(request, run_id)
-        if not published_to(context, run_id, base, request.table) <= live:
-            raise _rewritten_error(request, run_id)
-        published = {uri for uri, _ in files_in(commit)}
-        missing = sorted(published - given.keys())
-        if missing:
-            raise _not_alone_error(request, run_id, missing)
-        again += [given[uri] for uri in sorted(published)]
+        _require_replaceable(context, request, run_id, commit, live)
+        again += [given[uri] for uri in sorted({uri for uri, _ in files_in(commit)})]
     files = {file.uri: file for file in (*claim.claimed, *again)}
     return tuple(file for file in request.batch.files if file.uri in files), replaces
 
@@ -389,48 +380,46 @@ def _not_all_new_error(request: IngestRequest, published: Sequence[KnownFile]) -
     )
 
 
-def _quarantined_error(request: IngestRequest, run_id: str) -> InputError:
-    # Only a revert knows which runs released some of these rows; otherwise they'd be in the table twice.
-    return InputError(
-        f"Run {run_id} published files of this batch to {request.table} with other content, and quarantined some of "
-        "their rows. --on-changed replace can't remove quarantined rows, or rows released from quarantine since.",
-        hint=f"Revert that run, then ingest the files again: lakegate revert {run_id} "
-        "(with --cascade if some of its rows were released or dropped since; --dry-run shows what it would revert)",
-        table=str(request.table),
-        other_run_id=run_id,
-    )
+def _require_replaceable(
+    context: Context, request: IngestRequest, run_id: str, commit: Commit, live: frozenset[str]
+) -> None:
+    """Check that exactly the rows of the batch's files can be removed from what a run published.
 
+    Args:
+        commit: The run's commit.
+        live: Paths of the table's data files.
+    """
 
-def _rewrote_error(request: IngestRequest, run_id: str, mode: str) -> InputError:
-    # Its data files also hold other runs' rows: a rewritten file contains every row that didn't change.
-    return InputError(
-        f"Run {run_id} published files of this batch to {request.table} with other content, in mode {mode}. "
-        "--on-changed replace can't tell its rows from those of other runs.",
-        hint=f"Revert that run, then ingest the files again: lakegate revert {run_id} --dry-run. Or ingest them in "
-        "that mode.",
-        table=str(request.table),
-        other_run_id=run_id,
-    )
+    def refuse(problem: str, hint: str, **found: object) -> NoReturn:
+        said = f"Run {run_id} published files of this batch to {request.table} {problem}"
+        raise InputError(said, hint=hint, table=str(request.table), other_run_id=run_id, **found)
 
-
-def _rewritten_error(request: IngestRequest, run_id: str) -> InputError:
-    # Checked before anything is written: in the rewritten files, its rows can't be told from other rows.
-    return InputError(
-        f"Run {run_id} published files of this batch to {request.table} with other content, but its data files were "
-        "rewritten since, for example by 'lakegate table optimize'. --on-changed replace can't remove its rows.",
-        hint=f"Revert that run and the one that rewrote its files, then ingest again: lakegate revert {run_id} "
-        "--cascade (--dry-run shows what it would revert)",
-        table=str(request.table),
-        other_run_id=run_id,
-    )
-
-
-def _not_alone_error(request: IngestRequest, run_id: str, missing: Sequence[str]) -> InputError:
-    return InputError(
-        f"Run {run_id} published files of this batch to {request.table} together with {len(missing)} other(s), such as "
-        f"{missing[0]}. Their rows can't be told apart.",
-        hint=f"Ingest all files of that run together with --on-changed replace. To list them: lakegate runs {run_id}",
-        table=str(request.table),
-        other_run_id=run_id,
-        files=list(missing),
-    )
+    revert = f"lakegate revert {run_id}"
+    mode = commit.properties.get(MODE_PROPERTY)
+    if mode:  # its data files also hold other runs' rows: a rewritten file contains every row that didn't change
+        refuse(
+            f"with other content, in mode {mode}. --on-changed replace can't tell its rows from those of other runs.",
+            f"Revert that run, then ingest the files again: {revert} --dry-run. Or ingest them in that mode.",
+        )
+    if any(map(is_quarantine, tables_in(commit))):  # only a revert knows which runs have released some of these rows
+        refuse(
+            "with other content, and quarantined some of their rows. --on-changed replace can't remove quarantined "
+            "rows, or rows released from quarantine since.",
+            f"Revert that run, then ingest the files again: {revert} (with --cascade if some of its rows were released "
+            "or dropped since; --dry-run shows what it would revert)",
+        )
+    base = Ref(name=request.target, hash=request.base)
+    if not published_to(context, run_id, base, request.table) <= live:
+        refuse(
+            "with other content, but its data files were rewritten since, for example by 'lakegate table optimize'. "
+            "--on-changed replace can't remove its rows.",
+            f"Revert that run and the one that rewrote its files, then ingest again: {revert} --cascade (--dry-run "
+            "shows what it would revert)",
+        )
+    missing = sorted({uri for uri, _ in files_in(commit)} - {file.uri for file in request.batch.files})
+    if missing:
+        refuse(
+            f"together with {len(missing)} other(s), such as {missing[0]}. Their rows can't be told apart.",
+            f"Ingest all files of that run together with --on-changed replace. To list them: lakegate runs {run_id}",
+            files=missing,
+        )
