@@ -1,7 +1,7 @@
 """Write modes: what a batch does to existing rows, and which problems can be found without writing.
 
-For a mode other than append, the whole table is audited, and the run is never rebased: it depends on existing rows. If
-the table changed on the target meanwhile, the run plans, writes and audits again (docs/decisions/0072).
+In a mode other than append, the run depends on existing rows: the whole table is audited, and the run is never rebased.
+If the table has changed on the target, the run plans, writes and audits again (docs/decisions/0072).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lakegate.model.schema import Schema
 from lakegate.model.types import type_differences
 from lakegate.model.words import counted, unknown_column
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import quarantine_table, quarantines_rows
+from lakegate.wap.quarantine import quarantine_table
 
 if TYPE_CHECKING:
     from lakegate.checks.predicates import Predicate
@@ -34,7 +34,7 @@ def choose_mode(
     delete_when: str | None = None,
     merge_sql: str | None = None,
 ) -> WriteMode:
-    """Return the mode of a batch: the given one, or else the table's.
+    """Return the mode of a batch: the given one, or the table's by default.
 
     Args:
         default: The table's mode.
@@ -81,8 +81,8 @@ def require_mode(
 
     Raises:
         CheckError: When a check has severity ``quarantine``.
-        InputError: When the mode can't be used with the table or with ``on_changed``, or would leave quarantined rows
-            of the table behind.
+        InputError: When the mode can't be used with the table or with ``on_changed``, or would leave the table's
+            quarantined rows behind.
         NotFoundError: When the mode needs a table that doesn't exist.
     """
     mode, table = request.mode, request.table
@@ -109,7 +109,7 @@ def require_mode(
 
 
 def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str, ...]:
-    """Return the tables whose rows decide what the mode writes; unless it appends, the table itself is one of them.
+    """Return the tables whose rows determine what the mode writes; unless it appends, the table itself is among them.
 
     Args:
         at: The target's commit that the run starts from.
@@ -153,11 +153,11 @@ def resolve_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> Wri
 def require_same_columns(context: Context, request: IngestRequest, batch: Batch) -> None:
     """Check that all files of an upsert have the same columns, and the same fields in them.
 
-    In updated rows, a column that the whole batch lacks keeps its value. A column that only some files lack would
-    become NULL, and so would a field that a file lacks, even if all files in ``batch`` lack it.
+    If the whole batch lacks a column, updated rows keep their values of it. If only some files lack it, their rows get
+    NULL. A field that a file lacks becomes NULL even if all files in ``batch`` lack it.
 
     Args:
-        batch: Those of the request's files that the run claimed.
+        batch: The files that the run claimed.
     """
     if request.mode.name != "upsert":
         return
@@ -244,8 +244,8 @@ def _predicate(predicate: str) -> Predicate:
 
 
 def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
-    if quarantines_rows(checks):
-        named = next(check for check in checks if check.severity == "quarantine")
+    named = next((check for check in checks if check.severity == "quarantine"), None)
+    if named is not None:
         raise CheckError(
             f"Rows can't be quarantined in mode {mode}, and {named} has severity 'quarantine'.",
             hint="Use severity='error' or 'warn' for it, or append.",
@@ -254,7 +254,7 @@ def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
 
 
 def require_empty_quarantine(context: Context, table: TableIdentifier, at: Ref) -> None:
-    """Refuse to replace a table that has quarantined rows: released later, they'd be added to the new rows.
+    """Refuse to replace a table that has quarantined rows: if they were released later, they'd join the new rows.
 
     Raises:
         InputError: Saying how many rows are in quarantine, and how to delete or publish them.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
-from lakegate.errors import AlreadyExistsError, ConflictError, InputError, NotFoundError, SchemaError
+from lakegate.errors import AlreadyExistsError, ConflictError, InputError, SchemaError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
@@ -16,7 +16,7 @@ from lakegate.model.types import type_differences, unknown_as_string, without_un
 from lakegate.ports import Engine
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
-from lakegate.wap.discard import is_named_for
+from lakegate.wap.discard import is_named_for, ref_exists
 from lakegate.wap.modes import columns_to_write, require_mode, resolve_mode, tables_read
 from lakegate.wap.quarantine import quarantines_rows, require_not_reserved, require_quarantinable
 from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding
@@ -116,7 +116,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
 
 
 def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:
-    """Yield a sentence for each CSV column whose values may be meant differently than they're read."""
+    """Yield a sentence for each CSV column whose values may be read differently from how they were meant."""
     not_null = {column.lower() for check in checks if check.kind == "not_null" for column in check.columns}
     for text in batch.texts:
         column = schema.find(text.name)
@@ -138,7 +138,7 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
 
 
 def _require_csv_columns(table: TableIdentifier, batch: Batch, schema: Schema) -> None:
-    """Refuse CSV without a header if its number of columns differs from the table's: nothing says which is which."""
+    """Refuse CSV that has no header and a different number of columns than the table: nothing says which is which."""
     if batch.csv is not None and not batch.csv.header and len(batch.columns) != len(schema.columns):
         raise SchemaError(
             f"The batch has {len(batch.columns)} columns without names, and {table} has {len(schema.columns)}.",
@@ -163,7 +163,7 @@ def _require_unchanged(context: Context, request: IngestRequest, base: Ref) -> N
     if not request.reads or request.reads_at == base.hash:
         return
     tables = [TableIdentifier.stored(name) for name in request.reads]
-    read = context.catalog.get_tables(tables, Ref(name=request.reads_at, hash=request.reads_at, kind="detached"))
+    read = context.catalog.get_tables(tables, Ref.detached(request.reads_at))
     now = context.catalog.get_tables(tables, base)
     moved = next((table for table in tables if read[table] != now[table]), None)
     if moved is not None:
@@ -176,11 +176,8 @@ def _require_unchanged(context: Context, request: IngestRequest, base: Ref) -> N
 
 
 def _require_new_branch(context: Context, request: IngestRequest) -> None:
-    if is_named_for(request.branch, request.table, request.run_id):
-        return
-    try:
-        context.catalog.get_ref(request.branch)
-    except NotFoundError:
+    is_own = is_named_for(request.branch, request.table, request.run_id)
+    if is_own or not ref_exists(context, request.branch):
         return
     raise AlreadyExistsError(
         f"Branch '{request.branch}' exists already.",
@@ -192,7 +189,7 @@ def _require_new_branch(context: Context, request: IngestRequest) -> None:
 
 
 def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> tuple[Schema, Fit]:
-    """Return a new table's columns, and notes about columns that it doesn't get because they have no values yet.
+    """Return a new table's columns, and notes about columns that are left out because they have no values yet.
 
     If such a column were created as text now, it couldn't become a number later.
     """
@@ -208,7 +205,7 @@ def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> t
 
 
 def _columns_with_values(request: IngestRequest, source: Schema) -> tuple[Schema, list[str]]:
-    """Return the columns and fields that have values or are needed, and a sentence for each of the others."""
+    """Return the columns and fields that have values or may be needed, and a sentence for each of the others."""
     kept, notes = [], []
     for column in source.columns:
         kind = column.type if _may_be_needed(column.name, request) else without_unknown(column.type)
@@ -223,13 +220,13 @@ def _columns_with_values(request: IngestRequest, source: Schema) -> tuple[Schema
 
 
 def _may_be_needed(column: str, request: IngestRequest) -> bool:
-    """Return whether a request may name a column, in which case it would fail without the column."""
+    """Return whether a request may name a column, so that it would fail without the column."""
     asked = (*map(str, request.checks), *request.partition_by, *request.mode.key, request.mode.delete_when or "")
     return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in asked)
 
 
 def _kept_types(source: Schema, request: IngestRequest) -> dict[str, str]:
-    """Return the columns with missing values, or none at all, that a table gets anyway, and their types."""
+    """Return the types of columns that have no values, or lack some, but that the table gets anyway."""
     terms = Schema(columns=()) if request.contract is None else Schema(columns=request.contract.columns)
     found = {}
     for column in source.columns:
@@ -339,7 +336,7 @@ def _contract_error(what: str, name: TableIdentifier, terms: ContractTerms, diff
 
 
 def _require_distinct(transforms: Sequence[PartitionTransform], texts: Sequence[str]) -> None:
-    # Iceberg refuses two transforms of the same kind on one column, and all time transforms are of one kind.
+    # Iceberg refuses two transforms of the same kind on a column, and all time transforms are of the same kind.
     known: dict[tuple[str, str], str] = {}
     for transform, text in zip(transforms, texts, strict=True):
         kind = "time" if transform.name in _TIME_TRANSFORMS else transform.name

@@ -1,10 +1,10 @@
-"""Match a batch's columns with a table's: which schema changes the table needs, and which differences are errors."""
+"""Match a batch's columns with a table's: find which schema changes the table needs, and what doesn't fit."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakegate.errors import SchemaError
 from lakegate.model.batch import ColumnText, FileFormat
@@ -77,14 +77,15 @@ def fit(
     Raises:
         SchemaError: Listing every difference that ``mode`` doesn't allow, each with the option that would.
     """
+    texts_of = {text.name.lower(): text for text in texts}
     evolves, ignores, strict = (
-        _Differences(batch, table, file_format, one, texts, updates=updates, kept=kept or {})
+        _Differences(batch, table, file_format, one, texts_of, updates, kept or {})
         for one in ("evolve", "ignore_extra", "strict")
     )
     chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode, strict)
     if not chosen.problems:
         return Fit(changes=tuple(chosen.changes), notes=tuple(chosen.notes))
-    renames = _renamed(batch, table)
+    renames = _likely_renames(batch, table)
     problems = [
         problem if " pass --" in problem else f"{problem}; {_accepted_by(column, mode, evolves, ignores, renames)}"
         for column, problem in chosen.problems.items()
@@ -119,54 +120,50 @@ def fit(
     )
 
 
+@dataclass
 class _Differences:
     """The differences between a batch and a table, as one schema mode sees them."""
 
-    def __init__(
-        self,
-        batch: Schema,
-        table: Schema,
-        file_format: FileFormat,
-        mode: str,
-        texts: Sequence[ColumnText],
-        *,
-        updates: bool,
-        kept: Mapping[str, str],
-    ) -> None:
-        self._updates, self._kept = updates, kept
-        self._batch, self._table, self._format, self._mode = batch, table, file_format, mode
-        self._texts = {text.name.lower(): text for text in texts}
-        self.problems: dict[str, str] = {}
-        self.changes: list[SchemaChange] = []
-        self.notes: list[str] = []
-        self._missing: list[Column] = []
-        for column in table.columns:
-            self._look_for(column)
-        for column in batch.columns:
-            if table.find(column.name) is None:
-                self._take(column)
-        self.notes += _renames(self._missing, self.changes)
+    batch: Schema
+    table: Schema
+    file_format: FileFormat
+    mode: str
+    texts: Mapping[str, ColumnText]
+    updates: bool
+    kept: Mapping[str, str]
+    problems: dict[str, str] = field(default_factory=dict)
+    changes: list[SchemaChange] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    missing: list[Column] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for column in self.table.columns:
+            self._compare(column)
+        for column in self.batch.columns:
+            if self.table.find(column.name) is None:
+                self._add_extra(column)
+        self.notes += _rename_questions(self.missing, self.changes)
 
     def described(self) -> Sequence[str]:
-        lacking = "leave {} of existing rows" if self._updates else "write NULL as {}"
-        return [*map(str, self.changes), *(lacking.format(column.name) for column in self._missing)]
+        lacking = "leave {} of existing rows" if self.updates else "write NULL as {}"
+        return [*map(str, self.changes), *(lacking.format(column.name) for column in self.missing)]
 
-    def _look_for(self, column: Column) -> None:
-        found = self._batch.find(column.name)
+    def _compare(self, column: Column) -> None:
+        found = self.batch.find(column.name)
         if found is None:
-            self._miss(column)
-        elif self._beyond_int(found, column) or not fits(found, column, self._format):
+            self._add_missing(column)
+        elif self._beyond_int(found, column) or not fits(found, column, self.file_format):
             if type_parts(found.type) and type_parts(column.type):
-                self._look_inside(found, column)
-            elif self._mode == "evolve" and can_promote(column.type, found.type):
+                self._compare_fields(found, column)
+            elif self.mode == "evolve" and can_promote(column.type, found.type):
                 self.changes.append(SchemaChange(column=column.name, type=found.type, before=column.type))
             else:
-                why = because(self._texts.get(found.name.lower())) if found.type == "string" else ""
+                why = because(self.texts.get(found.name.lower())) if found.type == "string" else ""
                 self.problems[column.name] = (
                     f"column '{column.name}' is {found.type} in the batch and {column.type} in the table{why}"
                 )
-        elif (text := self._texts.get(found.name.lower())) is not None and text.beyond_int and column.type == "int":
-            if self._mode == "evolve":
+        elif (text := self.texts.get(found.name.lower())) is not None and text.beyond_int and column.type == "int":
+            if self.mode == "evolve":
                 self.changes.append(SchemaChange(column=column.name, type="long", before="int"))
             else:
                 self.problems[column.name] = f"column '{column.name}' holds numbers beyond the table's int"
@@ -174,24 +171,24 @@ class _Differences:
             rounded = rounding(text, column)
             self.problems |= {column.name: rounded} if rounded else {}
 
-    def _look_inside(self, found: Column, column: Column) -> None:
+    def _compare_fields(self, found: Column, column: Column) -> None:
         """Match the fields of two nested types, like columns."""
-        kept = self._kept.get(found.name)
+        kept = self.kept.get(found.name)
         beyond = self._beyond_int(found, column)
-        start = replace_parts(column.type, beyond, "long") if self._mode == "evolve" else column.type
+        start = replace_parts(column.type, beyond, "long") if self.mode == "evolve" else column.type
         wide = joined_type(start, kept or without_unknown(found.type) or column.type, self._widened)
         lacking = {one.path for one in type_differences(kept or "", found.type, (column.name,)) if one.one is None}
         notes, problems = [], {}
         for one in type_differences(column.type, found.type, (column.name,)):
             what = f"field '{one.name}'"
-            if one.other is None and self._mode == "evolve" and not self._updates:
+            if one.other is None and self.mode == "evolve" and not self.updates:
                 notes.append(f"F{what[1:]} ({one.one}) is missing in the batch; its rows get NULL.")
             elif one.other is None:
-                why = ", and updated rows would lose theirs" if self._updates else ""
+                why = ", and updated rows would lose theirs" if self.updates else ""
                 problems[one.name] = f"{what} ({one.one}) is missing in the batch{why}"
-            elif one.one is None and self._mode == "ignore_extra":
+            elif one.one is None and self.mode == "ignore_extra":
                 notes.append(f"F{what[1:]} ({one.other}) isn't in the table; it's left out.")
-            elif one.one is None and self._mode != "evolve":
+            elif one.one is None and self.mode != "evolve":
                 problems[one.name] = f"{what} ({one.other}) isn't in the table"
             elif (
                 one.one is None and (not kept or one.path in lacking) and without_unknown(one.other or UNKNOWN) is None
@@ -199,16 +196,16 @@ class _Differences:
                 notes.append(f"F{what[1:]} isn't in the table and has no values; it's left out.")
             elif one.one is not None and self._widened(one.one, one.other) is None:
                 problems[one.name] = f"{what} is {one.other} in the batch and {one.one} in the table"
-            elif self._mode != "evolve" and _below(one.path) in beyond:
+            elif self.mode != "evolve" and _below(one.path) in beyond:
                 problems[one.name] = f"{what} holds numbers beyond the table's int"
         self.problems |= problems
         self.notes += notes
-        if self._mode == "evolve" and not problems and wide is not None and wide != column.type:
+        if self.mode == "evolve" and not problems and wide is not None and wide != column.type:
             self.changes.append(SchemaChange(column=column.name, type=wide, before=column.type))
 
     def _beyond_int(self, found: Column, column: Column) -> set[tuple[str, ...]]:
         """Return the fields with numbers that are too large for the table's ``int``."""
-        text = self._texts.get(found.name.lower())
+        text = self.texts.get(found.name.lower())
         if text is None or not text.fields_beyond_int:
             return set()
         narrow = (one for one in type_differences(column.type, found.type, (column.name,)) if one.one == "int")
@@ -216,33 +213,33 @@ class _Differences:
 
     def _widened(self, table: str, batch: str) -> str | None:
         """Return the type that a field of the table needs to hold the batch's values; ``None`` if there's none."""
-        if _fits_inside(batch, table, self._format):
+        if _fits_inside(batch, table, self.file_format):
             return table
-        return batch if self._mode == "evolve" and can_promote(table, batch) else None
+        return batch if self.mode == "evolve" and can_promote(table, batch) else None
 
-    def _miss(self, column: Column) -> None:
-        if self._mode != "evolve":
+    def _add_missing(self, column: Column) -> None:
+        if self.mode != "evolve":
             self.problems[column.name] = f"column '{column.name}' ({column.type}) is missing in the batch"
         elif column.required:
             self.problems[column.name] = (
                 f"column '{column.name}' ({column.type}) is missing in the batch, and can't be NULL in the table"
             )
         else:
-            self._missing.append(column)
-            rows = "updated rows keep their values, and new rows get" if self._updates else "its rows get"
+            self.missing.append(column)
+            rows = "updated rows keep their values, and new rows get" if self.updates else "its rows get"
             self.notes.append(f"Column '{column.name}' ({column.type}) is missing in the batch; {rows} NULL.")
 
-    def _take(self, column: Column) -> None:
-        if self._mode == "ignore_extra":
+    def _add_extra(self, column: Column) -> None:
+        if self.mode == "ignore_extra":
             self.notes.append(f"Column '{column.name}' ({column.type}) isn't in the table; it's left out.")
-        elif self._mode == "evolve":
-            kind = self._kept.get(column.name) or without_unknown(column.type)
+        elif self.mode == "evolve":
+            kind = self.kept.get(column.name) or without_unknown(column.type)
             if kind is None:
                 self.notes.append(f"Column '{column.name}' isn't in the table and has no values; it's left out.")
             else:
                 self.changes.append(SchemaChange(column=column.name, type=kind))
         else:
-            guess = self._table.nearest(column.name)
+            guess = self.table.nearest(column.name)
             like = f" (the table has '{guess}')" if guess else ""
             self.problems[column.name] = f"column '{column.name}' ({column.type}) isn't in the table{like}"
 
@@ -262,8 +259,8 @@ def _accepted_by(
     return f"accepted by {', or '.join(options)}" if options else "no option accepts it"
 
 
-def _renamed(batch: Schema, table: Schema) -> dict[str, str]:
-    """Return what looks like renames, by old and by new name: for a type, one column is missing and one is extra."""
+def _likely_renames(batch: Schema, table: Schema) -> dict[str, str]:
+    """Return likely renames, by old and by new name: one column of a type is missing, and one of that type is extra."""
     missing = [column for column in table.columns if batch.find(column.name) is None]
     extra = [column for column in batch.columns if table.find(column.name) is None]
     found: dict[str, str] = {}
@@ -274,8 +271,8 @@ def _renamed(batch: Schema, table: Schema) -> dict[str, str]:
     return found
 
 
-def _renames(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iterator[str]:
-    """Yield a question for each likely rename: one column of a type is missing, and one of that type was added."""
+def _rename_questions(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iterator[str]:
+    """Yield a question for each likely rename: one column of a type is missing, and one of the same type was added."""
     for column in missing:
         same = [one for one in missing if one.type == column.type]
         came = [change for change in changes if change.before is None and change.type == column.type]
@@ -285,7 +282,7 @@ def _renames(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iter
 
 
 def because(text: ColumnText | None) -> str:
-    """Return why a CSV column is text where numbers or dates were expected, and what to do about it, in parentheses."""
+    """Return, in parentheses, why a CSV column is text instead of numbers or dates, and what to do about it."""
     if text is None or not text.odd:
         return ""
     if _WITH_COMMA.fullmatch(text.odd):
@@ -298,7 +295,7 @@ def because(text: ColumnText | None) -> str:
 
 
 def rounding(text: ColumnText | None, column: Column) -> str:
-    """Return how a table's column would round the numbers of a CSV column; ``""`` if it wouldn't."""
+    """Return how a table's column would round the numbers in a CSV column; ``""`` if it wouldn't."""
     decimal = _DECIMAL.fullmatch(column.type)
     if text is not None and decimal is None and column.type == "double" and text.inexact_as_double:
         return f"column '{column.name}' has integers of {text.digits} digits, which a double would round"
@@ -311,7 +308,7 @@ def rounding(text: ColumnText | None, column: Column) -> str:
 def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
     """Return whether a batch's column can be written as a table's column. Inferred types give way to the table's.
 
-    Values that don't fit after all are refused by the write, and those that would be rounded by :func:`rounding`.
+    The write refuses values that don't fit after all; :func:`rounding` finds those that would be rounded.
     """
     if is_lossless(batch.type, table.type):
         return True
