@@ -85,11 +85,10 @@ def revert(
         The new run, ``published``; ``skipped`` for a dry run.
 
     Raises:
-        NotRevertableError: When other runs depend on it, or another writer than lakegate has changed its data since.
-        InputError: When it is reverted already, or is a restore.
+        NotRevertableError: When other runs depend on it, or a writer other than lakegate has changed its data since.
+        InputError: When it's already reverted, or is a restore.
         NotFoundError: When it wasn't published.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
+        LakegateError: As for :func:`run_plan`.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
@@ -103,43 +102,41 @@ def revert(
             return plan_rename(context, now, then, head, reverts=(run_id,))
         return plan_revert(context, history, run_id, cascade=cascade)
 
-    text = f"Reverting run {run_id}"
     return run_plan(
         context,
         plan_at,
         run_id=new_run_id,
         kind="revert",
+        text=f"Reverting run {run_id}",
         target=target,
-        text=text,
         dry_run=dry_run,
         action=action,
     )
 
 
-def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = MAIN) -> Run:
+def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str) -> Run:
     """Restore ``table`` and its quarantine table to their state at a commit, in one new commit.
 
     The tables lose every later change, whoever made it. What later runs wrote to other tables stays. Source files whose
     rows the table loses can be ingested again.
 
     Args:
-        at: A commit in the history of ``target``.
+        at: A commit in the history of ``main``.
 
     Returns:
         The new run: ``published``, or ``skipped`` when the table is in that state already.
 
     Raises:
         NotFoundError: When the table didn't exist then.
-        InputError: When the commit isn't in the history of ``target``; or when ``table`` is a quarantine table, and
+        InputError: When the commit isn't in the history of ``main``; or when ``table`` is a quarantine table, and
             rows were quarantined in it or released from it since.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
+        LakegateError: As for :func:`run_plan`.
     """
     then = context.catalog.get_table(table, at)
     if then is None:
         raise NotFoundError(
             f"Table {table} didn't exist at commit {at.hash[:12]}.",
-            hint=f"To see which commits changed it: lakegate log {target}",
+            hint=f"To see which commits changed it: lakegate log {MAIN}",
             table=str(table),
             commit=at.hash,
         )
@@ -156,28 +153,17 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         history = BranchHistory(context, head, since=at.hash)
         if not history.commits or history.commits[0].parent != at.hash:
             raise InputError(
-                f"Commit {at.hash[:12]} isn't in the history of '{target}'.",
-                hint=f"lakegate log {target}",
+                f"Commit {at.hash[:12]} isn't in the history of '{MAIN}'.",
+                hint=f"lakegate log {MAIN}",
                 commit=at.hash,
-                ref=target,
+                ref=MAIN,
             )
-        renamed = next(
-            (one for one in history.commits for pair in with_quarantine_renames(renames_in(one)) if str(table) in pair),
-            None,
-        )
-        if renamed is not None:
-            old, new = renames_in(renamed)[0]
-            raise InputError(
-                f"{table} can't be restored to that state: {old} was renamed to {new} since.",
-                hint=f"Revert the rename first: lakegate revert {run_of(renamed)}",
-                table=str(table),
-                run_id=run_of(renamed),
-            )
+        _require_not_renamed(history, table)
         _require_alone(history, table)
         changed = {name: plan for name, plan in plans.items() if not plan.is_unchanged}
         return plan_restore(f"Restore {table} as at commit {at.hash[:12]}", history, changed)
 
-    return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
+    return run_plan(context, plan_at, run_id=new_run_id, kind="restore", text=f"Restoring {table}")
 
 
 def plan_rename(
@@ -236,19 +222,22 @@ def plan_rename(
     )
 
 
-def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = MAIN) -> Ref:
+def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -> Ref:
     """Point a branch at another commit. Commits that only this branch had are lost.
+
+    Args:
+        force: Whether the branch may be ``main``.
 
     Raises:
         NotFoundError: When the branch doesn't exist.
-        InputError: When it is a tag, or is ``main`` without ``force``, or when files that the commit needs don't exist.
+        InputError: When it's a tag, or ``main`` without ``force``, or when files that the commit needs don't exist.
         ConflictError: When something was committed to it in the meantime.
         RetryableError: While files are being deleted.
     """
     ref = context.catalog.get_ref(name)
     if ref.kind != "branch":
         raise InputError(f"'{name}' isn't a branch.", hint="lakegate branch list", ref=name)
-    if name == main and not force:
+    if name == MAIN and not force:
         raise InputError(
             f"Resetting '{name}' removes commits from its history, including runs that others published.",
             hint="To keep the history, revert one publish (lakegate revert RUN) or restore one table (lakegate table "
@@ -257,8 +246,8 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, m
         )
     with keep_files_of(context, to):
         moved = context.catalog.assign_ref(ref, to)
-    if name == main:
-        sync(context, main)
+    if name == MAIN:
+        sync(context, MAIN)
     return moved
 
 
@@ -280,6 +269,19 @@ def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> 
             run_id=run_id,
             reverted_by=by[0],
         )
+
+
+def _require_not_renamed(history: BranchHistory, table: TableIdentifier) -> None:
+    """Refuse to restore a table across a rename of it or of its quarantine table."""
+    for commit in history.commits:
+        if any(str(table) in pair for pair in with_quarantine_renames(renames_in(commit))):
+            old, new = renames_in(commit)[0]
+            raise InputError(
+                f"{table} can't be restored to that state: {old} was renamed to {new} since.",
+                hint=f"Revert the rename first: lakegate revert {run_of(commit)}",
+                table=str(table),
+                run_id=run_of(commit),
+            )
 
 
 def _require_alone(history: BranchHistory, table: TableIdentifier) -> None:
@@ -331,7 +333,7 @@ def _difference(context: Context, now: TablePointer | None, then: TablePointer) 
 
 
 def rows_and_files(context: Context, now: TablePointer) -> tuple[int | None, int]:
-    """Return how many rows and files a table holds; ``None`` and 0 if its metadata can't be read."""
+    """Return the numbers of rows and files in a table; ``None`` and 0 if its metadata can't be read."""
     try:
         held = context.reader.metadata(now)
     except (NotFoundError, InputError):
@@ -345,8 +347,8 @@ def run_plan(
     *,
     run_id: str,
     kind: RunKind,
-    target: str,
     text: str,
+    target: str = MAIN,
     name: str | None = None,
     dry_run: bool = False,
     action: Action | None = None,
@@ -411,7 +413,7 @@ def _commit(
                 return own.commit
             if not _is_still_valid(context, plan, planned_at, head):
                 plan, states = plan_at(head), None
-                # Should this process be killed after the commit, recovery publishes the run as the journal has it.
+                # If this process is killed after the commit, recovery publishes the run as the journal has it.
                 progress.update(**_plan_fields(plan))
             planned_at = head
         if plan.nothing:
@@ -453,7 +455,7 @@ def _commit(
 
 
 def _is_still_valid(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
-    """Return whether later commits leave the plan valid, so that other publishes don't starve a revert."""
+    """Return whether the plan still holds after later commits, so that other publishes don't starve a revert."""
     commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
     if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
         return False
@@ -466,7 +468,12 @@ def _is_still_valid(context: Context, plan: RevertPlan, planned_at: Ref, head: R
 
 @dataclass(frozen=True, slots=True)
 class _RebasedAppends:
-    """Later appends, rebased onto the state that a table goes back to."""
+    """The state ``base`` that a table goes back to, with later appends rebased onto it.
+
+    Attributes:
+        appends: The commit and the run of each of them.
+        pointer: The result.
+    """
 
     base: TablePointer
     appends: Sequence[tuple[str, str | None]]
@@ -550,7 +557,7 @@ def _request(
         message=plan.message,
         puts=states,
         deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
-        # Only at the head: a run that read these tables puts none of them, so its commit wouldn't conflict.
+        # Only at the head: a run that only read these tables changes none of them, so its commit wouldn't conflict.
         at_head=True,
         namespaces=namespaces_for(context, states, head),
         properties={key: value for key, value in properties.items() if value},
@@ -558,9 +565,9 @@ def _request(
 
 
 def _restored_files(plan: RevertPlan) -> tuple[list[tuple[str, str, str, str]], list[str]]:
-    """Return the table, URI, version and run of each source file that is restored, newest first; and its identity.
+    """Return the table, URI, version and run of each source file that is restored, newest first, and their identities.
 
-    A run without source files is restored when all of its tables are; its URI and version are empty.
+    A run without source files is restored if all of its tables are; then URI and version are empty.
     """
     changed = {str(table) for table in plan.tables}
     found: list[tuple[str, str, str, str]] = []

@@ -1,6 +1,6 @@
 """Changes to whole tables, each in one commit: drop, rename, truncate, compact, expire, rewrite manifests.
 
-Compacting and truncating write files on a transaction's branch. The others change metadata alone; each of them is a
+Compacting and truncating write files on a transaction's branch. The others only change metadata; each of them is a
 run, and also raises the errors of :func:`~lakegate.wap.revert.run_plan`.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from lakegate.errors import AuditFailedError, InputError, LakegateError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import is_quarantine, table_of
-from lakegate.model.refs import MAIN, Ref, TablePointer
+from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import REPLACE
@@ -24,7 +24,7 @@ from lakegate.points import unknown_table
 from lakegate.wap.context import Context
 from lakegate.wap.history import files_in, kind_of, run_of
 from lakegate.wap.quarantine import quarantine_table
-from lakegate.wap.revert import dropped_table, plan_rename, run_plan
+from lakegate.wap.revert import PlanAt, dropped_table, plan_rename, run_plan
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore
 from lakegate.wap.transaction import Transaction
 
@@ -34,7 +34,7 @@ _TERM = re.compile(
 )
 
 
-def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = MAIN) -> Run:
+def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str) -> Run:
     """Drop ``table`` and its quarantine table in one commit. Older commits still have them.
 
     The table's source files can be ingested again.
@@ -46,26 +46,17 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
         plans = {one.table: TablePlan(None, dropped_table(context, one)) for one in dropped if one is not None}
         return plan_restore(f"Drop {table}", BranchHistory(context, head, since=None), plans)
 
-    return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Dropping {table}")
+    return run_plan(context, plan_at, run_id=new_run_id, kind="restore", text=f"Dropping {table}")
 
 
-def rename_table(
-    context: Context, old: TableIdentifier, new: TableIdentifier, *, new_run_id: str, target: str = MAIN
-) -> Run:
+def rename_table(context: Context, old: TableIdentifier, new: TableIdentifier, *, new_run_id: str) -> Run:
     """Rename a table and its quarantine table in one commit. No data file is written or moved.
 
     Its source files count as published under the new name, and earlier runs can be reverted there. Ingesting into the
     old name creates a new table.
     """
-    return run_plan(
-        context,
-        lambda head: plan_rename(context, old, new, head),
-        run_id=new_run_id,
-        kind="maintenance",
-        target=target,
-        text=f"Renaming {old}",
-        name=f"rename {old} to {new}",
-    )
+    names = f"Renaming {old}", f"rename {old} to {new}"
+    return _maintain(context, lambda head: plan_rename(context, old, new, head), new_run_id, *names)
 
 
 def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
@@ -80,7 +71,7 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
             tx.engine.sql(f"DELETE {rows} WHERE true")
     if context.catalog.get_ref(tx.branch).hash == branch.hash:
         tx.delete(str(table), "true")
-    else:  # even if the table is empty: only a run that changes it makes its source files available again
+    else:  # even if the table is empty: its source files can be ingested again only if the run changes it
         tx.sql(f"DELETE FROM {'.'.join(map(quote, table.parts))} WHERE true")  # noqa: S608 - quoted
 
 
@@ -147,7 +138,7 @@ def partitions_left(context: Context, run: Run, table: TableIdentifier) -> int:
     """Return how many partitions a compaction skipped because other runs rewrote them meanwhile."""
     if run.publication is None:
         return 0
-    commit = Ref(name=run.publication.commit, hash=run.publication.commit, kind="detached")
+    commit = Ref.detached(run.publication.commit)
     with suppress(LakegateError):  # the compaction is published, even if this can't be read
         pointer = context.catalog.get_table(table, commit)
         snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
@@ -164,15 +155,7 @@ def sort_order(text: str, schema: Schema, table: TableIdentifier) -> str:
     return ", ".join(_terms(terms, schema, table))
 
 
-def expire_snapshots(
-    context: Context,
-    table: TableIdentifier,
-    *,
-    before: datetime,
-    keep: int,
-    new_run_id: str,
-    target: str = MAIN,
-) -> Run:
+def expire_snapshots(context: Context, table: TableIdentifier, *, before: datetime, keep: int, new_run_id: str) -> Run:
     """Expire snapshots in the metadata of ``table``, in one commit. No file is deleted, and older commits don't change.
 
     Args:
@@ -190,18 +173,10 @@ def expire_snapshots(
         nothing = None if gone else f"{table} has no snapshot from before {moment(before)} that needn't be kept."
         return _same_rows(f"Expire {counted(gone, 'snapshot')} of {table}", shorter, nothing)
 
-    return run_plan(
-        context,
-        plan_at,
-        run_id=new_run_id,
-        kind="maintenance",
-        target=target,
-        text=f"Expiring snapshots of {table}",
-        name=f"expire snapshots of {table}",
-    )
+    return _maintain(context, plan_at, new_run_id, f"Expiring snapshots of {table}", f"expire snapshots of {table}")
 
 
-def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = MAIN) -> Run:
+def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str) -> Run:
     """Rewrite the manifests of ``table`` into fewer ones, sorted by partition, so that queries read fewer of them.
 
     Returns:
@@ -221,19 +196,16 @@ def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: s
         nothing = f"The files of {table} can't be listed in fewer manifests." if fewer == now else None
         return _same_rows(f"Rewrite the manifests of {table}", fewer, nothing)
 
-    return run_plan(
-        context,
-        plan_at,
-        run_id=new_run_id,
-        kind="maintenance",
-        target=target,
-        text=f"Rewriting the manifests of {table}",
-        name=f"rewrite manifests of {table}",
-    )
+    names = f"Rewriting the manifests of {table}", f"rewrite manifests of {table}"
+    return _maintain(context, plan_at, new_run_id, *names)
+
+
+def _maintain(context: Context, plan_at: PlanAt, run_id: str, text: str, name: str) -> Run:
+    return run_plan(context, plan_at, run_id=run_id, kind="maintenance", text=text, name=name)
 
 
 def _require_not_of_a_table(context: Context, table: TableIdentifier, head: Ref) -> None:
-    """Refuse a quarantine table whose table exists: it says which rows were released, and must not be again."""
+    """Refuse to drop the quarantine table of an existing table: it says which rows mustn't be released again."""
     if not is_quarantine(table):
         return
     of = table_of(table)
@@ -258,7 +230,7 @@ def _same_rows(message: str, state: TablePointer, nothing: str | None) -> Revert
 
 
 def _is_same(then: Sequence[Any] | None, now: Sequence[Any] | None) -> bool:
-    """Return whether rows are the same. Rows from before an upgrade to version 3 may have got their ids since."""
+    """Return whether rows are the same. Rows from before an upgrade to version 3 may have got row ids since."""
     return then == now or bool(then and now and then[-1] is None and then[:-1] == now[:-1])
 
 
