@@ -40,17 +40,17 @@ class Context:
     Attributes:
         engine: Returns the engine. A function, because connecting takes seconds and much works without an engine.
         changed_files: Returns the files of a batch that have changed since they were inspected.
-        lease_s: Seconds until a run's lease expires after its process stopped renewing it.
+        lease_s: Seconds until a run's lease expires if its process doesn't renew it.
         suspend_s: Seconds that a suspended run waits for its next step before recovery may end it.
         notifier: Sends alerts; ``None`` if no channel is configured.
         require_writable: Raises if the warehouse can't be written to.
         orchestrator: What starts the runs; see :attr:`lakegate.model.run.Run.orchestrator`.
         publish_attempts: How often to try a commit when concurrent commits get in first.
         publish_within_s: Seconds after which a commit isn't retried.
+        masked: Patterns of columns whose values audits never read out of the engine.
+        hides_values: Whether the settings hide any values, perhaps only in reports and alerts.
+        files: Returns access to the warehouse's files; ``None`` if there are no checkpoints to read.
         format_version: Returns the Iceberg format version for a new table.
-        masked: Patterns of columns whose values no audit reads out of the engine.
-        hides_values: Whether the settings hide any values, perhaps only from people who see reports and alerts.
-        files: Returns the warehouse's files; ``None`` where there are no checkpoints to read.
     """
 
     catalog: Catalog

@@ -24,6 +24,7 @@ _AFTER_CANCEL = (EngineError, EngineUnavailableError, SourceError, StorageUnavai
 """Errors that an engine raises when its work is cancelled, perhaps while it reads a file."""
 _CANCEL_EVERY_S = 0.5
 _LAST_CANCEL_S = 2.0
+"""How long to wait for the engine to answer the last cancel."""
 
 
 class DeadlineReachedError(RetryableError):
@@ -76,7 +77,7 @@ NEVER = Deadline()
 
 @contextmanager
 def cancel_engine_at(deadline: Deadline, context: Context, run_id: str) -> Iterator[None]:
-    """Cancel the engine's work in the body when the deadline comes."""
+    """Cancel the body's work in the engine when the deadline passes."""
     if math.isinf(deadline.at):
         yield
         return
@@ -95,7 +96,6 @@ def cancel_engine_at(deadline: Deadline, context: Context, run_id: str) -> Itera
         raise
     finally:
         stopped.set()
-        # Don't spend the remaining seconds on an engine that doesn't even answer a cancel.
         thread.join(_LAST_CANCEL_S)
 
 

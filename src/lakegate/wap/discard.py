@@ -26,6 +26,7 @@ from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 
 T = TypeVar("T")
 _PATIENCE_S = 5.0
+"""How long to wait for a process that is about to end a run."""
 _MOST_LATE_COMMITS = 20
 
 
@@ -64,7 +65,7 @@ def discard(context: Context, branch: str, *, target: str = MAIN, seen: Ref | No
 def retry_on_late_commits(move: Callable[[], T]) -> T:
     """Read a branch and drop or move it; try again when something is committed to it in between.
 
-    Work that a killed process had started in the engine or the catalog goes on there, and commits when it's done.
+    The engine or the catalog may still finish, and commit, what a killed process had started there.
     """
     return Retrying(
         retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(_MOST_LATE_COMMITS), reraise=True
@@ -72,7 +73,7 @@ def retry_on_late_commits(move: Callable[[], T]) -> T:
 
 
 def ref_exists(context: Context, branch: str) -> bool:
-    """Return whether a branch or tag exists, without listing all of them; ``""`` (a run without a branch) doesn't."""
+    """Return whether a branch or tag exists. ``""``, the branch of a run without one, doesn't."""
     with suppress(NotFoundError):
         return bool(branch and context.catalog.get_ref(branch))
     return False
@@ -215,7 +216,7 @@ def _discard_leased(context: Context, run: Run, token: str, target: str, action:
 
 
 def _take_lease(context: Context, run: Run) -> Lease:
-    """Take a run's lease, even if it has ended; wait a little for a process that is about to end it."""
+    """Take a run's lease, even if it has ended."""
     try:
         return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
     except RetryableError as error:

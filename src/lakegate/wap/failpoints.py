@@ -21,7 +21,7 @@ FaultPoint = Literal[
     "after-branch-delete",
 ]
 GroupPoint = Literal["queued", "taken", "confirmed"]
-"""Points of a group commit: when the run waits in the publish queue, when it has taken others from the queue, and right
+"""Points of a group commit: when the run is in the publish queue, when it has taken others from the queue, and right
 before the commit, when nobody can cancel it any more."""
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
 """Points after the run's outcome is final: once it's recorded, and before and after events are sent downstream."""

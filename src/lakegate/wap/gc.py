@@ -1,6 +1,6 @@
 """Garbage collection: drop branches and delete files that nobody needs any more.
 
-The order makes sure that no needed file is taken for garbage:
+The order ensures that no needed file is deleted:
 
 1. Drop expired branches of rejected and failed runs.
 2. List all files in the warehouse. Those that are old enough are candidates.
@@ -148,7 +148,7 @@ def _read_history(context: Context) -> History:
         with context.narrator.step(f"Reading the history of {MAIN}") as step:
             past = read_history(context, context.catalog.get_ref(MAIN).hash, step=step)
     except NewerFormatError:
-        return History((), whole=True)  # which files are needed is known nevertheless
+        return History((), whole=True)  # gc needs to know only which files are needed
     if len(past) and context.journal.commits.head(MAIN) is None:
         context.journal.commits.complete(MAIN, past.commits, past.commits[-1].hash)
     return past
@@ -159,7 +159,7 @@ def _make_checkpoint(
 ) -> str | None:
     """Make a checkpoint if there are many commits since the last one, and delete old ones. Return its last commit.
 
-    A failure only leaves more work to others.
+    Best effort: without it, others have more commits to read.
     """
     if len(past.newer) < COMMITS_PER_CHECKPOINT:
         return None
@@ -235,7 +235,7 @@ class Garbage:
     ) -> None:
         self._context = context
         self._files = files
-        self._leaving = as_dropped
+        self._as_dropped = as_dropped
         self._root = canonical(context.warehouse)
         self._candidates: dict[str, StoredFile] = {}
         self._checksums: dict[str, StoredFile] = {}
@@ -248,7 +248,7 @@ class Garbage:
         self._digests: set[bytes] = set()
         self.checkpoints: list[StoredFile] = []
         self.needed: tuple[tuple[str, ...], Needed | None] = (), None
-        """Folders of views and other content, and the files that the history of ``main`` needs, if all are known."""
+        """What a checkpoint says: folders of views and other content, and all files that ``main``'s history needs."""
         self.reached_files = 0
         self.young_files = 0
         self.ignored_files = 0
@@ -299,7 +299,7 @@ class Garbage:
                 self._keep(path)
         if len(past):
             newest = past.newer[-1].hash if past.newer else hash_in_line(past.older[-1])
-            self._head = Ref(name=newest, hash=newest, kind="detached")
+            self._head = Ref.detached(newest)
 
     def _note_needed(self) -> None:
         folders, names, foreign = self._reachable.known()
@@ -331,8 +331,9 @@ class Garbage:
         return collected
 
     def _delete(self, folder: str, paths: list[str], *, dry_run: bool) -> list[StoredFile]:
-        # Somebody may have created a branch or published meanwhile. Known commits cost nothing to add. A process that
-        # goes back to a state that was garbage is among these references, or sees our announcement.
+        # Somebody may have created a branch or published in the meantime. Known commits cost nothing to add. If a
+        # process goes back to a state that was garbage, its branch is among these references, or it sees our
+        # announcement.
         self._reachable.add(self._refs())
         if self._reachable.must_keep(folder):
             return []
@@ -344,7 +345,7 @@ class Garbage:
         return files
 
     def _refs(self) -> list[Ref]:
-        refs = (ref for ref in self._context.catalog.list_refs() if ref.name not in self._leaving)
+        refs = (ref for ref in self._context.catalog.list_refs() if ref.name not in self._as_dropped)
         return sorted(refs, key=lambda ref: ref.name != MAIN)
 
     def _keep(self, path: str) -> None:
@@ -356,7 +357,7 @@ class Garbage:
             self._elsewhere.add(path.rpartition("/")[2])
 
     def _is_respelled(self, folder: str, path: str) -> bool:
-        """Return whether a table needs a file of this name under another path: by a link, or from before a move.
+        """Return whether a table needs a file of this name under another path, after a move or through a link.
 
         Iceberg's file names contain UUIDs, so two paths with the same file name are the same file.
         """
@@ -415,10 +416,10 @@ def _folder_of_metadata(path: str) -> str | None:
 def expire_branches(
     context: Context, *, keep: timedelta, now: datetime, dry_run: bool
 ) -> tuple[list[ExpiredBranch], list[GcProblem]]:
-    """Drop the branches that rejected or failed runs left ``keep`` or longer ago, if nobody has changed them since.
+    """Drop the branches of runs that were rejected or failed ``keep`` or longer ago, if nobody has changed them since.
 
     Returns:
-        The dropped branches, and those that are kept although they've expired.
+        The dropped branches, and a problem for each that is kept although it has expired.
     """
     dropped: list[ExpiredBranch] = []
     kept: list[GcProblem] = []
@@ -452,7 +453,7 @@ def expire_branches(
 def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
     """Drop the branches that runs couldn't drop when they ended, because the catalog was unavailable; return them.
 
-    A branch that somebody else has written to since stays.
+    Branches that somebody else has written to since are kept.
     """
     dropped = []
     # Start from the journal: there may be thousands of branches that others need.
@@ -465,7 +466,7 @@ def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
             continue
         newest = context.journal.find_by_branch(run.branch)
         is_newest = newest is not None and newest.run_id == run.run_id
-        # A file of its tables that is missing may have shown that somebody else has written to it.
+        # Keep it if a file is missing: that file might show that somebody else has written to the branch.
         with suppress(ConflictError, NotFoundError):
             is_ours = is_newest and ref.kind == "branch" and _is_untouched(context, ref, run)
             if is_ours and _drop(context, ref, run):
@@ -526,7 +527,7 @@ def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
     if ref.hash == base:
         return True
     # The run failed during its write: everything that the branch adds to its base must be snapshots of the run.
-    for difference in context.catalog.diff(Ref(name=base, hash=base, kind="detached"), ref):
+    for difference in context.catalog.diff(Ref.detached(base), ref):
         if difference.kind == "namespace":
             continue
         if difference.kind != "table" or difference.right is None:

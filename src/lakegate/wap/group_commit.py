@@ -1,9 +1,9 @@
 """Group commit: the run with a table's publish lock also commits the appends that wait for the lock.
 
 A run that has to wait first enters the journal's publish queue. The leader, which has the lock, takes the queued runs,
-rebases them, and commits them together with its own. A run that can't be included, because of a conflict or a file that
-was published meanwhile, publishes by itself later, and then raises the error. A run that was taken from the queue
-learns from the catalog whether it was published, never from the queue (docs/decisions/0060).
+rebases them, and commits them together with its own. A run that can't be included, because of a conflict or because one
+of its files was published in the meantime, publishes by itself later, and raises that error then. A run that was taken
+from the queue learns from the catalog whether it was published, never from the queue (docs/decisions/0060).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from lakegate.wap.history import events_of, part_of_run, require_not_published, 
 from lakegate.wap.optimistic_commit import publish_lock
 
 _MOST_RUNS = 32
-"""Most runs in one commit: the leader shouldn't wait for too many others."""
+"""Maximum number of runs in one commit, because the leader has to rebase them all."""
 _MOST_FILES = 500
-"""Most source files of a run that is queued: a batch of thousands is worth a commit of its own."""
+"""Maximum number of source files of a queued run: a batch of thousands is worth a commit of its own."""
 _MOST_FILES_TOGETHER = 2_000
-"""Most source files of all runs in one commit, whose properties name them."""
+"""Maximum number of source files in one commit, because its properties name them all."""
 MOST_COMMITS = 100
-"""How many commits to read back for a queued run, to see whether its files were published meanwhile."""
+"""How many commits to read back for a queued run, to see whether its files have been published since."""
 _SETTLE_TIMEOUT_S = 10.0
 """How long to wait for a process that is publishing a run that is cancelled or discarded."""
 
 
 def can_share(run: Run) -> bool:
-    """Return whether a run may share a commit: it only appends to one table, whatever other runs do.
+    """Return whether a run may share a commit: it only appends to one table, and depends on no other rows.
 
     A run that read or replaces something, or that is published although its audit failed, needs its own commit.
     """
@@ -153,7 +153,7 @@ def _may_be_published(run: Run) -> OutcomeUnknownError:
 
 
 class BeingPublishedError(RetryableError):
-    """A run may be being published right now, by its owner or in another run's commit, so its outcome isn't known."""
+    """Its owner or another process may be publishing a run right now, so the run's outcome is unknown."""
 
 
 def require_nobody_publishes(context: Context, run: Run) -> None:
@@ -275,7 +275,7 @@ class CommitGroup:
     def unpublished(
         self, queued_runs: Sequence[QueuedPublish], head: Ref, commits: Sequence[Commit]
     ) -> Sequence[QueuedPublish]:
-        """Return the runs that aren't published yet, and whose source files nobody has published since they read."""
+        """Return the runs that aren't published yet, and whose source files nobody has published in the meantime."""
         found: list[QueuedPublish] = []
         group = [_event(self.run)]
         history = _TargetHistory(self.context, head, commits)
@@ -311,7 +311,7 @@ class _Commit:
 
 
 class _TargetHistory:
-    """The target's commits, newest first. Those that the leader hasn't read are read once for all runs, when needed."""
+    """The target's commits, newest first. Those that the leader hasn't read are read when needed, once for all runs."""
 
     def __init__(self, context: Context, head: Ref, commits: Sequence[Commit]) -> None:
         self._head = head.hash
@@ -344,7 +344,7 @@ class _TargetHistory:
 
 
 def _limited(queued_runs: Sequence[QueuedPublish], files: int) -> Sequence[QueuedPublish]:
-    """Return the first of the queued runs, as many as fit into a commit that has ``files`` source files already."""
+    """Return as many of the queued runs as fit into a commit that already has ``files`` source files."""
     together = accumulate((_files(one.run) for one in queued_runs), initial=files)
     room = sum(number <= _MOST_FILES_TOGETHER for number in islice(together, 1, None))
     return queued_runs[: min(room, _MOST_RUNS)]

@@ -47,8 +47,8 @@ class Progress:
         begun: The run as it was at the start.
         before: The suspended run that this was; if it fails now, it's suspended again.
         measured: Metrics that aren't in the journal yet.
-        ended: Whether the run has ended here, whether or not the journal could be written.
-        body_hides_values: Returns whether checks that the run doesn't have yet hide values.
+        ended: Whether this process has ended the run, even if it couldn't write that to the journal.
+        body_hides_values: Returns whether checks that aren't recorded in the run yet hide values.
     """
 
     def __init__(self, context: Context, run: Run, token: str, deadline: Deadline = NEVER) -> None:
@@ -197,7 +197,7 @@ class Progress:
                     raise KeyboardInterrupt(text) from None
 
     def end_as_published(self, publication: Publication) -> None:
-        """End the run as published by another process: the journal says so, or will."""
+        """End the run as published by another process, whether the journal says so already or not."""
         known: Run | None = None
         with suppress(LakegateError):
             sync(self._context, self.run.target)
@@ -251,8 +251,9 @@ def running(
             progress.suspend()
         failpoints.reach("after-end")
         if progress.run.status == "published":
-            # The journal must not hold a file as published without its commit: otherwise a later reset of the target
-            # goes unnoticed, and downstream systems don't learn of the commit. The next run would read it anyway.
+            # The journal must not record a file as published without its commit, or nobody would notice that the
+            # target was reset later, and downstream systems wouldn't be notified of the commit. If this fails, the
+            # next run reads it.
             with suppress(LakegateError):
                 sync(context, run.target)
     finally:
@@ -329,7 +330,7 @@ def _clean_up_on_error(context: Context, progress: Progress, *, suspends: bool) 
 
 
 def _error_to_show(run: Run, error: Exception) -> Exception:
-    """Return the error to show: a commit to the run's own branch that got no answer has published nothing."""
+    """Return the error to show. If a commit to the run's own branch got no answer, nothing was published."""
     publishes = run.steps and run.steps[-1].name == "publish"
     if not isinstance(error, OutcomeUnknownError) or publishes or not run.branch:
         return error
@@ -342,7 +343,7 @@ def _error_to_show(run: Run, error: Exception) -> Exception:
 
 
 def _lease_error(progress: Progress, error: BaseException) -> LeaseLostError | None:
-    """Return the error of a lost lease, if the lease is lost: the process that took the run over drops its branch."""
+    """Return the error for a lost lease, or ``None``. The process that took the run over drops its branch."""
     if isinstance(error, LeaseLostError):
         return error
     try:
@@ -365,7 +366,7 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
                 progress.suspend(error)
         case ConflictError() | OutcomeUnknownError() if run.staged or not run.branch:
             # The data is staged and audited: let the user decide what to do with it.
-            _fail(context, progress, error, branch_kept=_exists(context, run.branch))
+            _fail(context, progress, error, branch_kept=_may_exist(context, run.branch))
         case LakegateError():
             kept = _drop_own_branch(context, run)
             if kept and not run.is_users_branch:
@@ -374,7 +375,7 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
             _fail(context, progress, error, branch_kept=kept)
         case _:
             kept = _drop_own_branch(context, run)
-            said = type(error).__name__ if progress.hides_values else repr(error)  # a user's words may hold values
+            said = type(error).__name__ if progress.hides_values else repr(error)  # a user's message may hold values
             _fail(context, progress, LakegateError(f"Internal error: {said}"), branch_kept=kept)
 
 
@@ -434,7 +435,7 @@ def _settle_interrupted(context: Context, progress: Progress, interrupt: Keyboar
 
 
 def _settle_unpublished(context: Context, progress: Progress, interrupt: KeyboardInterrupt) -> str:
-    """Undo an interrupted run that the target doesn't have, unless it may still be published."""
+    """Undo an interrupted run that isn't published, unless it may still be."""
     lost = _lease_error(progress, interrupt)
     if lost is not None:
         _drop_leftover_branch(context, progress.run)
@@ -445,13 +446,13 @@ def _settle_unpublished(context: Context, progress: Progress, interrupt: Keyboar
 
 
 def _leave_to_recovery(context: Context, progress: Progress) -> str:
-    """Give up the lease of a run that may be published: recovery finds out once the catalog answers."""
+    """Give up the lease of a run that may be published. Recovery finds out once the catalog answers."""
     run_id = progress.run.run_id
     with suppress(LakegateError):
         context.journal.abandon(run_id, progress.token)
     return (
         f"The catalog doesn't answer: run {run_id} may or may not have been published. "
-        f"When it is back: lakegate recover; lakegate runs {run_id}"
+        f"When it's back: lakegate recover; lakegate runs {run_id}"
     )
 
 
@@ -466,7 +467,7 @@ def _undo(context: Context, progress: Progress) -> str:
     return f"Nothing was published. {_branch_hint(branch) if kept else f'Branch {branch} was removed.'}"
 
 
-def _exists(context: Context, branch: str) -> bool:
+def _may_exist(context: Context, branch: str) -> bool:
     """Return whether the branch exists, or may exist because the catalog doesn't answer."""
     try:
         return bool(branch and context.catalog.get_ref(branch))
@@ -480,7 +481,7 @@ def _drop_own_branch(context: Context, run: Run) -> bool:
     A branch that the user created stays.
     """
     if run.is_users_branch:
-        return _exists(context, run.branch)
+        return _may_exist(context, run.branch)
     try:
         discard_own(context, run)
     except AlreadyExistsError:
@@ -514,7 +515,7 @@ def to_run_error(error: LakegateError, *, hides: bool) -> RunError:
     said = error.to_dict()
     condition = error.context.get("condition") if hides else None
     if condition and not error.message.endswith(f"{condition}."):  # otherwise its message is left out already
-        hint = "Its words may quote values that the settings or a check hide."
+        hint = "Spark's message may quote values that the settings or a check hide."
         said |= {"message": f"Spark failed: {condition}.", "hint": hint}
     texts = {key: without_secrets(text) for key, text in said.items() if isinstance(text, str)}
     context = said["context"]

@@ -1,6 +1,6 @@
-"""Table maintenance: find what is due, by the settings and the tables' files, and do one round of it.
+"""Table maintenance: find what is due, by the settings and the tables' files, and do it.
 
-Each action on a table is a run of its own. Rounds keep no state: the tables themselves show what is due.
+Each action on a table is a run of its own. Nothing is remembered between rounds: the tables show what is due.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Maintenance:
 
     Attributes:
         policy_of: Returns a table's policy, which says when something is due.
-        within: How long to start new work; ``None`` to go on until everything is done.
+        within: After this time, no new work starts; ``None`` for no limit.
         actions: Performs each action on a table.
-        gc: Collects garbage at the end; ``None`` to skip that.
-        on_step: Called with each step when it's done.
+        gc: Collects garbage at the end, unless it's ``None``.
+        on_step: Called after each step.
     """
 
     context: Context

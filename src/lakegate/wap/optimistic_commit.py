@@ -38,8 +38,8 @@ _COMPACTION, _CHANGE = "compaction of ", "change of "
 """The locks that give a run priority on a table. A run that changes rows holds both, in this order; a compaction holds
 only the first."""
 _SETTLES = (ConflictError, AuditFailedError, LeaseLostError)
-"""Errors after which a commit that got no answer can't arrive any more, because something that it touches or relies on
-has changed; or that leave it to another process to find out."""
+"""Errors after which a commit without an answer can't be made any more, because something that it changes or relies on
+has changed; or after which another process finds out whether it was made."""
 _PRIORITY: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_goes_first", default=MappingProxyType({}))
 """The tables on which the current work has priority (``target/table``), with its locks."""
 
@@ -76,9 +76,9 @@ def commit_on_head(
     """Commit what ``build`` returns for the head of ``target``, exactly once, and return the commit's hash.
 
     Args:
-        run_id: Run id in the commit's properties, which finds a commit whose answer was lost.
+        run_id: Run id in the commit's properties, by which a commit is found if its answer was lost.
         build: Called for each attempt.
-        unknown: The error to raise when a commit got no answer, and it can't be found out whether it was made.
+        unknown: The error to raise if we can't find out whether a commit without an answer was made.
         read_head: Returns the branch at its head, for callers that read more in the same request.
         confirm: Called right before each commit, and returns what to commit. Raises if another process has taken the
             run over.
@@ -98,7 +98,7 @@ def commit_on_head(
                 if isinstance(built, str):
                     return built
                 failpoints.reach("before-commit")
-                # As late as possible: a process that took the run over relies on us not to commit any more.
+                # As late as possible: a process that takes the run over relies on us not to commit after that.
                 if confirm is not None:
                     built = confirm(built)
                     if isinstance(built, str):
@@ -120,7 +120,7 @@ class _Unanswered:
     """A run's commits that got no answer.
 
     Attributes:
-        unknown: The error to raise if it can't be found out whether one of them was made.
+        unknown: The error to raise if we can't find out whether one of them was made.
         since: The head before the first of them; ``None`` if there's none.
     """
 
@@ -132,7 +132,7 @@ class _Unanswered:
 
     @contextmanager
     def reported(self) -> Iterator[None]:
-        """Replace errors and interrupts of the body that leave open whether one of the commits is made."""
+        """Replace errors and interrupts of the body after which one of the commits may still be made."""
         try:
             yield
         except _HeadMoved as moved:
@@ -148,7 +148,7 @@ class _Unanswered:
 
     @contextmanager
     def noted(self, head: Ref) -> Iterator[None]:
-        """Count the commit on ``head`` that the body makes among them if it gets no answer."""
+        """Remember the body's commit on ``head`` if it gets no answer."""
         try:
             yield
         except (OutcomeUnknownError, KeyboardInterrupt):
@@ -156,14 +156,14 @@ class _Unanswered:
             raise
 
     def settle(self, error: LakegateError) -> str:
-        """Return the hash of the one that was made; if none was, try again, or raise ``error`` if that was the last."""
+        """Return the hash of the commit that was made. If none was, try again; after the last try, raise ``error``."""
         own = self.find(self.target)
         if own is None:
             raise _HeadMoved(error)
         return own
 
     def find(self, ref: str) -> str | None:
-        """Return the commit among them that is in the history of ``ref``."""
+        """Return the hash of the commit that was made, if it's in the history of ``ref``."""
         if self.since is None:
             return None
         commits = self.context.catalog.history(ref, until=self.since, run_id=self.run_id)
@@ -172,10 +172,7 @@ class _Unanswered:
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM after the body, because only then is it known whether it committed.
-
-    A second signal is handled at once.
-    """
+    """Handle Ctrl-C and SIGTERM after the body, when we know whether it committed. A second signal isn't deferred."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -208,10 +205,12 @@ def publish_lock(
     timeout_s: float = math.inf,
     waiting: Callable[[], object] | None = None,
 ) -> Iterator[bool]:
-    """Wait for the publish lock of each table, in one order for everybody; yield whether we got them all.
+    """Wait for the publish lock of each table, always in the same order; yield whether we got them all.
 
-    The locks save retries, and whoever cancels a run waits for them. ``waiting`` is called once for each lock that
-    another process holds, before waiting for it.
+    The locks save retries, and whoever cancels a run waits for them.
+
+    Args:
+        waiting: Called before waiting for a lock that another process holds.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -230,9 +229,8 @@ def with_priority(
 ) -> Iterator[None]:
     """Give the body priority on a table, to retry a run that lost to concurrent commits.
 
-    Meanwhile, other runs wait in :func:`wait_for_priority_runs`. If the body already has priority on the table, this
-    does nothing. If it has priority on another table, this doesn't wait: the run with priority here may be waiting for
-    it.
+    Meanwhile, other runs wait in :func:`wait_for_priority_runs`. If we already have priority on the table, this does
+    nothing. If we have priority on another table, this doesn't wait: the run with priority here may be waiting for us.
 
     Args:
         compacts: Whether appends needn't wait, because the run can be rebased onto them.
@@ -256,7 +254,7 @@ def with_priority(
 
 
 def give_up_priority() -> None:
-    """Give up priority, because the run that has it is about to wait for another run."""
+    """Give up our priority, because we're about to wait for another run."""
     for held in _PRIORITY.get().values():
         held.close()
 
@@ -267,8 +265,8 @@ def wait_for_priority_runs(
     """Wait for runs that have priority on ``tables``; return whether there were any.
 
     Call it before anything that could make such a run lose again: before each publish, and before a run that can't be
-    rebased reads the target. Only the progress of those runs depends on it, so the wait is bounded. A run that has
-    priority itself, on any table, doesn't wait: others wait for it.
+    rebased reads the target. Only the progress of those runs depends on it, so the wait is bounded. A run that itself
+    has priority on any table doesn't wait: others wait for it.
 
     Args:
         appends: Whether the caller only appends, so that compactions can be rebased onto its commit.
@@ -292,7 +290,7 @@ def wait_for_priority_runs(
 
 
 def _is_held(context: Context, name: str) -> bool:
-    # Polled, because a thread that waits for a file lock can't be cancelled; few runs wait here.
+    # Poll, because a thread that waits for a file lock can't be cancelled; few runs wait here.
     with suppress(LakegateError):  # only speed depends on it
         return context.journal.is_locked(name)
     return False
@@ -317,7 +315,7 @@ def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | 
 def _expired_snapshots(context: Context, staged: StagedTable, now: TablePointer | None) -> frozenset[int] | None:
     """Return the snapshots that expired on the target since the run began; ``None`` if the table changed otherwise.
 
-    Appends don't need this: they're always rebased.
+    Appends don't need this, because they're always rebased.
     """
     if now == staged.before:
         return frozenset()

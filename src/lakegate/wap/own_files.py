@@ -1,4 +1,4 @@
-"""Refuse a branch with a table that is made of another one's files."""
+"""Refuse to publish a table that is made of another table's files."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def require_own_files(
     *,
     by_anyone: bool,
 ) -> None:
-    """Refuse a table that is another one under a second name: what is written to either lands among the other's files.
+    """Refuse a table that is another table under a second name: both would write among the same files.
 
     Args:
-        tables: Returns the states of other tables, and of this one.
-        by_anyone: Whether its metadata may have been written by hand, and list another table's files.
+        tables: Returns the states of all tables.
+        by_anyone: Whether the metadata may have been written by hand, and so list another table's files.
 
     Raises:
-        InputError: When the branch points it at a state of another table, or at metadata in another table's folder, or
-            at metadata that lists another table's files which it didn't list before.
+        InputError: When the branch points the table at a state of another table, at metadata in another table's folder,
+            or at metadata that newly lists another table's files.
     """
     now = context.reader.metadata(pointer)
     then = None if before is None else context.reader.metadata(before)
@@ -81,12 +81,12 @@ def require_own_files(
 def _files_of(
     other: TablePointer, *, context: Context, listed: Collection[str], above: set[str], is_far: bool
 ) -> set[str]:
-    """Return those of ``listed`` in the folder of ``other``; if there are none, those that it lists itself.
+    """Return which of the files ``listed`` are in the folder of ``other``; if none are, which of them it lists.
 
     Args:
         listed: A table's files, resolved.
         above: All folders above them.
-        is_far: Whether some are outside of the table's own folder, where any table may have files.
+        is_far: Whether some are outside the table's own folder, where any table may have files.
     """
     beside = _resolved(_beside(other))
     # By its path first: reading the metadata of all tables takes long.
@@ -95,7 +95,7 @@ def _files_of(
     try:
         known = context.reader.metadata(other)
     except (NotFoundError, InputError):
-        return set()  # it's damaged, which is no reason to refuse this one
+        return set()  # the other table is damaged, which is no reason to refuse this one
     home = _resolved(known.location)
     own = tuple(f"{home}/{name}/" for name in ("data", "metadata"))
     found = {path for path in listed if path.startswith(own)}
@@ -140,7 +140,7 @@ def _above(path: str) -> Iterator[str]:
 
 
 def _resolved(location: str) -> str:
-    """Return a canonical path without links and dots: some object stores see dots in keys as file systems do.
+    """Return a canonical path without links and dots, because some object stores resolve dots in keys.
 
     Example:
         >>> _resolved("s3://bucket/a/../t/./data/f")
