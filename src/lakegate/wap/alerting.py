@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
 
 _LOG = logging.getLogger(__name__)
-_MOST_AT_ONCE = 50
+_LATEST_PUBLISHES = 50
 _BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
 
 
@@ -43,26 +43,14 @@ def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
         notifications = _send(context.notifier, notice)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"Run {run.run_id} had ended: {run.status}. Some alerts weren't sent.") from None
-    if not notifications:
-        return run
-    _narrate(context.narrator, notifications)
-    # The run has ended; without the journal, it's shown without its alerts.
-    with suppress(LakegateError):
-        context.journal.note_notifications(run.run_id, notifications)
+    _record(context.journal, context.narrator, run.run_id, notifications)
     return run.model_copy(update={"notifications": (*run.notifications, *notifications)})
 
 
 def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, file: GivenUpFile, now: datetime) -> None:
-    """Send alerts about a file that was given up, once per version of it; the file's last run records them.
-
-    A failing alert changes nothing for the file.
-    """
+    """Send alerts about a file that was given up, once per version of it; the file's last run records them."""
     notice = Notice(event="given_up", severity="error", tables=(file.table,), file=file, at=now)
-    notifications = _send(notifier, notice)
-    _narrate(narrator, notifications)
-    if notifications and file.run_id is not None:
-        with suppress(LakegateError):
-            journal.note_notifications(file.run_id, notifications)
+    _record(journal, narrator, file.run_id, _send(notifier, notice))
 
 
 def alert_undelivered(context: Context, delivery: Delivery) -> None:
@@ -73,18 +61,22 @@ def alert_undelivered(context: Context, delivery: Delivery) -> None:
     notice = Notice(event="undelivered", severity="error", tables=delivery.tables, delivery=delivery, at=at)
     # One message per system, whatever tables it missed.
     notifications = _send(context.notifier, notice, alert=f"undelivered {delivery.downstream}")
-    _narrate(context.narrator, notifications)
-    if notifications and delivery.run_id is not None:
-        with suppress(LakegateError):
-            context.journal.note_notifications(delivery.run_id, notifications)
+    _record(context.journal, context.narrator, delivery.run_id, notifications)
 
 
 def alert_counted(notifier: Notifier, narrator: Narrator) -> None:
-    """Send the counts of grouped alerts whose time is over. Those that fail are sent later."""
+    """Send the counts of alerts that were grouped until now. Those that fail are sent later."""
     try:
         _narrate(narrator, notifier.send_counted())
     except Exception as error:  # noqa: BLE001 - as below
         _LOG.warning("No alert was sent: %s", type(error).__name__)
+
+
+def _record(journal: Journal, narrator: Narrator, run_id: str | None, notifications: Sequence[Notification]) -> None:
+    _narrate(narrator, notifications)
+    if notifications and run_id is not None:
+        with suppress(LakegateError):  # without the journal, the run is shown without its alerts
+            journal.note_notifications(run_id, notifications)
 
 
 def _narrate(narrator: Narrator, notifications: Sequence[Notification]) -> None:
@@ -110,9 +102,9 @@ def _severity(run: Run, *, recovered: bool) -> Level:
 
 
 def find_late(journal: Journal, expected: Mapping[str, str], now: datetime) -> tuple[LateTable, ...]:
-    """Return the tables that got no publish within their ``expected`` interval, such as ``1d``.
+    """Return the tables that nothing was published to within their ``expected`` interval, such as ``1d``.
 
-    A publish that was reverted since doesn't count, and neither does the revert.
+    A publish that has been reverted doesn't count, and neither does the revert.
     """
     late = []
     for table, every in expected.items():
@@ -136,6 +128,6 @@ def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> 
 
 def _last_publish(journal: Journal, table: str) -> Run | None:
     brought = (run for run, _ in journal.pages.published_to(table) if run.kind in _BRINGS_DATA)
-    # Runs come in the order in which they started; a long one may have ended last.
-    found = islice(brought, _MOST_AT_ONCE)
+    # They're in the order in which they started; a long one may have ended last.
+    found = islice(brought, _LATEST_PUBLISHES)
     return max(found, key=lambda run: run.finished_at or run.started_at, default=None)

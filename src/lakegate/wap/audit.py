@@ -49,7 +49,7 @@ def audit(
 
     Raises:
         CheckError: When a check can't be run on the table.
-        InputError: When another writer's metadata lists another number of rows than its files hold.
+        InputError: When another writer's metadata gets the number of rows in its files wrong.
         SchemaError: When the table has a column that makes it unreadable.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
@@ -220,7 +220,7 @@ def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) ->
 
 
 def _history_before(context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> BatchHistory:
-    """Return the history before ``staged`` for checks that compare with it: earlier batches, and the schema before."""
+    """Return what checks may compare ``staged`` with: the table's earlier batches, and its schema before the run."""
     table = str(staged.table)
 
     def batches() -> Iterator[PastBatch]:
@@ -233,7 +233,7 @@ def _history_before(context: Context, staged: StagedTable, beside: Sequence[Stag
         pointer = context.catalog.get_table(staged.table, at)
         if pointer is None:
             return None
-        # A column that was dropped and added again, or took another column's name, isn't the same column.
+        # A column that was dropped and added again, or that got another column's name, is a different column.
         changes = changes_between(context.reader, pointer, staged.pointer)
         others = {one.column for one in changes if one.change in {"added", "renamed"}}
         return Schema(
@@ -264,20 +264,9 @@ def _is_batch(kind: RunKind, staged: Sequence[StagedTable], table: str) -> bool:
 
 def _past_batch(run: Run, table: str) -> PastBatch:
     rows = sum(one.rows for one in run.staged if str(one.table) == table)
-    measured = {
-        result.measure: result.value
-        for report in run.reports
-        if report.table == table
-        for result in report.results
-        if result.measure is not None and result.value is not None
-    }
-    passed = frozenset(
-        result.check
-        for report in run.reports
-        if report.table == table
-        for result in report.results
-        if result.verdict == "pass"
-    )
+    results = [result for report in run.reports if report.table == table for result in report.results]
+    measured = {one.measure: one.value for one in results if one.measure is not None and one.value is not None}
+    passed = frozenset(one.check for one in results if one.verdict == "pass")
     is_batch = _is_batch(run.kind, run.staged, table)
     return PastBatch(run.run_id, run.started_at, rows, measured, passed, is_batch)
 
@@ -320,7 +309,7 @@ def _added(context: Context, staged: StagedTable) -> AddedFiles:
 def measured_files(context: Context, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
     """Return the files that snapshots added; none if lakegate's own engine didn't write all of them.
 
-    What another writer says about its files' values is a claim, so their rows are read.
+    Nothing proves what another writer says about the values in its files, so their rows are read.
     """
     snapshots = context.reader.snapshots(pointer)
     ours = {one.snapshot_id for one in snapshots if RUN_ID_PROPERTY in one.summary}
@@ -348,7 +337,7 @@ def _other_rows(
             gone: tuple[str, ...] = ()
             lacks: tuple[str, ...] = ()
             if table == staged.table:
-                gone = _replaced_files(context, table, replaces, at)
+                gone = tuple(sorted(path for run in replaces for path in published_to(context, run, at, table)))
                 names = context.reader.metadata(staged.pointer).table_schema.names
                 lacks = tuple(name for name in names if before.find(name) is None)
             opaque = before.uuids
@@ -356,11 +345,6 @@ def _other_rows(
         return there if own is None else (*there, added_rows(own))
 
     return find
-
-
-def _replaced_files(context: Context, table: TableIdentifier, replaces: Sequence[str], at: Ref) -> tuple[str, ...]:
-    found = (published_to(context, run_id, at, table) for run_id in replaces)
-    return tuple(sorted(path for paths in found for path in paths))
 
 
 def _appended(
@@ -386,10 +370,10 @@ def _appended(
 
 
 def _live_files(context: Context, pointer: TablePointer) -> AddedFiles:
-    """Return all files of a table, as its manifests list them.
+    """Return all files of a table, if the audit may use their metrics.
 
-    There are none if its schema ever changed, it has deletes, or another writer than lakegate made a snapshot that the
-    metadata still has.
+    It may not if the table's schema ever changed, if it has deletes, or if a writer other than lakegate made one of the
+    snapshots in its metadata.
     """
     rows = context.reader.metadata(pointer).rows
     is_ours = all(RUN_ID_PROPERTY in one.summary for one in context.reader.snapshots(pointer))

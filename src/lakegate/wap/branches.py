@@ -13,7 +13,6 @@ from pydantic import Field, ValidationError
 
 from lakegate.errors import InputError, LakegateError, NewerFormatError
 from lakegate.model.base import Value
-from lakegate.model.checks import AuditReport
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.request import IngestRequest
@@ -79,7 +78,7 @@ def store_request(context: Context, request: IngestRequest, branch: Ref) -> Ref:
 def store_verdict(context: Context, run: Run) -> None:
     """Store on a rejected run's branch that it's rejected.
 
-    Best effort: without it, a lake whose journal doesn't know the run runs the checks again.
+    Best effort: without it, a lake whose journal doesn't know the run audits the branch again.
     """
     with suppress(LakegateError):
         store_run(context, run.model_copy(update={"status": "rejected"}), context.catalog.get_ref(run.branch))
@@ -112,7 +111,7 @@ def run_named_by(branch: str) -> str | None:
 
 
 def is_unchanged_since(context: Context, branch: Ref, head: str, run_id: str) -> bool:
-    """Return whether the only commits to ``branch`` after ``head`` store the run itself, and change no table."""
+    """Return whether all commits to ``branch`` after ``head`` only store the run, and change no table."""
     for commit in context.catalog.history(branch.hash, until=head, operations=True):
         if commit.tables or RUN_PROPERTY not in commit.properties or commit.properties.get(RUN_ID_PROPERTY) != run_id:
             return False
@@ -123,12 +122,10 @@ def is_unchanged_since(context: Context, branch: Ref, head: str, run_id: str) ->
 
 def _without_evidence(run: Run) -> Run:
     """Return the run without example rows, steps and notifications, which nobody needs on the branch."""
-
-    def without_examples(report: AuditReport) -> AuditReport:
-        results = tuple(result.model_copy(update={"examples": ()}) for result in report.results)
-        return report.model_copy(update={"results": results})
-
-    reports = tuple(without_examples(report) for report in run.reports)
+    reports = tuple(
+        report.model_copy(update={"results": tuple(one.model_copy(update={"examples": ()}) for one in report.results)})
+        for report in run.reports
+    )
     return run.model_copy(update={"order": None, "steps": (), "notifications": (), "error": None, "reports": reports})
 
 
@@ -158,8 +155,8 @@ def find_owner(
         acceptance: If given, rows of an unknown run count as written by hand.
 
     Raises:
-        InputError: When the branch holds rows of several runs, of an unknown run, or of one that was reverted or failed
-            during its write; or when it holds none of the rows of its run.
+        InputError: When the branch holds rows of several runs, of an unknown run, or of a run that was reverted or
+            failed during its write; or when the rows of its run are gone.
         NewerFormatError: When a newer lakegate wrote the run, or stored it on the branch.
     """
     carried = {run.run_id: run for run in stored_runs(context, branch, staged[0].base)}
@@ -249,7 +246,7 @@ def manual_run(branch: str, staged: Sequence[StagedTable], *, run_id: str | None
 
 
 def _known_run(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
-    """Return the run from the journal, or from the branch if the journal knows it from a commit only."""
+    """Return the run from the journal, or from the branch if the journal knows it only from a commit."""
     known, found = context.journal.get(run_id, newer=False), carried.get(run_id)
     if found is None:
         return known
@@ -296,14 +293,14 @@ def _require_complete(context: Context, run: Run, branch: str, snapshots: Sequen
 
 
 def ends_with_quarantine(context: Context, branch: str, base: str) -> bool:
-    """Return whether the last change on a branch is to a quarantine table: a run was then interrupted in between."""
+    """Return whether the last change on a branch is to a quarantine table: the run was interrupted halfway."""
     commits = context.catalog.history(branch, until=base, operations=True)
     last = next((commit for commit in commits if commit.tables), None)
     return last is not None and all(map(is_quarantine, last.tables))
 
 
 def _snapshots_of(context: Context, run: Run) -> frozenset[int]:
-    """Return the run's own staged snapshots, without those that its tables had before."""
+    """Return the snapshots that the run staged, without those that its tables had before."""
     found: set[int] = set()
     for one in run.staged:
         before = () if one.before is None else context.reader.snapshots(one.before)

@@ -1,13 +1,13 @@
-"""Checkpoints of ``main``'s history, so that nobody has to read it from its beginning (docs/decisions/0093).
+"""Checkpoints of ``main``'s history, so that nobody has to read all of it (docs/decisions/0093).
 
 A checkpoint is two files in the warehouse, and a commit on the branch that names them by their SHA-256:
 
 - what all commits up to a certain one say about runs, from which a journal can be rebuilt;
 - every file that these commits need, so that ``gc`` needn't find them again.
 
-The commit protects it: somebody who can write files but not commit to ``main`` can't create or change a checkpoint, and
-a history without the commit has no checkpoint. A checkpoint whose files are missing, damaged or from a newer lakegate
-is ignored: readers of the history go on to the one before, or to the beginning.
+The commit protects it: somebody who can write files but not commit to ``main`` can't create or change a checkpoint. If
+a checkpoint's files are missing, damaged or from a newer lakegate, readers of the history use the one before, or read
+all commits.
 """
 
 from __future__ import annotations
@@ -81,11 +81,6 @@ def to_line(commit: PastCommit) -> bytes:
     return commit.model_dump_json(exclude_defaults=True).encode()
 
 
-def past_commit(line: bytes) -> PastCommit:
-    """Return the commit in a line of :class:`CheckpointCommits`."""
-    return PastCommit.model_validate_json(line)
-
-
 def hash_in_line(line: bytes) -> str:
     """Return the hash of the commit in a line of :class:`CheckpointCommits`. The line starts with it."""
     return line[len(_LINE_BEGINS) : line.index(b'"', len(_LINE_BEGINS))].decode()
@@ -108,8 +103,8 @@ class Needed(Value):
 
     def all_digests(self) -> frozenset[bytes]:
         """Return the digests."""
-        encode_digests = base64.b64decode(self.digests, validate=True)
-        return frozenset(encode_digests[at : at + _DIGEST_BYTES] for at in range(0, len(encode_digests), _DIGEST_BYTES))
+        joined = base64.b64decode(self.digests, validate=True)
+        return frozenset(joined[at : at + _DIGEST_BYTES] for at in range(0, len(joined), _DIGEST_BYTES))
 
 
 def encode_digests(digests: frozenset[bytes]) -> str:
@@ -139,14 +134,14 @@ def load_commits(context: Context, checkpoint: Checkpoint) -> CheckpointCommits 
     try:
         first, *lines = (content or b"").splitlines()
         past = CheckpointCommits(lines, tuple(map(str, json.loads(first))))
-        newest = deque((past_commit(line).hash for line in lines), maxlen=1)
+        newest = deque((PastCommit.model_validate_json(line).hash for line in lines), maxlen=1)
     except (ValueError, TypeError):
         return None
     return past if list(newest) == [checkpoint.commit] else None
 
 
 def load_needed(context: Context, checkpoint: Checkpoint) -> Needed | None:
-    """Return the files that a checkpoint's commits need; ``None`` if that isn't known."""
+    """Return the files that a checkpoint's commits need; ``None`` if they aren't known."""
     content = None if checkpoint.needed is None else _load(context, checkpoint.needed)
     with suppress(ValidationError):
         return None if content is None else Needed.model_validate_json(content)
@@ -205,7 +200,7 @@ def save_checkpoint(context: Context, branch: str, past: CheckpointCommits, need
 
 
 def outdated(files: list[StoredFile], before: datetime) -> list[StoredFile]:
-    """Return the checkpoint files to delete: all but the newest ones, and those that a commit may soon name."""
+    """Return the checkpoint files to delete: not the newest ones, and not those that a commit may soon name."""
     newest_first = sorted(files, key=lambda file: file.modified_at, reverse=True)
     return [file for file in newest_first[_FILES_KEPT:] if file.modified_at < before]
 

@@ -43,7 +43,7 @@ _FIRST_WAIT_S = 30.0
 _LONGEST_WAIT_S = 3600.0
 _LOCK_S = 5.0
 _MOST_FAILURES = 3
-"""Failures after which this process stops sending to a system."""
+"""Number of failures after which this process stops sending to a system."""
 _PAGE = 500
 _LONGEST_REASON = 500
 _LOG = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class _Sender:
             wait_s = max(min(_LOCK_S, self._left_s), 0.001)
             with self._context.journal.lock(f"downstream {self.name}", timeout_s=wait_s) as is_ours:
                 # Without the lock, another process is sending; it checks the queue again before it stops.
-                while is_ours and self._pass():
+                while is_ours and self._send_due():
                     pass
         except Exception as error:  # noqa: BLE001 - a publish doesn't depend on it
             reason = error.message if isinstance(error, LakegateError) else type(error).__name__
@@ -124,7 +124,7 @@ class _Sender:
     def _is_over(self) -> bool:
         return self._left_s <= 0 or self._failures >= _MOST_FAILURES
 
-    def _pass(self) -> bool:
+    def _send_due(self) -> bool:
         """Go through the queue once; return whether something was sent, so that more may be due."""
         sent = False
         held: set[str] = set()
@@ -261,8 +261,8 @@ def check(subscriber: Subscriber, type_: str) -> DownstreamCheck:
 
 def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, TableStates]:
     """Return a delivery's event, and the state of its tables by the catalog."""
+    run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
     if delivery.commit is None:
-        run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
         at = delivery.queued_at if run is None else run.finished_at or delivery.queued_at
         return _event(delivery, at, [ChangedTable(table=name) for name in delivery.tables]), {}
     commit, before, after = _states(context, delivery, delivery.commit)
@@ -272,7 +272,6 @@ def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, Tab
         _changed(context, name, None if is_current else before[name], after[name], is_current=is_current, own=own)
         for name in delivery.tables
     ]
-    run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
     actor = run.accepted.actor if run is not None and run.accepted is not None else commit.author
     return _event(delivery, commit.time, tables, parent=commit.parent, actor=actor or None), after
 
@@ -283,22 +282,13 @@ def _states(context: Context, delivery: Delivery, commit_hash: str) -> tuple[Com
         commit = next(iter(context.catalog.history(commit_hash)), None)
         if commit is None:
             raise _CommitLostError
-        after = context.catalog.get_tables(tables, _at(commit_hash))
-        has_before = commit.parent is not None and delivery.kind != "current"
-        before = context.catalog.get_tables(tables, _at(commit.parent or "")) if has_before else {}
+        before: Mapping[TableIdentifier, TablePointer | None] = {}
+        if commit.parent is not None and delivery.kind != "current":
+            before = context.catalog.get_tables(tables, Ref.detached(commit.parent))
+        after = context.catalog.get_tables(tables, Ref.detached(commit_hash))
     except NotFoundError:
         raise _CommitLostError from None
-    return commit, _by_name(tables, before), _by_name(tables, after)
-
-
-def _by_name(
-    tables: Sequence[TableIdentifier], found: Mapping[TableIdentifier, TablePointer | None]
-) -> Mapping[str, TablePointer | None]:
-    return {str(table): found.get(table) for table in tables}
-
-
-def _at(commit: str) -> Ref:
-    return Ref(name=commit, hash=commit, kind="detached")
+    return commit, {str(table): before.get(table) for table in tables}, {str(one): after.get(one) for one in tables}
 
 
 def _event(
@@ -360,7 +350,7 @@ def _changed(
 
 def needed_states(context: Context) -> Iterator[TablePointer]:
     """Yield table states that downstream systems mirror or haven't been notified of yet; ``gc`` keeps their files."""
-    # In this order: an event that's sent in between is among both.
+    # In this order, so that an event that's sent in between isn't missed.
     unsent = context.journal.outbox.unsent_states()
     yield from context.journal.outbox.mirrored()
     for delivery in unsent:

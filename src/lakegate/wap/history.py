@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -35,7 +35,7 @@ from lakegate.model.run import (
 from lakegate.model.source import overlapping
 from lakegate.model.tables import TableChange
 from lakegate.ports import Step
-from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_in_line, load_commits, past_commit
+from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_in_line, load_commits
 from lakegate.wap.context import Context
 
 BRANCH_PROPERTY = "lakegate.branch"
@@ -47,7 +47,7 @@ TABLES_PROPERTY = "lakegate.tables"
 FILES_PROPERTY = "lakegate.files"
 READS_PROPERTY = "lakegate.reads"
 KEYS_PROPERTY = "lakegate.keys"
-"""The tables whose keys a run checked as new when it published to them: no rows may be restored to them."""
+"""The tables in which a run checked that its keys were new, so that no rows may be restored to them."""
 REVERTS_PROPERTY = "lakegate.reverts"
 MODE_PROPERTY = "lakegate.mode"
 """The write mode of an ingest, if it did more than append."""
@@ -60,9 +60,9 @@ KIND_PROPERTY = "lakegate.kind"
 """``revert`` or ``restore``, on the commit of one; other commits lack it."""
 
 RENAMES_PROPERTY = "lakegate.renames"
-"""Renamed tables: old and new name, in turn."""
+"""Renamed tables: the old name of each, followed by the new one."""
 FORMERLY_PROPERTY = "lakegate.formerly"
-"""On a commit that reverts runs: former and current names of its tables, in turn, if those runs used other names."""
+"""On a commit that reverts runs: each former name of its tables that those runs used, followed by the current one."""
 
 SNAPSHOTS_PROPERTY = "lakegate.snapshots"
 """One run's snapshots in a commit that several runs share. No commit stores it: :func:`parts_of` adds it."""
@@ -80,7 +80,7 @@ _SHARED_FORMAT = 3
 _NEAR = 1_000
 _PROGRESS_EVERY = 100
 RENAMING = '{"format":4,"files":[]}'
-"""The ``lakegate.files`` of a rename: no files, in a format that makes releases without renames refuse the commit."""
+"""The ``lakegate.files`` of a rename: no files, in a format that releases that don't know renames refuse."""
 
 _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
@@ -133,6 +133,34 @@ def shared_properties(table: str, parts: Sequence[Part]) -> dict[str, str]:
         TABLES_PROPERTY: table,
         FILES_PROPERTY: packed(json.dumps({"format": _SHARED_FORMAT, "runs": runs}, separators=(",", ":"))),
     }
+
+
+def run_properties(
+    run: Run, *, audit: str, reads: Sequence[str], keys: Sequence[str], reverts: Sequence[str], formerly: str
+) -> dict[str, str]:
+    """Return the properties of a commit that publishes only ``run``."""
+    changes = (f"{one.table}: {change}" for one in run.staged for change in one.schema_changes)
+    properties = {
+        RUN_ID_PROPERTY: run.run_id,
+        BRANCH_PROPERTY: run.branch,
+        TABLES_PROPERTY: " ".join(run.tables),
+        AUDIT_PROPERTY: audit,
+        READS_PROPERTY: " ".join(reads),
+        KEYS_PROPERTY: " ".join(keys),
+        ACCEPTED_PROPERTY: "" if run.accepted is None else run.accepted.reason,
+        ACCEPTED_BY_PROPERTY: "" if run.accepted is None else run.accepted.actor,
+        SCHEMA_PROPERTY: "; ".join(changes),
+        MODE_PROPERTY: mode_of(run) or "",
+        FILES_PROPERTY: "" if run.request is None else encode_files(run.request.own_files),
+        REVERTS_PROPERTY: packed(" ".join(reverts)),  # a truncate reverts every run of its table
+        FORMERLY_PROPERTY: formerly,
+    }
+    return {key: value for key, value in properties.items() if value}
+
+
+def mode_of(run: Run) -> str | None:
+    """Return the run's write mode, if it did more than append."""
+    return None if run.request is None or run.request.mode.appends else run.request.mode.name
 
 
 def parts_of(commit: Commit) -> tuple[Commit, ...]:
@@ -360,11 +388,11 @@ def _unreadable(commit: Commit, key: str, error: Exception) -> NewerFormatError:
 
 
 class _UnknownFormatError(ValueError):
-    """The format's number is unknown."""
+    """A newer lakegate wrote the property."""
 
 
 def _decode(text: str, width: int) -> tuple[list[list[str]], list[str]]:
-    """Return the lines of a property, and the files' identities. Before format 2, it was a bare list of lines."""
+    """Return the lines of a property, and the files' identities. Before format 2, it was just a list of lines."""
     found = json.loads(unpacked(text))
     identities: list[str] = []
     if isinstance(found, dict):
@@ -412,14 +440,14 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
 
 
 def sync(context: Context, target: str) -> Ref:
-    """Read the commits of ``target`` that the journal hasn't seen yet, and return the head up to which it has now.
+    """Record the commits of ``target`` that the journal hasn't read yet, and return the head up to which it has now.
 
-    If the journal is new, or its last commit or that of a run that ended since is no longer in the target's history,
-    it's rebuilt from the whole history.
+    The journal is rebuilt from the whole history if it's new, or if the target has lost the last commit that it had
+    read, or the commit of a run that has ended since.
 
     Raises:
-        NewerFormatError: When a commit names source files in an unknown format: going on could publish them a second
-            time. The journal doesn't change.
+        NewerFormatError: When a commit names source files in an unknown format, so that they could be published a
+            second time. The journal doesn't change.
     """
     if context.downstreams:
         # First, so that events recorded now are also queued for a system that is new in the settings.
@@ -430,8 +458,9 @@ def sync(context: Context, target: str) -> Ref:
     if known == head.hash and not unread:
         return head
     past = History((), whole=False) if known == head.hash else read_history(context, head.hash, until=known)
-    if not past.whole and _lacks_one_of(context, target, unread - {commit.hash for commit in past.commits}):
-        past = read_history(context, head.hash)
+    ended_with = () if past.whole else unread - {commit.hash for commit in past.commits}
+    if not all(context.journal.commits.has(target, commit) for commit in ended_with):
+        past = read_history(context, head.hash)  # the target has lost the commit that a run ended with
     gone = frozenset[str]()
     if known is not None and past.whole:
         # The branch was reset and lost the commit that we knew: only its current history counts.
@@ -446,11 +475,6 @@ def sync(context: Context, target: str) -> Ref:
     return head
 
 
-def _lacks_one_of(context: Context, target: str, commits: Collection[str]) -> bool:
-    """Return whether the recorded history lacks a commit that a run ended with: then ``target`` has lost it."""
-    return not all(context.journal.commits.has(target, commit) for commit in commits)
-
-
 @dataclass(frozen=True)
 class History:
     """The commits of a branch, as far as they were read.
@@ -458,7 +482,7 @@ class History:
     Attributes:
         newer: The commits that were read from the catalog, oldest first.
         whole: Whether this is the branch's whole history, from its first commit on.
-        older: Lines of the commits before those, from the checkpoint.
+        older: Earlier commits, as lines of the checkpoint.
         checkpoint: The checkpoint that was used.
         foreign: Folders of views and other content that the commits up to the checkpoint put.
     """
@@ -475,7 +499,7 @@ class History:
     @cached_property
     def commits(self) -> Sequence[PastCommit]:
         """All commits, oldest first."""
-        return [*map(past_commit, self.older), *self.newer]
+        return [*map(PastCommit.model_validate_json, self.older), *self.newer]
 
     @property
     def events(self) -> list[HistoryEvent]:
@@ -604,7 +628,7 @@ def before_commit(context: Context, commit: Commit) -> Mapping[TableIdentifier, 
     tables = [pointer.table for pointer in commit.puts]
     if commit.parent is None:
         return dict.fromkeys(tables)
-    return context.catalog.get_tables(tables, Ref(name=commit.parent, hash=commit.parent, kind="detached"))
+    return context.catalog.get_tables(tables, Ref.detached(commit.parent))
 
 
 def files_of_snapshots(context: Context, pointer: TablePointer, snapshot_ids: Sequence[int]) -> frozenset[str]:
@@ -626,7 +650,7 @@ class EarlierAttemptError(ConflictError):
 
 
 def find_unpublished(context: Context, run: Run, commit: Commit) -> StagedTable | None:
-    """Return a staged table whose snapshots aren't in ``commit``, which published ``run``; ``None`` if all are.
+    """Return a staged table whose snapshots aren't all in ``commit``, which published ``run``, or ``None``.
 
     A publish keeps a run's snapshots, even when rebased, and no two attempts write the same snapshots.
     """
@@ -671,10 +695,10 @@ def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
 
 
 def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
-    """Check that none of ``events`` (newest first) published one of the run's source files, unless it was reverted.
+    """Check that none of ``events`` (newest first) published one of the run's source files without being reverted.
 
-    The journal stops two runs from working on the same file, but only the catalog knows for sure: journals get lost,
-    and a process that slept too long may believe that a file is still its own.
+    The journal keeps two runs from working on the same file, but only the catalog knows for sure: journals get lost,
+    and a process that slept too long may still believe that it owns a file.
 
     Raises:
         AlreadyPublishedError: Naming the other run.

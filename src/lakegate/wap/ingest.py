@@ -1,4 +1,4 @@
-"""Ingest: the whole path of a batch, at once or step by step. It reads like the list in ARCHITECTURE.md."""
+"""Ingest: the whole path of a batch, at once or step by step, as ARCHITECTURE.md lists it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import audit_and_quarantine
 from lakegate.wap.recover import recover, settle
-from lakegate.wap.stage import NothingChangedError, stage, wrote_since
+from lakegate.wap.stage import NothingChangedError, kept_writing, stage
 
 Stage = Literal["write", "audit", "publish"]
 """The last step to run."""
@@ -55,8 +55,7 @@ def ingest(
 
     Args:
         until: The last step to run now.
-        suspends: Suspend the run for :func:`resume` after the step ``until``, or when a step fails and trying again may
-            help.
+        suspends: Suspend the run for :func:`resume` after the step ``until``, or when a step fails that may be retried.
         retried: Whether a run of this id was started before, so that parts of it may be in progress or published.
         deadline: When to stop, whatever step the run is at.
 
@@ -80,7 +79,7 @@ def ingest(
         planned = plan(context, request, base=base).request
     run = Run.begun(planned, request if suspends else None)
     with running(context, run, anew=True, suspends=suspends, deadline=deadline) as progress:
-        _advance(context, progress, request, until, retried=retried, deadline=deadline)
+        _advance(context, progress, request, until, retried=retried)
     return progress.run
 
 
@@ -94,7 +93,7 @@ def resume(
     suspends: bool = True,
     deadline: Deadline = NEVER,
 ) -> Run:
-    """Resume a run where it stopped, and take it through the step ``until``. Calling it again repeats no step.
+    """Resume a run where it stopped, and take it through the step ``until``. No step is repeated.
 
     A run that failed, or whose branch was dropped, starts over. A run that wasn't started in steps, and whose process
     died, is settled as :func:`~lakegate.wap.recover.recover` does.
@@ -110,7 +109,7 @@ def resume(
         InputError: When the run is about another table.
         NewerFormatError: When a newer lakegate wrote the run.
         RetryableError: When another process keeps working on it.
-        LakegateError: As for :func:`ingest`. A run whose step may be tried again is suspended.
+        LakegateError: As for :func:`ingest`. If the step may be retried, the run is suspended.
     """
     _require_table(context, run_id, table)
     lease = _take_lease(context, run_id, deadline)
@@ -119,7 +118,7 @@ def resume(
         return run
     if lease is None or run is None or run.finished_at is not None:
         if run is not None and run.branch_kept:
-            discard_own(context, run)  # what's left of the first attempt would block the second
+            discard_own(context, run)  # the branch of the first attempt would block the second
         made = _request_for(run_id, request, None if run is None else run.order)
         return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
     if not run.is_stepwise and request is None:
@@ -134,8 +133,8 @@ def resume(
                 return progress.run
         if not run.staged:
             # Start over: finding out how much a process wrote before it died isn't worth it.
-            _start_over(context, progress, made, deadline)
-        _advance(context, progress, made, until, retried=True, deadline=deadline)
+            _start_over(context, progress, made)
+        _advance(context, progress, made, until, retried=True)
     return progress.run
 
 
@@ -193,14 +192,12 @@ def _unknown(run_id: str) -> NotFoundError:
     return NotFoundError(f"Run '{run_id}' doesn't exist or can't be resumed.", hint="lakegate runs", run_id=run_id)
 
 
-def _advance(
-    context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool, deadline: Deadline
-) -> None:
-    """Take the run through the step ``until``; start over if the target changed so that the staged data is void."""
+def _advance(context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool) -> None:
+    """Take the run through the step ``until``; start over if the staged data became void because the target changed."""
     with ExitStack() as stack:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                if not _write_and_audit(context, progress, until, retried=retried, deadline=deadline):
+                if not _write_and_audit(context, progress, until, retried=retried):
                     return
                 with progress.step("publish"):
                     publication = publish(context, progress.run, fresh=not retried, progress=progress)
@@ -218,27 +215,27 @@ def _advance(
                     context.narrator.note(f"{error.message} Starting over on the current {request.target}.")
                     if isinstance(error, NotReplayableError):
                         moved = str(error.context.get("table", request.table))  # perhaps one that the run only reads
-                        stack.enter_context(with_priority(context, request.target, moved, at_most_s=deadline.left_s))
-                    _start_over(context, progress, request, deadline)
+                        left_s = progress.deadline.left_s
+                        stack.enter_context(with_priority(context, request.target, moved, at_most_s=left_s))
+                    _start_over(context, progress, request)
                     continue
                 publication = found
             progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
             return
 
 
-def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retried: bool, deadline: Deadline) -> bool:
-    """Do those of claim, write and audit that aren't done yet; return whether to publish the run now."""
+def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retried: bool) -> bool:
+    """Do what isn't done yet of claim, write and audit; return whether to publish the run now."""
     if not progress.run.staged:
-        claimed = claim_files(context, _request_of(progress.run), progress.token, deadline)
+        planned = _request_of(progress.run)
+        claimed = claim_files(context, planned, progress.token, progress.deadline)
         if not claimed.files:
-            _require_table_of(context, _request_of(progress.run), claimed)
+            _require_table_of(context, planned, claimed)
             _skip(progress, claimed)
             return False
-        batch = _request_of(progress.run).batch.only(claimed.files)
-        require_same_columns(context, _request_of(progress.run), batch)
-        request = _request_of(progress.run).model_copy(
-            update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again}
-        )
+        batch = planned.batch.only(claimed.files)
+        require_same_columns(context, planned, batch)
+        request = planned.model_copy(update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again})
         progress.update(request=request, skipped_files=claimed.skipped, same_content_as=claimed.same_content)
         failpoints.reach("after-claim")
         try:
@@ -275,9 +272,9 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     if isinstance(error, EarlierAttemptError):
         return False
     if isinstance(error, ConflictError):
-        # Before it's staged, only an earlier attempt can conflict on its branch, or a newer commit with its base.
+        # Before the run is staged, it only conflicts with an earlier attempt, or with a commit after its base.
         is_void = isinstance(error, (AlreadyPublishedError, NotReplayableError)) or not run.staged
-        return is_void or wrote_since(context, run)
+        return is_void or kept_writing(context, run)
     return bool(run.staged) and not ref_exists(context, run.branch)
 
 
@@ -286,13 +283,13 @@ def _wait_for_priority_runs(context: Context, request: IngestRequest, deadline: 
         wait_for_priority_runs(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
 
 
-def _start_over(context: Context, progress: Progress, request: IngestRequest, deadline: Deadline) -> None:
+def _start_over(context: Context, progress: Progress, request: IngestRequest) -> None:
     """Drop what was staged, and plan again on the current target."""
     with suppress(LakegateError):
         context.journal.publishes.leave(request.run_id)
     discard_own(context, progress.run)
     context.journal.release(request.run_id, progress.token)
-    _wait_for_priority_runs(context, request, deadline)
+    _wait_for_priority_runs(context, request, progress.deadline)
     base = sync(context, request.target)
     kept = request if progress.run.is_stepwise else None
     progress.update(
@@ -319,7 +316,7 @@ def _request_of(run: Run) -> IngestRequest:
 
 
 def _require_table_of(context: Context, request: IngestRequest, claimed: ClaimedFiles) -> None:
-    """Refuse to skip files whose rows aren't anywhere, because another writer dropped or renamed their table."""
+    """Refuse to skip files as published if another writer has dropped or renamed their table, rows and all."""
     if claimed.busy or context.catalog.get_ref_with_tables(request.target, [request.table])[1][request.table]:
         return
     last = context.journal.get(claimed.skipped[-1].run_id)

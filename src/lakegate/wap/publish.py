@@ -1,7 +1,7 @@
 """Publish: one commit on the target that carries exactly what was audited, or nothing.
 
 This isn't a merge: Nessie can't merge two branches that changed the same table, and a merge's expected hash isn't a
-lock (projectnessie/nessie#2513). The catalog detects conflicts table by table, since the head that the commit is based
+lock (projectnessie/nessie#2513). The catalog detects conflicts in each table since the head that the commit is based
 on. Tables that changed before that head are rebased, and checks that read them run again.
 """
 
@@ -26,7 +26,6 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import (
-    RUN_ID_PROPERTY,
     Publication,
     QueuedPublish,
     Run,
@@ -52,43 +51,31 @@ from lakegate.wap.group_commit import (
     waiting_for_lock,
 )
 from lakegate.wap.history import (
-    ACCEPTED_BY_PROPERTY,
-    ACCEPTED_PROPERTY,
-    AUDIT_PROPERTY,
-    BRANCH_PROPERTY,
-    FILES_PROPERTY,
-    FORMERLY_PROPERTY,
-    KEYS_PROPERTY,
-    MODE_PROPERTY,
-    READS_PROPERTY,
-    REVERTS_PROPERTY,
-    SCHEMA_PROPERTY,
-    TABLES_PROPERTY,
-    encode_files,
     events_of,
     find_publication,
-    packed,
+    mode_of,
     part_of,
     part_of_run,
     publication_of,
     require_not_published,
     require_this_attempt,
+    run_properties,
     runs_of,
     shared_properties,
 )
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, rebase, wait_for_priority_runs
 from lakegate.wap.revert_plan import BranchHistory
-from lakegate.wap.stage import namespaces_for, wrote_since
+from lakegate.wap.stage import kept_writing, namespaces_for
 
 TableStates = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
-"""How long a read of the target counts as current. A stale read is safe: the catalog refuses the commit."""
+"""How long a read of the target counts as current. If it's stale after all, the catalog refuses the commit."""
 _MOST_NAMED = 5
 
 
 class RejectedLateError(AuditFailedError):
-    """A check that passed on the branch fails against the target as it is now."""
+    """A check that passed on the branch fails against the current target."""
 
 
 def reject(context: Context, progress: Progress, *, keep: bool) -> None:
@@ -115,14 +102,14 @@ def publish(
 
     Args:
         run: The run, with ``staged`` and ``reports`` in the same order.
-        fresh: Whether this is certainly the first attempt: the target's history isn't searched for the run's commit.
+        fresh: Whether this is certainly the first attempt, so that the target can't have the run's commit yet.
         progress: The run in progress. Its lease is checked right before each commit, and it records the reports of
             rerun checks.
         waits_for_priority: Whether to wait for runs that have priority on the tables.
 
     Raises:
-        AuditFailedError: When a report has failures or isn't about the state to publish; as :class:`RejectedLateError`
-            when checks of scope ``table`` fail against the target as it is now.
+        AuditFailedError: When a report has failures or isn't about the state to publish.
+        RejectedLateError: When checks of scope ``table`` fail against the current target.
         NotReplayableError: When a table changed on the target in a way that rules out a rebase.
         ConflictError: When the branch changed after its audit, another run published one of the source files
             meanwhile, or the target kept moving.
@@ -202,7 +189,7 @@ def _drop_branch(context: Context, run: Run, seen: Ref | None) -> None:
         discard(context, run.branch, seen=seen)
     except ConflictError:
         now = context.catalog.get_ref(run.branch)
-        if not wrote_since(context, run):
+        if not kept_writing(context, run):
             raise
         discard(context, run.branch, seen=now)  # the late commits come from another attempt at the published run
 
@@ -333,31 +320,23 @@ class _RebasedRun:
 
     def _relied_on(self) -> tuple[str, ...]:
         """Return the tables whose rows this run's outcome depends on."""
-        by_checks = [
-            table
-            for report in self._reports
-            for result in report.results
-            # A key that was new to the table stays new when other rows are removed.
-            if not result.check.startswith("unique(")
-            for table in result.reads
-        ]
-        return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
+        # A key that was new to the table stays new when other rows are removed.
+        results = (one for report in self._reports for one in report.results if not one.check.startswith("unique("))
+        return tuple(dict.fromkeys([*self._run.reads, *(table for one in results for table in one.reads)]))
 
     def _new_keys(self) -> tuple[str, ...]:
         """Return the run's own tables whose keys it checked as new; rows restored there later could repeat them."""
-        found = (
+        return tuple(
             report.table
             for report in self._reports
-            for result in report.results
-            if result.reads and result.check.startswith("unique(")
+            if any(one.reads and one.check.startswith("unique(") for one in report.results)
         )
-        return tuple(dict.fromkeys(found))
 
     def _check_commits(self, commits: Sequence[Commit]) -> None:
         """Look in ``commits`` (newest first) for the run's own commit, and for other publishes of its source files."""
         own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
         if own is not None:
-            # Another run's commit included it, or our own commit arrived after its answer was lost. Or an earlier
+            # Another run's commit included it, our own commit was made although its answer was lost, or an earlier
             # attempt was published.
             if own.puts:
                 require_this_attempt(self._context, self._run, part_of(own, self._run.run_id))
@@ -406,7 +385,7 @@ class _RebasedRun:
     def _changed_since(self, names: Sequence[str], since: str) -> list[TableIdentifier]:
         """Return the tables whose state has changed since the commit ``since``."""
         tables = [TableIdentifier.stored(name) for name in names]
-        then = self._context.catalog.get_tables(tables, Ref(name=since, hash=since, kind="detached"))
+        then = self._context.catalog.get_tables(tables, Ref.detached(since))
         moved = (table for table in tables if then[table] != self._states[table])
         # Expiring snapshots changes no rows.
         return [
@@ -421,7 +400,7 @@ class _RebasedRun:
         changes = [str(change) for one in staged for change in one.schema_changes]
         if changes and all(one.change == "metadata" for one in staged):
             changed = ", ".join(changes[:_MOST_NAMED]) + (", …" if len(changes) > _MOST_NAMED else "")
-        mode = _mode_of(run)
+        mode = mode_of(run)
         changed = f"{mode}: {changed}" if mode else changed
         aside = f", {run.quarantined:,} quarantined" if run.quarantined else ""
         what = f"{len(runs)} runs to {run.table}" if others else run.name or run.table
@@ -441,27 +420,11 @@ class _RebasedRun:
 
     def _own_properties(self, head: Ref) -> dict[str, str]:
         run = self._run
-        properties = {
-            RUN_ID_PROPERTY: run.run_id,
-            BRANCH_PROPERTY: run.branch,
-            TABLES_PROPERTY: " ".join(run.tables),
-            AUDIT_PROPERTY: _summary(self._reports),
-            READS_PROPERTY: " ".join(self._relied_on()),
-            KEYS_PROPERTY: " ".join(self._new_keys()),
-        }
-        if run.accepted is not None:
-            properties |= {ACCEPTED_PROPERTY: run.accepted.reason, ACCEPTED_BY_PROPERTY: run.accepted.actor}
-        changes = [f"{one.table}: {change}" for one in run.staged for change in one.schema_changes]
-        if changes:
-            properties[SCHEMA_PROPERTY] = "; ".join(changes)
-        properties[MODE_PROPERTY] = _mode_of(run) or ""
-        if run.request is not None:
-            properties[FILES_PROPERTY] = encode_files(run.request.own_files)
         reverts = run.reverts if run.request is None else run.request.replaces
-        if reverts:  # without any, don't query the journal: other runs wait for the lock
-            properties[REVERTS_PROPERTY] = packed(" ".join(reverts))  # a truncate reverts every run of its table
-            properties[FORMERLY_PROPERTY] = self._formerly(reverts, head)
-        return {key: value for key, value in properties.items() if value}
+        # Without any, don't query the journal: other runs wait for the lock.
+        formerly = self._formerly(reverts, head) if reverts else ""
+        audit, reads, keys = _summary(self._reports), self._relied_on(), self._new_keys()
+        return run_properties(run, audit=audit, reads=reads, keys=keys, reverts=reverts, formerly=formerly)
 
     def _formerly(self, reverts: Sequence[str], head: Ref) -> str:
         """Return the former names of the run's tables, as the runs it reverts knew them, each with the current name."""
@@ -473,13 +436,8 @@ class _RebasedRun:
         return " ".join(name for then, now in former if now in ours for name in (then, now))
 
 
-def _mode_of(run: Run) -> str | None:
-    """Return the run's write mode, if it did more than append."""
-    return None if run.request is None or run.request.mode.appends else run.request.mode.name
-
-
 def _why_read(run: Run) -> str:
-    mode = _mode_of(run)
+    mode = mode_of(run)
     return "this run read it" if mode is None else f"what mode {mode} writes depends on its rows"
 
 
@@ -531,9 +489,9 @@ def _require_untouched(context: Context, run: Run) -> Ref:
 
 
 def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Commit]) -> None:
-    """Check that no table's metadata is dated in the future: until then, nobody else could write to the table.
+    """Check that no table's metadata is dated in the future: nobody else could write to the table before that time.
 
-    The catalog dated the branch's newest commit after all of its metadata was written.
+    The catalog dated the branch's newest commit after the metadata was written.
 
     Raises:
         ClockError: When the clock of the process that wrote to the branch is fast.
@@ -560,7 +518,7 @@ def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Com
 def _untouched_by_its_commits(run: Run, commits: Sequence[Commit]) -> Ref | None:
     """Return the branch if its own commits (usually one) prove that it holds what was audited and nothing else.
 
-    A diff with its base takes longer the more tables there are, and is only needed to say what's wrong.
+    The more tables there are, the slower is a diff with its base, which is only needed to say what's wrong.
     """
     audited: dict[str, str | None] = {str(one.table): one.pointer.metadata_location for one in run.staged}
     namespaces = {
@@ -583,7 +541,7 @@ def _untouched_by_difference(context: Context, run: Run) -> Ref:
     branch = context.catalog.get_ref(run.branch)
     audited = {str(staged.table): staged.pointer.metadata_location for staged in run.staged}
     found = dict.fromkeys(audited, "")
-    for difference in context.catalog.diff(Ref(name=base, hash=base, kind="detached"), branch):
+    for difference in context.catalog.diff(Ref.detached(base), branch):
         if difference.kind != "namespace":
             found[difference.table] = difference.right.metadata_location if difference.right else ""
     other = next((table for table, location in found.items() if audited.get(table) != location), None)

@@ -5,8 +5,8 @@ appended to the quarantine table and their other rows to the table, and the file
 as if they had never been written (docs/decisions/0069). On the branch, both tables then only have appends, which are
 audited, published in one commit, rebased and reverted like any others.
 
-The states in between are never published: until the result is recorded in the run, only the state after the write
-counts, and the next attempt starts from it.
+The states in between are never published. Until the result is recorded in the run, only the state after the write
+counts, and each attempt starts from it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, WriteTarget
 from lakegate.model.types import can_promote, is_lossless
+from lakegate.model.words import counted
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context
 from lakegate.wap.discard import retry_on_late_commits
-from lakegate.wap.stage import find_changes, hiding_values, new_table
+from lakegate.wap.stage import find_changes, hides_values, hiding_values, new_table
 
 QUARANTINE_OF_PROPERTY = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
@@ -48,7 +49,8 @@ _PROPERTIES = {
     # Nobody filters by reasons and values: metrics of long strings would only fill the manifests.
     "write.metadata.metrics.default": "truncate(16)",
 }
-_MOST_ROUNDS = 10
+MOST_ROUNDS = 10
+"""Maximum number of rounds of quarantining rows: quarantined rows may make others fail."""
 _COMMITTED = "Quarantine: "
 """Start of the messages of commits that remove data files on the run's branch."""
 _TASK = re.compile(r"(?:.*/)?(\d{5,})-\d+-[0-9a-f-]{36,}-(\d{5,})\.\w+")
@@ -86,31 +88,31 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
     report = audit(context, staged, request.checks, replaces=request.replaces)
     first, aside = report, None
     counts: Counter[str] = Counter()
-    for _ in range(_MOST_ROUNDS):
-        failing = [
-            (result, check)
-            for check, result in zip(request.checks, report.results, strict=True)
-            if result.severity == "quarantine" and result.blocks
-        ]
+    for _ in range(MOST_ROUNDS):
+        failing = quarantining(request.checks, report)
         if not failing:
             break
         if request.schema_changes:
             return Audited((staged,), (report,), _changes_columns(request))
-        split = _QuarantineRound(context, request, staged, [(result.name, check) for result, check in failing], aside)
-        if not split.number:  # for instance, a time that was in the future at the audit isn't any more
-            report = audit(context, staged, request.checks, replaces=request.replaces)
-            continue
-        if (problem := split.over_limit()) is not None:
-            tables = (staged,) if aside is None else (staged, aside)
-            return Audited(tables, _reports(context, report, aside), problem)
-        staged, aside = split.run()
-        counts.update(split.by_check)
+        split = _QuarantineRound(context, request, staged, failing, aside)
+        if split.number:  # otherwise, for instance, a time that was in the future during the audit has passed
+            if (problem := split.over_limit()) is not None:
+                tables = (staged,) if aside is None else (staged, aside)
+                return Audited(tables, _reports(context, report, aside), problem)
+            staged, aside = split.run()
+            counts.update(split.by_check)
         # Rows that referred to a quarantined row may fail now, and need another round.
         report = audit(context, staged, request.checks, replaces=request.replaces)
     if aside is None:
         return Audited((staged,), (report,))
     _require_sum(request, staged, aside)
     return Audited((staged, aside), _reports(context, with_quarantined(report, first, counts), aside))
+
+
+def quarantining(checks: Sequence[Check], report: AuditReport) -> list[tuple[str, Check]]:
+    """Return the checks whose failing rows are to be quarantined, each with its name in the ``report``."""
+    answered = zip(checks, report.results, strict=True)
+    return [(result.name, check) for check, result in answered if result.severity == "quarantine" and result.blocks]
 
 
 def _reset_interrupted(context: Context, staged: StagedTable) -> None:
@@ -163,7 +165,7 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
 
 
 def _require_held(table: TableIdentifier, schema: Schema, held: Schema) -> None:
-    """Check that the quarantine table can hold all values of the table's columns, perhaps with wider types."""
+    """Check that the quarantine table can hold all values of the table's columns."""
     name = quarantine_of(table)
     for column in schema.columns:
         there = held.find(column.name)
@@ -183,7 +185,7 @@ def _require_held(table: TableIdentifier, schema: Schema, held: Schema) -> None:
 def takes(narrow: str, wide: str) -> bool:
     """Return whether a column of type ``wide`` can hold all values of ``narrow``.
 
-    A quarantine table has the types that Spark reads: text for UUIDs, and binary for fixed.
+    A quarantine table has the types that Spark reads: ``string`` for UUIDs, and ``binary`` for ``fixed``.
 
     Example:
         >>> takes("uuid", "string"), takes("int", "double"), takes("double", "float")
@@ -203,7 +205,7 @@ def with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[st
         number = counts.get(result.name, 0)
         if not number or result.blocks:
             return result
-        detail = f"{number:,} row{'' if number == 1 else 's'} quarantined."
+        detail = f"{counted(number, 'row')} quarantined."
         return result.model_copy(update={"quarantined": number, "examples": before.examples, "detail": detail})
 
     results = tuple(with_rows(*pair) for pair in zip(report.results, first.results, strict=True))
@@ -249,7 +251,7 @@ class _QuarantineRound:
         self._rows = added_rows(staged)
         self._tests = as_row_tests(context, staged, checks, replaces=request.replaces, masked=request.masked)
         self._engine = context.engine()
-        self._hides = bool(context.masked or request.masked or any(check.examples == 0 for _, check in checks))
+        self._hides = hides_values([check for _, check in checks], (*context.masked, *request.masked))
         with context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"):
             self._found = self._failing_files()
 
@@ -260,14 +262,14 @@ class _QuarantineRound:
 
     @property
     def by_check(self) -> Mapping[str, int]:
-        """How many of them fail each check, by its name in the report."""
+        """How many of them fail each check, by the check's name in the report."""
         total: Counter[str] = Counter()
         for found in self._found.values():
             total.update({test.check: number for test, number in zip(self._tests, found.by_test, strict=True)})
         return total
 
     def over_limit(self) -> str | None:
-        """Return why too many rows would be quarantined; ``None`` if they aren't too many."""
+        """Return why too many rows would be quarantined, or ``None``."""
         number = self.number + (0 if self._aside is None else self._aside.rows)
         return over_limit(self._request.quarantine_limit, number, self._request.batch.rows)
 
@@ -277,14 +279,14 @@ class _QuarantineRound:
         self._reset()
         text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
         with context.narrator.step(text):
-            rows, others = self._rows_of_failing_files(), self._remaining_rows()
+            rows = self._rows_of_failing_files()
             with hiding_values(f"rows of {staged.table} were quarantined", hides=self._hides):
                 self._quarantine_rows(rows)
             failpoints.reach("after-quarantine")
             quarantined = self._changes()[self._name]
             self._commit(self._without(self._found), "leave out the data files that hold quarantined rows")
             failpoints.reach("after-leaving-out")
-            if others:
+            if any(found.rows > found.failing for found in self._found.values()):
                 self._engine.append_passing(rows, added_rows(quarantined), self._target(staged.table, None))
             found = self._changes()
         failpoints.reach("after-split")
@@ -303,11 +305,7 @@ class _QuarantineRound:
                 branch=self._staged.branch,
                 run_id=self._staged.run_id,
             )
-        return {path: counted for path, counted in found.items() if counted.failing}
-
-    def _remaining_rows(self) -> int:
-        """Return how many rows of these files pass."""
-        return sum(found.rows - found.failing for found in self._found.values())
+        return {path: one for path, one in found.items() if one.failing}
 
     def _reset(self) -> None:
         """Reset the branch to its state after the write: an earlier attempt may have died halfway."""
@@ -396,18 +394,11 @@ class _QuarantineRound:
 
     def _changes(self) -> dict[TableIdentifier, StagedTable]:
         """Return both tables as they are on the branch."""
-        base = Ref(name=self._staged.base, hash=self._staged.base, kind="detached")
-        names = (self._staged.table, self._name)
-        return {
-            one.table: one
-            for one in find_changes(
-                self._context, base, self._staged.branch, names, target=self._staged.target, run_id=self._staged.run_id
-            )
-        }
+        return find_changes(self._context, self._staged, (self._staged.table, self._name))
 
 
 def over_limit(limit: Tolerance | None, number: int, total: int) -> str | None:
-    """Return why ``number`` of ``total`` rows are too many to be quarantined; ``None`` if they aren't."""
+    """Return why ``number`` of ``total`` rows are too many to quarantine, or ``None``."""
     if limit is None or is_tolerated(limit, number, total):
         return None
     allowed = limit if isinstance(limit, str) else f"{limit:,} rows"

@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CannotPublishError(RetryableError):
-    """What publishing a run takes can't be reached from here, such as Spark. That says nothing about the run."""
+    """The run can't be published from here, for instance because Spark is unavailable. It may be from elsewhere."""
 
 
 def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
@@ -52,8 +52,7 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
     alone until their time is over.
 
     Args:
-        deadline: When to start no further run. A run that was started is finished, because an interrupted one would be
-            discarded.
+        deadline: After this, no further run is settled. A run in progress is finished.
 
     Raises:
         CatalogUnavailableError: When the catalog is unavailable; the remaining runs are settled next time.
@@ -110,7 +109,7 @@ def settle(
     Args:
         publishes: Whether to publish a run that passed its audit; if not, it's discarded like the others.
         reason: Why a run is discarded; by default, that its audit wasn't done.
-        deadline: When no delivery to a downstream system may be in progress any more.
+        deadline: When deliveries to downstream systems must have ended.
 
     Raises:
         CannotPublishError: When the run passed its audit, but Spark or the object store can't be reached.
@@ -123,7 +122,7 @@ def settle(
     progress = Progress(context, lease.run, lease.token)
     unnoticed = lease.run.status == "published"
     if unnoticed:
-        # Another process read its commit from the history. Its lease is left, so nobody has ended the run: its end
+        # Another process read its commit from the history. It still has a lease, so nobody has ended the run: its end
         # hasn't been counted, and no alert was sent.
         progress.begun = lease.run.model_copy(update={"finished_at": None})
     try:
@@ -161,7 +160,7 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
             require_nobody_publishes(context, run)
             if (ended := _end_if_published(context, progress)) is not None:
                 return ended
-            # It had ended; then a process took its lease again, for instance to publish its branch, and died.
+            # It had ended. Then a process took its lease again, for instance to publish its branch, and died.
             was = "rejected" if failed and open_ else run.status
             return progress.end(
                 status=was,
@@ -182,9 +181,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
     except EarlierAttemptError as error:
         # The run is published, as its commit says. Drop what was staged since.
         sync(context, progress.run.target)
-        kept = progress.run.is_users_branch
-        if not kept:
-            kept = _drop_branch(context, progress.run)
+        kept = progress.run.is_users_branch or _drop_branch(context, progress.run)
         reason = to_run_error(error, hides=progress.hides_values)
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
@@ -196,7 +193,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
 
 
 def _with_verdict(context: Context, run: Run) -> Run:
-    """Return a run with its rejection, if only its branch has it: the journal may be a copy from before the audit.
+    """Return a run with the rejection that its branch has, if it has one: the journal may be older than the audit.
 
     Raises:
         NewerFormatError: When a newer lakegate stored the run on its branch, perhaps as rejected.
@@ -212,7 +209,7 @@ def _with_verdict(context: Context, run: Run) -> Run:
 
 
 def _reason(run: Run, given: str | None) -> str:
-    """Return why a run is discarded, with what its last attempt failed with, if it was suspended for that."""
+    """Return why a run is discarded. If it was suspended because a step failed, that includes the error."""
     if not run.is_stepwise:
         return given or "Its process died before the audit was done."
     why = given or "It wasn't audited, and nobody started its next step."
@@ -262,9 +259,8 @@ def _publish(context: Context, progress: Progress) -> Run:
 def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     progress.require_lease()
     require_nobody_publishes(context, progress.run)
-    stays = progress.run.is_users_branch  # an interrupted publish isn't a reason to drop it
-    if not stays:
-        stays = _drop_branch(context, progress.run)
+    # An interrupted publish is no reason to drop a user's branch.
+    stays = progress.run.is_users_branch or _drop_branch(context, progress.run)
     if (published := _end_if_published(context, progress)) is not None:
         return published
     return progress.end(
@@ -276,7 +272,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
 
 
 def _drop_branch(context: Context, run: Run) -> bool:
-    """Drop the branch that a run created; return whether it stays because nobody can say whose it is."""
+    """Drop the branch that a run created; return whether it stays, because we can't tell whose it is."""
     # If the user chose the name, the branch may belong to somebody else by now.
     with suppress(AlreadyExistsError):
         try:
@@ -302,7 +298,16 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
     with context.narrator.step("Reading the branches of rejected runs"):
         rejected = _rejected_runs(context, target, {commit.hash for commit in past.commits})
     with context.narrator.step("Writing the journal"):
-        while not _record(context, target, past, head, known, published, unread):
+        while not context.journal.record(
+            target,
+            past.events,
+            head.hash,
+            rebuild=True,
+            known=known,
+            gone=published - {event.run_id for event in past.events},
+            commits=past.commits,
+            unread=unread,
+        ):
             known = context.journal.synced(target)
             head, past = _with_newer(context, target, past, head)
         runs = {event.run_id for event in past.events}
@@ -318,21 +323,6 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
     )
 
 
-def _record(
-    context: Context,
-    target: str,
-    past: History,
-    head: Ref,
-    known: str | None,
-    published: Collection[str],
-    unread: Collection[str],
-) -> bool:
-    gone = set(published) - {event.run_id for event in past.events}
-    return context.journal.record(
-        target, past.events, head.hash, rebuild=True, known=known, gone=gone, commits=past.commits, unread=unread
-    )
-
-
 def _with_newer(context: Context, target: str, past: History, head: Ref) -> tuple[Ref, History]:
     """Return the target's head now, and the history up to it."""
     now = context.catalog.get_ref(target)
@@ -343,7 +333,7 @@ def _with_newer(context: Context, target: str, past: History, head: Ref) -> tupl
 
 
 def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> list[Run]:
-    """Return the rejected runs that only their branches know."""
+    """Return the rejected runs that are stored on their branches but not in the journal."""
     found = []
     for ref in context.catalog.list_refs():
         if ref.kind != "branch" or ref.name == target or ref.hash in commits:
@@ -351,7 +341,7 @@ def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> l
         own = list(takewhile(lambda commit: commit.hash not in commits, context.catalog.history(ref.hash)))
         try:
             stored = stored_runs_in(ref.name, own)
-        except NewerFormatError as error:  # what main publishes is known nevertheless
+        except NewerFormatError as error:  # this doesn't affect what's published
             context.narrator.note(error.message)
             continue
         for run in stored:

@@ -1,8 +1,8 @@
 """List quarantined rows, and release or drop them in a transaction: a run of its own, with the current checks.
 
-A release first marks the chosen rows with its run, then publishes the marked rows. So even if the condition matches
-other rows the second time, every published row is marked, and every marked row is published. Marking rewrites the rows'
-data files: of two concurrent releases, the catalog accepts one, and the other starts over.
+A release first marks the chosen rows with its run, then publishes the marked rows. So even if the condition would match
+other rows the second time, exactly the marked rows are published. Marking rewrites the rows' data files: of two
+concurrent releases, the catalog accepts one, and the other starts over.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def quarantined_rows(
 
 
 def hides_quarantined(context: Context, pointer: TablePointer) -> bool:
-    """Return whether errors mustn't quote the rows in quarantine, because a run that set some aside hid its values.
+    """Return whether errors mustn't quote the rows in quarantine, because a run that quarantined some hid values.
 
-    Today's checks may be others. A run that the journal doesn't know counts as one that hid them.
+    The current checks may be different ones. A run that the journal doesn't know counts as one that hid values.
     """
     run_ids: set[Any] = set()
     try:
@@ -103,7 +103,7 @@ class _RunTally:
 
 
 def summaries(reader: TableReader, pointer: TablePointer) -> Iterator[QuarantineSummary]:
-    """Yield a summary for each run that quarantined rows: how many, how many aren't released, and why."""
+    """Yield a summary for each run that quarantined rows: how many, why, and how many aren't released."""
     runs: dict[str, _RunTally] = {}
     for batch in reader.read_rows(pointer, columns=_SUMMARISED):
         _count_rows(batch, runs)
@@ -285,8 +285,10 @@ def columns_to_release(
         if name.lower() in lost and text.strip().upper() == "NULL":
             del lost[name.lower()]
             continue
-        column = _column(name, schema.names, table)
-        new[column] = _expression(text)
+        column = schema.find(name)
+        if column is None:
+            raise unknown_column(f"{table} has no column '{name}'.", name, schema.names, table=str(table))
+        new[column.name] = _expression(text)
         for read in expression_columns(text):
             lost.pop(read.lower(), None)
     texts = []
@@ -374,7 +376,7 @@ def _only_grew(context: Context, tx: Transaction, aside: TableIdentifier, chosen
     """Return whether all rows that somebody confirmed are still in the quarantine table, unchanged."""
     if chosen.confirmed_at is None:
         return True
-    at = Ref(name=chosen.confirmed_at, hash=chosen.confirmed_at, kind="detached")
+    at = Ref.detached(chosen.confirmed_at)
     before = context.catalog.get_table(aside, at)
     now = context.catalog.get_ref_with_tables(tx.branch, [aside])[1][aside]
     if before is None or now is None:
@@ -408,13 +410,6 @@ def _expression(text: str) -> str:
         raise InputError(
             f"The expression {text!r} {error}.", hint="Write Spark SQL about one row: --set 'fare=abs(fare)'"
         ) from None
-
-
-def _column(name: str, columns: Sequence[str], table: TableIdentifier) -> str:
-    found = next((column for column in columns if column.lower() == name.lower()), None)
-    if found is not None:
-        return found
-    raise unknown_column(f"{table} has no column '{name}'.", name, columns, table=str(table))
 
 
 def _select(columns: str, aside: TableIdentifier, condition: str) -> str:

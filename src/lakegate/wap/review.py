@@ -40,7 +40,7 @@ def audit_branch(
     """Audit the change of ``table`` on ``branch``.
 
     With the run's own checks, this is a re-audit: the report counts, and is written to the journal. With ``checks``,
-    it only returns a report: the run's own report and status don't change.
+    the run's own report and status don't change.
 
     Args:
         checks: Checks to run instead; ``None`` for those of the branch's run and the configured ones.
@@ -48,7 +48,7 @@ def audit_branch(
 
     Raises:
         InputError: When the branch didn't change the table, or an unknown run wrote it.
-        RetryableError: When another process is working on the run, or its status changed meanwhile. The report isn't
+        RetryableError: When another process is working on the run, or has changed its status. Then the report isn't
             recorded.
     """
     found = find_staged(context, branch)
@@ -80,7 +80,7 @@ def publish_branch(
     """Publish ``branch``, after an audit of each table whose current state hasn't passed one.
 
     Args:
-        acceptance: Who publishes it although its audit fails, and why. It overrides nothing else.
+        acceptance: Who publishes it despite a failed audit, and why. It overrides nothing else.
         action: Who publishes it, to be recorded with the run.
 
     Raises:
@@ -93,12 +93,12 @@ def publish_branch(
     sync(context, MAIN)
     run = find_owner(context, branch, find_staged(context, branch), acceptance=acceptance)
     published = _published_before(context, run)
-    # If we die on the way, recovery restores a run that had ended. It must not publish a run that hadn't because of a
-    # report of too few checks, so keep only the reports that count.
+    # If we die halfway, recovery restores a run that had ended. It must not publish a run that hadn't ended on the
+    # grounds of a report with too few checks, so keep only the reports that count.
     begun = run = run.model_copy(update={"adopted": True})
     if run.status not in _RESTORED:
         counting = tuple(
-            one for staged in run.staged if (one := _counting_report(context, run, staged, configured)) is not None
+            one for staged in run.staged if (one := _report_that_counts(context, run, staged, configured)) is not None
         )
         begun = run.model_copy(update={"status": "staged", "error": None, "reports": counting})
     known = context.journal.get(run.run_id)
@@ -145,11 +145,15 @@ def _audit_and_publish(
     *,
     own_branch: str,
 ) -> None:
-    """Audit and publish. ``own_branch`` is the run's own branch, which it keeps if a copy of the branch is rejected."""
+    """Audit and publish the run.
+
+    Args:
+        own_branch: The run's own branch, which the run keeps if it's rejected on a copy of that branch.
+    """
     run = progress.run
     with progress.step("audit"):
         reports = tuple(
-            _counting_report(context, run, one, configured)
+            _report_that_counts(context, run, one, configured)
             or audit_table(context, run, one, _checks_of(context, run, one, configured))
             for one in run.staged
         )
@@ -170,7 +174,7 @@ def _status(reports: Sequence[AuditReport]) -> str:
     return "staged" if all(report.passed for report in reports) else "rejected"
 
 
-def _counting_report(
+def _report_that_counts(
     context: Context, run: Run, staged: StagedTable, configured: ConfiguredChecks
 ) -> AuditReport | None:
     """Return the report that counts for the table's current state: any failed one, or one that passed all checks."""
@@ -206,7 +210,7 @@ def _record_report(context: Context, run: Run, report: AuditReport) -> None:
             branch=run.branch,
         )
     if run.kind != "branch" and any(passed != report.passed for passed in before):
-        # Lakes with another journal read the verdict from the branch.
+        # Lakes with other journals read the verdict from the branch.
         store_run(context, run, context.catalog.get_ref(run.branch))
 
 
@@ -231,7 +235,7 @@ def _is_as_written(run: Run, staged: StagedTable) -> bool:
 def audit_table(
     context: Context, run: Run, staged: StagedTable, checks: Sequence[Check], *, explain: bool = False
 ) -> AuditReport:
-    """Run the checks on one table of a run, beside its other tables."""
+    """Run checks on one table of a run."""
     replaces = run.request.replaces if run.request is not None else ()
     return audit(context, staged, checks, beside=run.staged, replaces=replaces, explain=explain)
 

@@ -18,6 +18,7 @@ from lakegate.errors import (
     LakegateError,
     NotFoundError,
 )
+from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
@@ -51,14 +52,12 @@ class NothingChangedError(InputError):
 
 
 def stage(context: Context, request: IngestRequest) -> StagedTable:
-    """Write the request's batch to its branch, once.
-
-    Called again with the same request, it finds the branch and the snapshot of the first call.
+    """Write the request's batch to its branch, once: later calls find the branch and the snapshot of the first.
 
     Raises:
         AlreadyExistsError: When the branch exists and isn't this run's.
         ConfigurationError: When the warehouse can't be written to.
-        ConflictError: When an earlier attempt that was believed dead wrote to the branch meanwhile.
+        ConflictError: When an earlier attempt that seemed dead has written to the branch, too.
         EngineError: When the number of rows written differs from the number in the files.
         InputError: When a key is repeated or NULL.
         NothingChangedError: When there was nothing to change.
@@ -68,7 +67,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
     context.require_writable()
     branch = _ensure_branch(context, request)
     failpoints.reach("after-branch")
-    base = Ref(name=request.base, hash=request.base, kind="detached")
+    base = Ref.detached(request.base)
     before = context.catalog.get_table(request.table, base)
     pointer = before if branch.hash == request.base else context.catalog.get_table(request.table, branch)
     written = _own_snapshots(context, pointer, request.run_id)
@@ -102,22 +101,23 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
 
 
 def find_changes(
-    context: Context, base: Ref, branch_name: str, tables: Sequence[TableIdentifier], *, target: str, run_id: str
-) -> tuple[StagedTable, ...]:
-    """Return a run's changes on its branch since ``base``, for those of ``tables`` that exist there."""
-    branch, pointers = context.catalog.get_ref_with_tables(branch_name, tables)
-    before = context.catalog.get_tables(tables, base)
-    found = []
+    context: Context, known: StagedTable, tables: Sequence[TableIdentifier]
+) -> dict[TableIdentifier, StagedTable]:
+    """Return the changes that the run of ``known`` has made on its branch, for those of ``tables`` that exist there."""
+    branch, pointers = context.catalog.get_ref_with_tables(known.branch, tables)
+    before = context.catalog.get_tables(tables, Ref.detached(known.base))
+    found = {}
     for table in tables:
         pointer = pointers[table]
         if pointer is not None:
             change = _checked_change(context, before[table], pointer, branch)
-            found.append(staged_table(run_id, target, base.hash, branch, before[table], pointer, change))
-    return tuple(found)
+            of_run = known.run_id, known.target, known.base
+            found[table] = staged_table(*of_run, branch, before[table], pointer, change)
+    return found
 
 
-def wrote_since(context: Context, run: Run) -> bool:
-    """Return whether only the run itself wrote to its branch since it was staged, in a process believed dead."""
+def kept_writing(context: Context, run: Run) -> bool:
+    """Return whether all commits to a branch since it was staged are the run's, by a process that seemed dead."""
     if run.request is None or not run.staged:
         return False
     try:
@@ -218,8 +218,8 @@ def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
             raise
         if _was_created_at(context, branch, request.base) and _holds_nothing_else(context, request, branch):
             return branch
-        # It's from an earlier attempt that the journal has lost. It lacks later commits of the target, and publishing
-        # it would undo them. Or it holds what the files were then.
+        # It's from an earlier attempt that the journal has lost: publishing it would undo later commits to the target,
+        # or publish what the files contained then.
         context.catalog.delete_ref(branch)
         return _ensure_branch(context, request)
 
@@ -232,7 +232,7 @@ def _was_created_at(context: Context, branch: Ref, base: str) -> bool:
 
 
 def _holds_nothing_else(context: Context, request: IngestRequest, branch: Ref) -> bool:
-    """Return whether the run wrote nothing to its branch yet, or only what this request asks for."""
+    """Return whether the run has written nothing to its branch yet, or only what this request asks for."""
     if not _own_snapshots(context, context.catalog.get_table(request.table, branch), request.run_id):
         return True
     return any(run.request == request for run in stored_runs(context, branch.name, request.base))
@@ -275,8 +275,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     )
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
-    hides = bool(masked) or any(check.examples == 0 for check in request.checks)
-    hiding = hiding_values(f"rows of {request.table} were written", hides=hides)
+    hiding = hiding_values(f"rows of {request.table} were written", hides=hides_values(request.checks, masked))
     with context.narrator.step(text) as step, hiding, _adding_times(context, before):
         if request.mode.appends:
             context.engine().append(request.batch, target, step)
@@ -297,6 +296,11 @@ def _adding_times(context: Context, before: TablePointer | None) -> Iterator[Non
             f"Its last change is dated {moment(changed)}; by this machine's clock, it's {moment(datetime.now(UTC))}."
         )
         raise ClockError(f"{error.message} {times}", hint=error.hint, **error.context) from error
+
+
+def hides_values(checks: Sequence[Check], masked: Sequence[str]) -> bool:
+    """Return whether masks or checks hide any values."""
+    return bool(masked) or any(check.examples == 0 for check in checks)
 
 
 @contextmanager
@@ -331,7 +335,7 @@ def new_table(
     properties: Mapping[str, str] = MappingProxyType({}),
     format_version: int | None = None,
 ) -> CreateTable:
-    """Return how a run creates a table, in its own folder: two branches' tables of one name must not share a folder.
+    """Return how a run creates a table, in a folder named after the run: a table on another branch may have this name.
 
     Args:
         format_version: The Iceberg format version; by default the one in the settings.
@@ -420,16 +424,16 @@ def _require_unchanged(context: Context, request: IngestRequest) -> None:
         )
 
 
-def find_staged(context: Context, branch_name: str, *, target: str = MAIN) -> tuple[StagedTable, ...]:
-    """Return what is staged on a branch, table by table, whoever wrote it.
+def find_staged(context: Context, branch_name: str) -> tuple[StagedTable, ...]:
+    """Return what is staged on a branch to publish to ``main``, table by table, whoever wrote it.
 
     Raises:
-        InputError: When it's ``target`` or no branch, or changed no table; or as for :func:`staged_since`.
+        InputError: When it's ``main`` or isn't a branch, or changed no table; or as for :func:`staged_since`.
     """
-    if branch_name == target:
+    if branch_name == MAIN:
         raise InputError(
-            f"'{target}' is what everyone reads; nothing is staged there.",
-            hint="List the branches: lakegate branch list",
+            f"'{MAIN}' is what everyone reads; nothing is staged there.",
+            hint="To see the branches: lakegate branch list",
             branch=branch_name,
         )
     branch = find(context.catalog, branch_name)
@@ -439,11 +443,11 @@ def find_staged(context: Context, branch_name: str, *, target: str = MAIN) -> tu
             hint="To see the branches: lakegate branch list",
             branch=branch_name,
         )
-    base = find_common_ancestor(context, branch, context.catalog.get_ref(target))
-    staged = staged_since(context, base, branch, target=target, run_id=None)
+    base = find_common_ancestor(context, branch, context.catalog.get_ref(MAIN))
+    staged = staged_since(context, base, branch, target=MAIN, run_id=None)
     if not staged:
         raise InputError(
-            f"Branch '{branch_name}' changed no table since it left {target}.",
+            f"Branch '{branch_name}' hasn't changed any table since it was created from {MAIN}.",
             hint=f"lakegate log {branch_name}",
             branch=branch_name,
         )
@@ -514,7 +518,7 @@ def _version(reader: TableReader, pointer: TablePointer) -> SchemaVersion | None
 def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
     """Return the newest commit that both histories contain, as a detached reference.
 
-    Walks both histories in step, so it reads as many commits as the longer side has since they diverged.
+    Walks both histories in step, so it reads only as many commits as the longer side has had since they diverged.
 
     Raises:
         InputError: When the two have no commit in common.
@@ -527,12 +531,12 @@ def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
                 continue
             seen[side].add(commit)
             if commit in seen[1 - side]:
-                return Ref(name=commit, hash=commit, kind="detached")
+                return Ref.detached(commit)
     raise InputError(f"'{left.name}' and '{right.name}' have no history in common.")
 
 
 def _hashes(context: Context, ref: Ref) -> Iterator[str]:
-    """Yield the hashes of a reference's history, from its head down to the root, which has no commit."""
+    """Yield the hashes in a reference's history, from its head to the root, which isn't a commit."""
     yield ref.hash
     for commit in context.catalog.history(ref.hash):
         if commit.parent is not None:

@@ -172,7 +172,7 @@ class Transaction:
         # Double parentheses: Spark reads `FROM t WHERE (name)` as an alias with a column name.
         condition = f"(({condition}))"
         if {one.name.lower() for one in tokens} & self._floats(identifier):
-            # Spark refuses a condition that's neither true nor false only as it is.
+            # Try it as it is first: only then does Spark refuse a condition that isn't a boolean.
             self.sql(f"SELECT 1 {source} {condition} LIMIT 0").take(1)
             # By Iceberg's bounds, NaN isn't greater than any number, and -0.0 is less than 0.
             condition = not_pushed_down(condition)
@@ -258,7 +258,7 @@ class Transaction:
         self._planned[table] = checks
 
     def hides_values(self) -> bool:
-        """Return whether a check of a table that the body has named so far hides values."""
+        """Return whether a check of a table that the body has named hides values."""
         try:
             return any(map(self._hiding_checks, {*self._reads, *self._written, *self._checks}))
         except LakegateError:
@@ -356,7 +356,7 @@ def transaction(
 
     Args:
         action: Who does this, to be recorded with the run.
-        undoes: Returns the runs whose rows the body removes, given the base: their source files can be ingested again.
+        undoes: Given the base, returns the runs whose rows the body removes: their source files can be ingested again.
         compacts: Whether the body only rewrites the files of a table, and raises if that changed rows.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Protocol
 
@@ -29,13 +29,13 @@ from lakegate.wap.audit import added_rows, as_row_tests, audit, audit_state, res
 from lakegate.wap.context import Context
 from lakegate.wap.history import part_of, snapshots_in
 from lakegate.wap.plan import contract_check, schema_of_new_table
-from lakegate.wap.quarantine import over_limit, with_quarantined
+from lakegate.wap.quarantine import MOST_ROUNDS, over_limit, quarantining, with_quarantined
 from lakegate.wap.review import audit_branch
-from lakegate.wap.stage import hiding_values
+from lakegate.wap.stage import hides_values, hiding_values
 
 FILES = "files"
 """What a trial's report has instead of a branch."""
-_MOST_ROUNDS = 10
+_COUNTING = "rows to quarantine were counted"
 
 
 class UntriedCheck(Value):
@@ -51,7 +51,7 @@ class ContractTrial(Value):
     Attributes:
         report: The audit's report; there's no branch, and nothing was written. As in an ingest, checks of severity
             ``quarantine`` say how many rows they'd quarantine, and the others judge the remaining rows.
-        over_limit: Why that's too many rows, so that an ingest would quarantine none and reject the batch.
+        over_limit: Why an ingest would quarantine none of these rows, and reject the batch: they're too many.
         untried: Checks that need the lake.
     """
 
@@ -135,7 +135,11 @@ def _audited_at(run: Run) -> datetime:
 def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[AuditReport, str | None]:
     """Audit a run's rows; return the report, and why too many rows would be quarantined, if so."""
     columns = contract_check(contract.terms)
-    staged = _as_rejected(context, run) if run.publication is None else _as_published(context, run, run.publication)
+    if run.publication is None:
+        context.catalog.get_ref(run.branch)  # raises when it's gone
+        staged = run.staged
+    else:
+        staged = _as_published(context, run, run.publication)
     own = next((one for one in staged if one.table == contract.table), None)
     if own is None:
         checks = contract.checks if columns is None else (*contract.checks, columns)
@@ -148,26 +152,13 @@ def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[Audit
     replaces = () if run.request is None else run.request.replaces
     checks = resolve_checks(context, own, contract.checks, staged)
     report = audit(context, own, checks, beside=staged, replaces=replaces)
-    limit, aside = contract.settings.quarantine_limit, _to_quarantine(checks, report)
+    limit, aside = contract.settings.quarantine_limit, quarantining(checks, report)
     if limit is None or not aside:
         return report, None
     tests = as_row_tests(context, own, aside, replaces=replaces, masked=context.masked)
-    with _hiding(checks, context.masked):
+    with hiding_values(_COUNTING, hides=hides_values(checks, context.masked)):
         found = context.engine().failing_files(added_rows(own), tests)
     return report, over_limit(limit, sum(file.failing for file in found.values()), report.rows)
-
-
-def _to_quarantine(checks: Sequence[Check], report: AuditReport) -> list[tuple[str, Check]]:
-    answered = zip(checks, report.results, strict=True)
-    return [(result.name, check) for check, result in answered if result.severity == "quarantine" and result.blocks]
-
-
-def _hiding(checks: Sequence[Check], masked: Sequence[str]) -> AbstractContextManager[None]:
-    return hiding_values("rows to quarantine were counted", hides=_hides(checks, masked))
-
-
-def _hides(checks: Sequence[Check], masked: Sequence[str]) -> bool:
-    return bool(masked) or any(check.examples == 0 for check in checks)
 
 
 def _as_published(context: Context, run: Run, publication: Publication) -> tuple[StagedTable, ...]:
@@ -192,18 +183,13 @@ def _as_published(context: Context, run: Run, publication: Publication) -> tuple
     return tuple(found)
 
 
-def _as_rejected(context: Context, run: Run) -> tuple[StagedTable, ...]:
-    context.catalog.get_ref(run.branch)  # raises when it's gone
-    return run.staged
-
-
 def _audit_by_catalog(context: Context, table: TableIdentifier, checks: Sequence[Check], run: Run) -> AuditReport:
     """Audit a run that the journal doesn't have in full, by what the catalog says it wrote."""
     if run.publication is None:
         return audit_branch(context, table, run.branch, checks=checks, configured=lambda _table: ())
     commit = next(iter(context.catalog.history(run.publication.commit)))
-    ref = Ref(name=commit.hash, hash=commit.hash, kind="detached")
-    since = None if commit.parent is None else Ref(name=commit.parent, hash=commit.parent, kind="detached")
+    ref = Ref.detached(commit.hash)
+    since = None if commit.parent is None else Ref.detached(commit.parent)
     own = snapshots_in(part_of(commit, run.run_id))
     return audit_state(context, table, ref, checks, since=since, own=own)
 
@@ -266,13 +252,14 @@ def try_contract(
     counts: Counter[str] = Counter()
     too_many: str | None = None
     aside = 0
-    with _naming_unreadable(engine, hides=_hides(checks, masked)):
+    hides = hides_values(checks, masked)
+    with _naming_unreadable(engine, hides=hides):
         report = first = run_checks()
-        for _ in range(_MOST_ROUNDS):  # as an ingest does it: lakegate.wap.quarantine
-            failing = _to_quarantine(checks, report)
+        for _ in range(MOST_ROUNDS):  # as an ingest does it: lakegate.wap.quarantine
+            failing = quarantining(checks, report)
             if not failing:
                 break
-            with _hiding(checks, masked):
+            with hiding_values(_COUNTING, hides=hides):
                 found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
             aside += found.failing
             too_many = over_limit(contract.settings.quarantine_limit, aside, first.rows)
@@ -287,7 +274,7 @@ def try_contract(
 
 @contextmanager
 def _naming_unreadable(engine: TrialEngine, *, hides: bool) -> Iterator[None]:
-    """If the engine fails in the body, find out if the files are the reason: then it's no use to try again."""
+    """If the engine fails in the body, raise the files' error if they're the reason: retrying won't help then."""
     try:
         yield
     except EngineError:

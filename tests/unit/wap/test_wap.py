@@ -466,7 +466,7 @@ def test_a_branch_written_by_hand_is_audited_before_it_is_published(house: FakeL
 
 def test_nothing_is_staged_on_a_fresh_branch_on_main_or_nowhere(house: FakeLakehouse) -> None:
     house.catalog.create_branch("fresh", house.catalog.get_ref("main"))
-    with pytest.raises(InputError, match="changed no table"):
+    with pytest.raises(InputError, match="hasn't changed any table"):
         find_staged(house.context, "fresh")
     house.catalog.create_tag("january", house.catalog.get_ref("main"))
     with pytest.raises(InputError, match="'january' is a tag, not a branch"):
