@@ -259,26 +259,24 @@ def schema_of_new_table(
 
 
 def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms) -> Schema:
-    wanted = {found.name: one for one in terms.columns if (found := source.find(one.name)) is not None}
+    wanted = {found.name: one for one in terms.columns if one.type and (found := source.find(one.name)) is not None}
     differences = list(_missing_or_extra(source, terms))
     texts = {text.name.lower(): text for text in batch.texts}
     for column in source.columns:
-        one = wanted.get(column.name)
-        if one is not None and one.type and not fits(column, one, batch.format):
-            why = because(texts.get(column.name.lower())) if column.type == "string" else ""
+        one, text = wanted.get(column.name), texts.get(column.name.lower())
+        if one is not None and not fits(column, one, batch.format):
+            why = because(text) if column.type == "string" else ""
             differences.append(
                 f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract{why}"
             )
-        elif one is not None and one.type and (rounded := rounding(texts.get(column.name.lower()), one)):
+        elif one is not None and (rounded := rounding(text, one)):
             differences.append(rounded)
     if differences:
         raise _contract_error("The batch", table, terms, differences)
     return Schema(
         columns=tuple(
-            column.model_copy(update={"type": wanted[column.name].type})
-            if column.name in wanted and wanted[column.name].type
-            else column
-            for column in source.columns
+            one.model_copy(update={"type": wanted[one.name].type}) if one.name in wanted else one
+            for one in source.columns
         )
     )
 

@@ -92,6 +92,11 @@ def fit(
     ]
     listed = problems[0] if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
     hints = []
+    if renames:
+        hints.append(
+            f"If a column was renamed, pass --column {next(iter(renames.values()))}, or map it in the table's settings "
+            "(key columns) or its contract (key was)."
+        )
     if not evolves.problems:
         described = ", ".join(evolves.described())
         what = (
@@ -100,12 +105,6 @@ def fit(
         hints.append(f"{what}, pass --schema evolve.")
     if not ignores.problems and mode == "strict":
         hints.append("To leave out what the table lacks, pass --schema ignore_extra.")
-    if renames:
-        hints.insert(
-            0,
-            f"If a column was renamed, pass --column {next(iter(renames.values()))}, or map it in the table's settings "
-            "(key columns) or its contract (key was).",
-        )
     refused = (column for column in table.columns if column.name in chosen.problems and batch.find(column.name))
     if (only_read := next((one for one in refused if _ONLY_READ.fullmatch(one.type)), None)) is not None:
         hints.append(

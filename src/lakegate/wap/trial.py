@@ -13,7 +13,7 @@ from lakegate.checks.questions import OrphanRows, TotalBeside, as_of
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import validate_checks
 from lakegate.contracts.store import LoadedContract
-from lakegate.errors import CheckError, EngineError, LakegateError, RetryableError
+from lakegate.errors import EngineError, LakegateError, RetryableError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check, CheckResult
@@ -287,19 +287,10 @@ def _split_checks(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check
     """Return the checks that can be answered from the rows alone, and the others."""
     tried: list[Check] = []
     untried: list[UntriedCheck] = []
-    errors: list[CheckError] = []
-    for check in checks:
-        try:
-            (valid,) = validate_checks((check,), schema)
-            question = find_check(valid.kind).ask(valid, schema)
-        except CheckError as error:
-            errors.append(error)
-            continue
+    for check, valid in zip(checks, validate_checks(checks, schema), strict=True):
+        question = find_check(valid.kind).ask(valid, schema)
         if isinstance(question, (OrphanRows, TotalBeside)):
             untried.append(UntriedCheck(check=str(check), reason=f"it compares with the table {question.table}"))
         else:
             tried.append(valid)
-    if errors:
-        validate_checks(checks, schema)  # raises one error that names all invalid checks
-        raise errors[0]
     return tried, tuple(untried)
