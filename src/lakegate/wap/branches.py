@@ -99,11 +99,11 @@ def stored_runs_in(branch: str, newest_first: Iterator[Commit] | Sequence[Commit
     return tuple(found.values())
 
 
-def run_named_by(branch: str) -> str | None:
+def _run_named_by(branch: str) -> str | None:
     """Return the run id in a branch's name, if lakegate named the branch.
 
     Example:
-        >>> run_named_by("wap/nyc.trips_20260131T070509-0badcafe"), run_named_by("wap/january")
+        >>> _run_named_by("wap/nyc.trips_20260131T070509-0badcafe"), _run_named_by("wap/january")
         ('20260131T070509-0badcafe', None)
     """
     named = _NAMED_BY_A_RUN.fullmatch(branch)
@@ -173,7 +173,7 @@ def find_owner(
             branch=branch,
             run_ids=run_ids,
         )
-    run_id = run_ids[0] if run_ids else run_named_by(branch)
+    run_id = run_ids[0] if run_ids else _run_named_by(branch)
     run = _known_run(context, carried, run_id) if run_ids and run_id else None
     if run is None:
         if run_id is not None and acceptance is None:

@@ -609,7 +609,7 @@ def published_files(context: Context, run_id: str, target: Ref) -> dict[TableIde
     if own is not None:
         return {pointer.table: files_of_snapshots(context, pointer, own) for pointer in commit.puts}
     before = before_commit(context, commit)
-    return {pointer.table: added_paths(context, before[pointer.table], pointer) for pointer in commit.puts}
+    return {pointer.table: _added_paths(context, before[pointer.table], pointer) for pointer in commit.puts}
 
 
 def published_to(context: Context, run_id: str, target: Ref, table: TableIdentifier) -> frozenset[str]:
@@ -636,7 +636,7 @@ def files_of_snapshots(context: Context, pointer: TablePointer, snapshot_ids: Se
     return frozenset(file.path for file in context.reader.added_files(pointer, snapshot_ids).files)
 
 
-def added_paths(context: Context, before: TablePointer | None, after: TablePointer) -> frozenset[str]:
+def _added_paths(context: Context, before: TablePointer | None, after: TablePointer) -> frozenset[str]:
     """Return the paths of the data files that a table gained between ``before`` and ``after``."""
     change = context.reader.change(before, after)
     if change.only_adds or change.snapshots:

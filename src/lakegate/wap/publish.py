@@ -518,7 +518,7 @@ def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Com
 def _untouched_by_its_commits(run: Run, commits: Sequence[Commit]) -> Ref | None:
     """Return the branch if its own commits (usually one) prove that it holds what was audited and nothing else.
 
-    The more tables there are, the slower is a diff with its base, which is only needed to say what's wrong.
+    A diff with its base gets slower with each table in the catalog, and is only needed to say what's wrong.
     """
     audited: dict[str, str | None] = {str(one.table): one.pointer.metadata_location for one in run.staged}
     namespaces = {

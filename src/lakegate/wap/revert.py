@@ -305,7 +305,7 @@ def _restore_plan(context: Context, now: TablePointer | None, then: TablePointer
 
 def dropped_table(context: Context, now: TablePointer) -> UndoneTable:
     """Return a run's record of a table that it drops."""
-    rows, files = rows_and_files(context, now)
+    rows, files = _rows_and_files(context, now)
     return UndoneTable(table=str(now.table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
 
 
@@ -324,7 +324,7 @@ def _require_same_table(context: Context, commit: Commit, name: TableIdentifier,
 
 def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:
     after = context.reader.metadata(then)
-    rows_before, files_before = (0, 0) if now is None else rows_and_files(context, now)
+    rows_before, files_before = (0, 0) if now is None else _rows_and_files(context, now)
     return UndoneTable(
         table=str(then.table),
         rows=None if after.rows is None or rows_before is None else after.rows - rows_before,
@@ -332,7 +332,7 @@ def _difference(context: Context, now: TablePointer | None, then: TablePointer) 
     )
 
 
-def rows_and_files(context: Context, now: TablePointer) -> tuple[int | None, int]:
+def _rows_and_files(context: Context, now: TablePointer) -> tuple[int | None, int]:
     """Return the numbers of rows and files in a table; ``None`` and 0 if its metadata can't be read."""
     try:
         held = context.reader.metadata(now)
