@@ -27,9 +27,8 @@ _COLUMN_KEYS = frozenset(
     {"name", "description", "data_type", "constraints", "tags", "config", "meta", "quote", *_TESTS}
 )
 _RUN_OPTIONS = ("limit", "store_failures", "store_failures_as")
-"""Options about how dbt runs a test, without a counterpart here."""
+"""Options about how dbt runs a test, which lakegate doesn't have."""
 _COUNT_ROWS = "count(*)"
-
 _PERIODS = {"minute": "m", "hour": "h", "day": "d"}
 
 
@@ -81,7 +80,7 @@ def _config(node: Node, key: str) -> str | None:
 
 
 def _name_of(node: Node, key: str) -> str | None:
-    """Return the name at ``key``; ``None`` if there is none, or only dbt can render it."""
+    """Return the name at ``key``; ``None`` if there's none, or only dbt can render it."""
     name = text_of(node.get(key))
     return None if _has_jinja(name) else name
 
@@ -101,7 +100,7 @@ class _DbtTable:
     """A model or table while it's being read.
 
     Attributes:
-        reference: What a ``ref`` or a ``source`` calls it: ``model``, or ``source.table``.
+        reference: Its name in a ``ref`` or ``source``: ``model``, or ``source.table``.
         name: The table's name.
     """
 
@@ -166,7 +165,7 @@ class _DbtTable:
             if count is not None and isinstance(count.value, int) and period in _PERIODS and not self._draft.freshness:
                 self._draft.freshness = f"{count.value}{_PERIODS[period]}"
             elif after is not None:
-                self._draft.lose(after.mark, f"freshness {key}", "a contract has one limit of freshness")
+                self._draft.lose(after.mark, f"freshness {key}", "a contract has only one freshness limit")
         if given.get("filter") is not None:
             self._draft.lose(given.keys["filter"], "freshness filter", "a contract's freshness counts every publish")
 
@@ -193,15 +192,15 @@ class _DbtTable:
         elif kind == "check" and text_of(node.get("expression")):
             draft.add(node.mark, what, "expression_is_true", (), {"expression": text_of(node.get("expression"))})
         elif kind != "not_null" or not columns:
-            draft.lose(node.mark, what, "lakegate has no check that says it this way")
+            draft.lose(node.mark, what, "lakegate has no equivalent check")
 
     def _test(self, node: Node, column: DraftColumn | None) -> None:
         name, arguments, mark = _named(node)
         if name is None:
-            self._draft.lose(node.mark, "a test", "it isn't a name, nor a name with arguments")
+            self._draft.lose(node.mark, "a test", "it's neither a name nor a name with arguments")
             return
         own = {key: value for key, value in arguments.items() if key not in (*_OPTIONS, *_RUN_OPTIONS)}
-        # dbt 1.10 takes the arguments of a test below a key of their own.
+        # Since dbt 1.10, a test's arguments may be under a key of their own.
         own = own.pop("arguments") if isinstance(own.get("arguments"), dict) and len(own) == 1 else own
         config = arguments.get("config") if isinstance(arguments.get("config"), dict) else {}
         options = {
@@ -284,10 +283,10 @@ def _has_jinja(value: Any) -> bool:
 
 
 def _with_options(arguments: Arguments, options: Arguments) -> Arguments:
-    """Return a check's arguments combined with the test's general options; neither replaces the other."""
+    """Combine a check's arguments with the test's general options, so that neither replaces the other."""
     filters = [str(one) for one in (options.get("where"), arguments.get("where")) if one]
     if options.get("tolerance") is not None and arguments.get("tolerance") is not None:
-        raise NoCheckError("it allows a share of the rows and a number of them")
+        raise NoCheckError("it allows both a percentage of the rows and a number of rows")
     where = filters[0] if len(filters) == 1 else " AND ".join(f"({one})" for one in filters) or None
     return {**options, **{name: value for name, value in arguments.items() if value is not None}, "where": where}
 
@@ -299,7 +298,7 @@ def _translated_options(options: Arguments) -> Arguments:
         raise NoCheckError("it is disabled")
     counted = str(options.get("fail_calc") or _COUNT_ROWS)
     if counted.replace(" ", "").lower() != _COUNT_ROWS:
-        raise NoCheckError(f"it counts failures as {counted!r}, lakegate counts rows")
+        raise NoCheckError(f"it counts failures as {counted!r}; lakegate counts rows")
     translated: Arguments = {
         name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)
     }
@@ -315,12 +314,12 @@ def _translated_options(options: Arguments) -> Arguments:
     if condition is not None:
         translated["tolerance"] = _most_failing(str(condition)) or None
     if other is not None and str(other).replace(" ", "") not in ("!=0", ">0"):
-        raise NoCheckError(f"it warns and fails at different numbers of rows ({other!r})")
+        raise NoCheckError(f"it warns and fails at different row counts ({other!r})")
     return translated
 
 
 def _most_failing(condition: str) -> int:
-    """Return the most failing rows for which ``error_if`` or ``warn_if`` is false."""
+    """Return the largest number of failing rows for which ``error_if`` or ``warn_if`` is false."""
     found = _MORE_THAN.fullmatch(condition)
     if found is None or (found[1] in ("!=", "<>") and found[2] != "0"):
         raise NoCheckError(f"{condition!r} isn't of the form '> N'")

@@ -1,6 +1,6 @@
 """Translates tests of dbt, dbt_utils and dbt-expectations into checks.
 
-A test with the name of a check (or of an alias) becomes that check. The table at the end has all others.
+A test named like a check, or its alias, becomes that check. :data:`READERS` has all others.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class NoCheckError(Exception):
 
 @dataclass(slots=True)
 class DbtTest:
-    """A test while it's translated. Arguments that no reader takes can't be translated.
+    """A dbt test during translation. Arguments that no reader takes can't be translated.
 
     Attributes:
         column: The column that it's listed under; ``None`` for a test of the table.
-        table: Returns the table that a ``ref`` or ``source`` stands for.
+        table: Returns the table that a ``ref`` or ``source`` refers to.
         is_required: Returns whether a column has no NULLs.
-        remark: What the check does differently, and how.
+        remark: What the check treats differently, and how.
     """
 
     column: str | None
@@ -48,7 +48,7 @@ class DbtTest:
     def required_column(self) -> str:
         """The column that it's listed under."""
         if self.column is None:
-            raise NoCheckError("it must be below a column")
+            raise NoCheckError("it must be listed under a column")
         return self.column
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -101,7 +101,7 @@ def translate(name: str, test: DbtTest, *, package: str) -> CheckParts:
 
 
 def _renamed(kind: str, *, of_column: bool = True, **names: str) -> Reader:
-    """Translate a test that only names its arguments differently: ``names`` are the check's names and the test's."""
+    """Translate a test that only names its arguments differently: ``names`` maps the check's names to the test's."""
 
     def read(test: DbtTest) -> CheckParts:
         arguments = {ours: test.arguments.get(theirs) for ours, theirs in names.items()}
@@ -122,7 +122,7 @@ def _set(kind: str, name: str) -> Reader:
     def read(test: DbtTest) -> CheckParts:
         values = test.take_list(name, least=0)
         quoted = test.take("quote_values", default=test.take("quote", default=True))
-        # dbt puts each value in quotes unless it is told not to; databases then compare it as the column's type.
+        # By default, dbt quotes each value, and databases compare it as the column's type.
         return kind, [test.required_column], {"values": values if quoted else list(map(_number, values))}
 
     return read
@@ -155,7 +155,7 @@ def _key(name: str, ignored_if: str) -> Reader:
         nullable = [] if ignored in as_ours else [one for one in columns if not test.is_required(str(one))]
         if nullable:
             what = f"rows with NULL in {', '.join(map(str, nullable))}"
-            test.remark = what, "lakegate leaves out rows with any NULL in the key"
+            test.remark = what, "lakegate ignores rows with any NULL in the key"
         return "unique", columns, {}
 
     return read
@@ -175,7 +175,7 @@ def _pattern(kind: str, name: str = "regex") -> Reader:
         test.take("is_raw")
         flags, match_on = test.take("flags") or "", test.take("match_on", default="any")
         if not patterns or not all(isinstance(one, str) for one in patterns):
-            raise NoCheckError(f"{name!r} isn't a pattern, nor a list of them")
+            raise NoCheckError(f"{name!r} is neither a pattern nor a list of patterns")
         if match_on not in ("all", "any"):
             raise NoCheckError(f"match_on: {match_on!r} is neither 'all' nor 'any'")
         if set(flags) - {"c", "i"}:
@@ -192,7 +192,7 @@ def _pattern(kind: str, name: str = "regex") -> Reader:
 
 
 def _counted(kind: str, *, of_column: bool = True) -> Reader:
-    """Translate a test that a whole number is in a range."""
+    """Translate a test of whether a whole number is in a range."""
 
     def read(test: DbtTest) -> CheckParts:
         limits = test.take_limits()
@@ -206,12 +206,9 @@ def _counted(kind: str, *, of_column: bool = True) -> Reader:
 
 def _quantile(q: float | None = None) -> Reader:
     def read(test: DbtTest) -> CheckParts:
-        test.remark = "a value between two", "lakegate takes the lower of the two"
-        return (
-            "quantile",
-            [test.required_column],
-            {"q": test.take("quantile") if q is None else q, **test.take_limits()},
-        )
+        test.remark = "a value between two", "lakegate takes the lower one"
+        arguments = {"q": test.take("quantile") if q is None else q, **test.take_limits()}
+        return "quantile", [test.required_column], arguments
 
     return read
 
@@ -261,7 +258,7 @@ def _exclusive(test: DbtTest) -> CheckParts:
 def _sequence(test: DbtTest) -> CheckParts:
     period = test.take("datepart")
     if period not in (None, "day"):
-        raise NoCheckError(f"datepart: {period!r}: times have no steps, dates have days")
+        raise NoCheckError(f"datepart: {period!r}: times have no natural step; dates have days")
     return _renamed("sequential_values", interval="interval", partition_by="group_by_columns")(test)
 
 
@@ -294,7 +291,7 @@ def _likes(operator: str) -> Reader:
 
 
 def _in_order(operator: str) -> Reader:
-    """Translate a test that values increase or decrease from row to row."""
+    """Translate a test of whether values increase or decrease from row to row."""
 
     def read(test: DbtTest) -> CheckParts:
         name = test.required_column
@@ -319,7 +316,7 @@ def _share_of_distinct(test: DbtTest) -> CheckParts:
 
 
 def _outside(test: DbtTest, aggregate: str, name: str) -> CheckParts:
-    """Return a query that finds an aggregate outside of a test's limits."""
+    """Return a query that fails if an aggregate is outside the test's limits."""
     limits = {"<": test.take("min_value"), ">": test.take("max_value")}
     equal = "=" if test.take("strictly", default=False) else ""
     outside = [f"{name} {sign}{equal} {end}" for sign, end in limits.items() if isinstance(end, (int, float))]
@@ -362,7 +359,7 @@ def _literal(value: Any, *, quoted: bool) -> str:
     if isinstance(value, date):  # YAML's own, where dbt has the text
         value = str(value)
     if not isinstance(value, (str, int, float)):
-        raise NoCheckError(f"{value!r} isn't a text or a number")
+        raise NoCheckError(f"{value!r} is neither text nor a number")
     if isinstance(value, str) and not quoted:
         return str(_number(value))
     return sql_string(value) if isinstance(value, str) else str(value)
@@ -373,7 +370,7 @@ def _within_record(test: DbtTest) -> CheckParts:
     ignored = test.take("ignore_row_if", default="all_values_are_missing")
     test.take("quote_columns")
     if ignored != "any_value_is_missing" and not all(test.is_required(str(one)) for one in columns):
-        test.remark = "NULLs", "lakegate takes no two NULLs for equal"
+        test.remark = "NULLs", "lakegate never treats two NULLs as equal"
     return _true(" AND ".join(f"{_name(one)} <> {_name(other)}" for one, other in combinations(columns, 2)))
 
 

@@ -21,7 +21,7 @@ from lakegate.model.words import rounded
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60
 _MAX_NODES = 500_000
-"""Counted with all aliases expanded: a few lines of nested aliases expand to billions of nodes."""
+"""Counted with all aliases expanded: a few lines of nested aliases can expand to billions of nodes."""
 _STRING_TAG = "tag:yaml.org,2002:str"
 _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -134,8 +134,8 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
         aliases: Allow anchors, aliases and merge keys (``<<``). They count as what they expand to.
 
     Raises:
-        ConfigurationError: With file, line and column, if the file can't be read, isn't YAML, or has something that
-            isn't allowed: several documents, tags, duplicate keys, or more than half a million values.
+        ConfigurationError: With file, line and column, if the file can't be read, isn't YAML, or contains what isn't
+            allowed: several documents, tags, duplicate keys, or more than half a million values.
     """
     shown = name or str(path)
     try:
@@ -180,12 +180,14 @@ class _Builder:
         except yaml.MarkedYAMLError as error:
             at = error.problem_mark or error.context_mark
             mark = Mark(1, 1) if at is None else _mark(at)
-            self._fail(mark, f"this isn't YAML: {error.problem or error.context}.", "Check indents, colons and quotes.")
-        except yaml.YAMLError as error:  # a character that YAML doesn't allow, which has an offset only
+            self._fail(
+                mark, f"invalid YAML: {error.problem or error.context}.", "Check the indentation, colons and quotes."
+            )
+        except yaml.YAMLError as error:  # a character that YAML doesn't allow; the error has only its offset
             offset = getattr(error, "position", 0) or 0
             before = text[:offset]
             mark = Mark(before.count("\n") + 1, offset - before.rfind("\n"))
-            self._fail(mark, f"this isn't YAML: {getattr(error, 'reason', error)}.")
+            self._fail(mark, f"invalid YAML: {getattr(error, 'reason', error)}.")
         return self._root or Node(None, Mark(1, 1))
 
     def _take(self, event: Any) -> None:
@@ -201,7 +203,7 @@ class _Builder:
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             self._require_plain(event, mark)
             if len(self._open) >= _MAX_DEPTH:
-                self._fail(mark, f"more than {_MAX_DEPTH} levels inside each other.")
+                self._fail(mark, f"more than {_MAX_DEPTH} levels of nesting.")
             is_mapping = isinstance(event, yaml.MappingStartEvent)
             if self._open and self._open[-1].wants_key:
                 self._fail(mark, "a key must be text.")
@@ -273,17 +275,15 @@ class _Builder:
         text = key.text
         if key.value is not None and not isinstance(key.value, str):
             self._fail(key.mark, "a key must be text.")
-        earlier = parent.written.get(text)
-        if earlier is not None:
-            self._fail(key.mark, f"key '{text}' is already there, in line {earlier.line}.", "Write each key once.")
+        if (earlier := parent.written.get(text)) is not None:
+            self._fail(key.mark, f"key '{text}' already appears on line {earlier.line}.", "Write each key once.")
         if text == "<<" and not self._aliases:
             self._fail(key.mark, "merge key '<<' isn't allowed here.", "Write the values out.")
         parent.written[text] = key.mark
         parent.key = key
 
     def _merge(self, into: Node, node: Node) -> None:
-        sources = node.items or [node]
-        for source in sources:
+        for source in node.items or [node]:
             if not isinstance(source.value, dict):
                 self._fail(node.mark, "'<<' merges mappings only.")
             for key, value in source.mapping.items():
@@ -346,5 +346,5 @@ def _quoted(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Return text for a comment, which data can't break out of."""
+    """Return text that can't break out of a comment."""
     return "".join(one if one.isprintable() else "�" for one in text)

@@ -18,11 +18,11 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True, slots=True)
 class Untranslated:
-    """Something that the contract lacks or says differently.
+    """Something that the contract lacks, or says differently.
 
     Attributes:
         what: The key, check or property.
-        why: Why the contract lacks it, or how it differs.
+        why: Why it's missing, or how it differs.
     """
 
     line: int
@@ -77,7 +77,7 @@ class Draft:
         """Return the column of this name: a new one, or the one that the file has listed before."""
         found = next((one for one in self.columns if one.name.lower() == name.lower()), None)
         if found is not None:
-            self.lose(mark, f"column {name}", "it's listed twice; this one only adds to the first")
+            self.lose(mark, f"column {name}", "it's listed twice; this entry only adds to the first")
             return found
         self.columns.append(DraftColumn(name))
         return self.columns[-1]
@@ -89,8 +89,9 @@ class Draft:
     def lose_length(self, mark: Mark, written: str, type_: str | None) -> None:
         """Note that a type's length or precision is lost in translation."""
         if type_ in ("string", "binary", "float", "double") and "(" in written:
-            self.lose(mark, f"type {written}", f"it's {type_} here, of any length; to check texts, add length_between"
-                      if type_ == "string" else f"it's {type_} here, of any size")  # fmt: skip
+            is_text = type_ == "string"
+            size = "length; to limit it, add length_between" if is_text else "size"
+            self.lose(mark, f"type {written}", f"it's {type_} here, of any {size}")
 
     def lose_unknown_keys(self, node: Node, known_keys: Collection[str]) -> None:
         """Note the keys of a mapping that aren't translated."""
@@ -99,7 +100,7 @@ class Draft:
                 self.lose(mark, key, "lakegate has no such key")
 
     def listed(self, node: Node, key: str) -> list[Node]:
-        """Return the list for ``key``; anything else there is noted as lost."""
+        """Return the items of the list at ``key``, and note anything else there as lost."""
         found = node.get(key)
         if found is not None and not isinstance(found.value, list):
             self.lose(node.keys[key], key, "it isn't a list")
@@ -240,7 +241,7 @@ def sql_type(text: str) -> str | None:
 
 
 def _as_written_for(type_: str | None, value: Any) -> Any:
-    """Return a listed value as checks want it for a column: dbt and ODCS compare ``1`` and ``'1'`` alike."""
+    """Convert a listed value to the column's type: dbt and ODCS don't distinguish ``1`` from ``'1'``."""
     if type_ == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     if type_ in ("int", "long") and isinstance(value, str) and _WHOLE.fullmatch(value):

@@ -59,7 +59,7 @@ def read_foreign(path: Path, *, namespace: str | None = None) -> list[Draft]:
     for draft in drafts:
         if draft.table in first:
             raise ConfigurationError(
-                f"{path}:{draft.line}: {draft.table} is already described in line {first[draft.table]}, and a table "
+                f"{path}:{draft.line}: {draft.table} is already described on line {first[draft.table]}, and a table "
                 "has one contract.",
                 hint="Remove one of them, or choose another --namespace." if namespace else "Remove one of them.",
                 file=str(path),

@@ -60,7 +60,6 @@ _NESTED = re.compile(r"(?:list|map|struct)<.+>")
 _MAX_PRECISION = 38
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT = {"type": "string", "pattern": r"^\s*\w+\s*\(", "description": "A check's text: in_range(fare, 0, 500)."}
-_SCOPE = "scope"
 _COLUMNS = "columns"
 
 
@@ -78,7 +77,7 @@ def column_type(text: str) -> str:
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1]), int(match[2])
         if not (0 < precision <= _MAX_PRECISION and scale <= precision):
-            raise ValueError(f"'{text}' isn't possible: a decimal has 1 to {_MAX_PRECISION} digits")
+            raise ValueError(f"'{text}' isn't valid: a decimal has 1 to {_MAX_PRECISION} digits")
         return f"decimal({precision}, {scale})"
     if text in _WORDS - {"decimal", "fixed", "list", "map", "struct"} or _FIXED.fullmatch(text):
         return text
@@ -87,7 +86,7 @@ def column_type(text: str) -> str:
         return spaced
     guess = _SYNONYMS.get(text.lower()) or nearest(text, TYPES)
     also = f"; did you mean '{guess}'?" if guess else ""
-    raise ValueError(f"'{text}' isn't a type of Iceberg{also}")
+    raise ValueError(f"'{text}' isn't an Iceberg type{also}")
 
 
 def _table(text: str) -> str:
@@ -117,7 +116,7 @@ class ContractColumn(Value):
     type: ColumnTypeText | None = None
     """Its type, in Iceberg's words: ``long``, ``decimal(10, 2)``, ``timestamp``, ``list<string>``. Default: any."""
     was: tuple[str, ...] = ()
-    """Names that the files have for it, if others, such as those from before it was renamed."""
+    """Other names that files have for it, such as those from before it was renamed."""
     required: bool = False
     """Whether NULL fails the audit."""
     description: str | None = None
@@ -125,7 +124,7 @@ class ContractColumn(Value):
     tags: tuple[str, ...] = ()
     """Words to find it by."""
     checks: tuple[Any, ...] = ()
-    """Checks of this column: ``not_null``, ``in_range: {min: 0}``; those of several columns go to the table's."""
+    """Checks of this column: ``not_null``, ``in_range: {min: 0}``. Checks of several columns go in the table's list."""
 
 
 class Contract(TableOptions):
@@ -258,7 +257,7 @@ def _key_of_columns(definition: CheckDefinition[Any], arguments: Node, column: s
 
 
 def _require_yaml_values(definition: CheckDefinition[Any], arguments: Node) -> None:
-    """Refuse values that a contract can't mean: ``true`` as a column's name, an empty value, a single tag."""
+    """Refuse likely mistakes: ``true`` as a column name, an empty value, a single tag."""
     for key, node in arguments.mapping.items():
         if definition.names_columns(key) or (key == _COLUMNS and definition.columns):
             _require_names(node)
@@ -274,13 +273,13 @@ def _require_names(node: Node) -> None:
     for one in node.items or [node]:
         if not isinstance(one.value, str):
             hint = f'Put the name in quotes: "{one.text}".' if one.text else "Write the column's name."
-            raise EntryError(one.mark, f"{_shown(one.value)} isn't a column's name.", hint)
+            raise EntryError(one.mark, f"{_shown(one.value)} isn't a column name.", hint)
 
 
 def _own_parameters(definition: CheckDefinition[Any]) -> Iterator[inspect.Parameter]:
-    """Yield a check's parameters that are neither columns of the table nor common to all checks, in order."""
+    """Yield a check's parameters in order, without columns of the table and options of every check."""
     for one in definition.parameters.values():
-        if one.name not in definition.columns and one.name != _SCOPE and one.kind is not one.VAR_POSITIONAL:
+        if one.name not in definition.columns and one.name != "scope" and one.kind is not one.VAR_POSITIONAL:
             yield one
 
 
@@ -290,7 +289,7 @@ def _takes_list(annotation: Any) -> bool:
 
 
 def _mark_of_argument(entry: Node, message: str) -> Mark:
-    """Return where the argument that a message names is written, else where the entry is."""
+    """Return the place of the argument that a message names, or else that of the entry."""
     for arguments in entry.mapping.values():
         for key, mark in arguments.keys.items():
             if f"'{key}'" in message or f"{key}=" in message:
@@ -373,7 +372,7 @@ def _entry(checks: Sequence[CheckDefinition[Any]]) -> dict[str, Any]:
 
 
 def _arguments(one: CheckDefinition[Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a check's arguments: by name, or only the first one."""
+    """Return the schema of a check's arguments: all by name, or only the first one."""
     own = list(_own_parameters(one))
     properties = {parameter.name: _of(parameter.annotation) for parameter in own}
     columns: dict[str, Any] = {}
@@ -384,13 +383,9 @@ def _arguments(one: CheckDefinition[Any], options: dict[str, Any]) -> dict[str, 
     scope = {"scope": {"enum": list(one.scopes), "description": "What it looks at."}}
     known = {**columns, **options, **scope, **properties}
     known |= {other: known[name] for other, name in sorted(one.parameter_aliases.items()) if name in known}
-    by_name = {
-        "type": "object",
-        "properties": known,
-        "additionalProperties": False,
-    }
-    alone = [{"type": ["array", "string", "number", "boolean", "null"]}]
-    return {"description": one.summary.replace("``", ""), "anyOf": [by_name, *alone]}
+    by_name = {"type": "object", "properties": known, "additionalProperties": False}
+    alone = {"type": ["array", "string", "number", "boolean", "null"]}
+    return {"description": one.summary.replace("``", ""), "anyOf": [by_name, alone]}
 
 
 def _of(annotation: Any) -> dict[str, Any]:

@@ -34,9 +34,9 @@ _UNITS = {"s": "s", "sec": "s", "second": "s", "seconds": "s",
           "d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
           "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
 _FRESHNESS = ("freshness", "frequency", "latency")
-"""Service-level properties about freshness, the closest to ours first."""
+"""Service-level properties about freshness, in order of preference."""
 _LESS = Decimal("1e-12")
-"""What makes 'less than' a percentage of 'at most': less than the share of one row of a trillion."""
+"""Turns 'less than' a percentage into 'at most': it's less than the percentage of one row in a trillion rows."""
 _TABLE_PLACEHOLDERS = ("${object}", "{object}", "${table}", "{table}", "${model}", "{model}")
 _COLUMN_PLACEHOLDERS = ("${property}", "{property}", "${column}", "{column}")
 _CONDITIONS = {
@@ -68,7 +68,7 @@ _SIZE_OPTIONS = {
 }  # fmt: skip
 _CHECKED_FORMATS = {"email": "valid_email", "uuid": "valid_uuid"}
 OWN = "lakegate."
-"""What the names of lakegate's own custom properties begin with."""
+"""Prefix of lakegate's own custom properties."""
 OWN_OPTIONS = frozenset(
     {"extra_columns", "format_version", "schema", "write_mode", "key", "delete_when", "csv", "maintenance",
      "quarantine_limit"}
@@ -91,8 +91,8 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
     root = document.root
     version, kind = root.mapping["apiVersion"], root.mapping.get("kind")
     if not isinstance(version.value, str) or not _VERSION.fullmatch(version.value):
-        hint = "Versions 3.0 and 3.1 are read."
-        raise document.error(version.mark, f"ODCS {version.plain()!r} isn't a version that is read here.", hint=hint)
+        hint = "lakegate reads versions 3.0 and 3.1."
+        raise document.error(version.mark, f"ODCS version {version.plain()!r} isn't supported.", hint=hint)
     if kind is None or kind.value != "DataContract":
         mark = root.mark if kind is None else kind.mark
         raise document.error(mark, "'kind' must be DataContract.")
@@ -110,7 +110,7 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
 
 
 def _references_to(table: Node) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield how relationships refer to a table's columns, by names and by ids, each with the table and the column."""
+    """Yield each reference, by names or by ids, that a relationship may make to a column: with its table and name."""
     name = _physical_name(table)
 
     def walk_properties(node: Node, names: str, ids: str | None, path: str) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -131,7 +131,7 @@ def _references_to(table: Node) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _step(name: str) -> str:
-    """Return a field's name as part of a path."""
+    """Return a field's name for use in a path."""
     return name if name.isidentifier() else quote(name)
 
 
@@ -154,7 +154,7 @@ def _namespace(root: Node) -> str | None:
 
 
 def _read_root(draft: Draft, root: Node, names: set[str], all_names: set[str]) -> None:
-    """Read what a contract says about all its tables, or about the one with these ``names``."""
+    """Read what a contract says about all of its tables, or about the one with these ``names``."""
     for sla in sorted(root.items_of("slaProperties"), key=_rank):
         tables = {one.strip().partition(".")[0] for one in (text_of(sla.get("element")) or "").split(",")}
         if tables <= all_names - names:
@@ -171,7 +171,7 @@ def _read_root(draft: Draft, root: Node, names: set[str], all_names: set[str]) -
     draft.owner = None if team is None else text_of(team.get("name"))
     for key, mark in root.keys.items():
         if key not in _CONTRACT_KEYS:
-            draft.lose(mark, key, "about the contract as a document, which lakegate doesn't keep")
+            draft.lose(mark, key, "metadata about the document, which lakegate doesn't keep")
 
 
 def _is_whole(value: object) -> bool:
@@ -182,11 +182,7 @@ class _OdcsTable:
     """A schema object while it's being read."""
 
     def __init__(
-        self,
-        node: Node,
-        namespace: str,
-        others: Mapping[str, str],
-        references: Mapping[str, tuple[str, str]],
+        self, node: Node, namespace: str, others: Mapping[str, str], references: Mapping[str, tuple[str, str]]
     ) -> None:
         self._node = node
         self._namespace = namespace
@@ -272,7 +268,7 @@ class _OdcsTable:
                 rule = one.get(key) or Node(None, one.mark)
                 options = [name for name in rule.mapping if not _only_states_type(name, rule)]
                 if rule.items or rule.value is True or options:
-                    self._draft.lose(one.keys[key], f"items {key}", "no lakegate check looks into lists")
+                    self._draft.lose(one.keys[key], f"items {key}", "lakegate can't check inside lists")
 
     def _keys(self, properties: list[Node]) -> None:
         def marked(key: str, position: str) -> list[Node]:
@@ -350,7 +346,7 @@ class _OdcsTable:
         if "format" in left and not _only_states_type("format", options, column.type):
             self._format(str(left["format"].value), options.keys["format"], column)
         if "defaultTimezone" in left:
-            draft.lose(options.keys["defaultTimezone"], "defaultTimezone", "a time here has its own zone, or none")
+            draft.lose(options.keys["defaultTimezone"], "defaultTimezone", "a timestamp here has its own zone, or none")
         for key in left.keys() - {"format", "timezone", "defaultTimezone"}:
             draft.lose(options.keys[key], f"logicalTypeOptions {key}", "lakegate has no check for it")
 
@@ -385,7 +381,7 @@ class _OdcsTable:
             self._draft.lose(node.mark, "relationships", f"this file has no {unknown[0]!r}")
             return
         if len({table for table, _ in targets}) != 1 or not targets[0][0]:
-            self._draft.lose(node.mark, "relationships", "it isn't of the form table.column")
+            self._draft.lose(node.mark, "relationships", "it isn't in the form table.column")
             return
         columns = [column] if column is not None else [self._own_column(text) for text in own]
         arguments = {"to": self._qualified(targets[0][0]), "to_columns": [name for _, name in targets]}
@@ -441,7 +437,7 @@ class _Quality:
             self._lakegate_check()
         else:
             engine = text_of(node.get("engine"))
-            why = "it's for people" if kind == "text" else f"it's for {engine or 'another engine'}"
+            why = "it's documentation, not a check" if kind == "text" else f"it's for {engine or 'another engine'}"
             self.draft.lose(node.mark, f"quality of type {kind}", why)
 
     def _library(self, metric: str) -> None:
@@ -453,14 +449,14 @@ class _Quality:
         if reader is None:
             self._lose("ODCS 3.1 has no such metric")
         elif metric not in ("rowCount", "duplicateValues") and self.column is None:
-            self._lose("it must be below a property")
+            self._lose("it must be listed under a property")
         else:
             reader()
 
     def _row_count(self) -> None:
         operator, value = self._operator()
         if self._unit == "percent":
-            self._lose("rows are counted, not their share")
+            self._lose("a row count can't be a percentage")
             return
         whole = _ints(value)
         low, high = (whole[0], whole[-1]) if whole else (0, 0)
@@ -507,7 +503,7 @@ class _Quality:
     def _invalid(self) -> None:
         values, pattern = self._argument("validValues"), self._argument("pattern")
         if values is not None and pattern is not None:
-            self._lose("a list and a pattern would be two checks, each with its own count")
+            self._lose("a list and a pattern would be two checks with separate counts")
         elif values is not None:
             listed = [one.plain() for one in values.items]
             plain = [one for one in listed if isinstance(one, (str, int, float)) and not isinstance(one, bool)]
@@ -532,7 +528,7 @@ class _Quality:
         columns = names or ([self._name] if self.column is not None else [])
         quoted = [quote(one) for one in names] or [self._sql_name]
         if not columns:
-            self._lose("it names no properties")
+            self._lose("it lists no properties")
             return
         present = " AND ".join(f"{one} IS NOT NULL" for one in quoted)
         count = f"count_if({present}) - count(DISTINCT {', '.join(quoted)})"
@@ -556,7 +552,7 @@ class _Quality:
             query = query.replace(placeholder, self._sql_name)
         count = _COUNT.fullmatch(query.strip())
         is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self.tables}
-        # A percentage is compared as the query returns it: only the query says of what it's one.
+        # A percentage is compared as the query returns it: only the query knows what it's a percentage of.
         if count is not None and is_ours and self._unit != "percent":
             where = count["where"]
             if where is None:
@@ -624,7 +620,7 @@ class _Quality:
         return "custom_sql"
 
     def _condition(self, compared: str, unit: str | None = None, *, may_be_boolean: bool = False) -> str | None:
-        """Return SQL for the operators applied to ``compared``; ``None`` if they can't be understood."""
+        """Return SQL that applies the operators to ``compared``; ``None`` if it can't be built."""
         parts = []
         for operator in self._operators:
             value = self.node.mapping[operator].plain()
@@ -695,7 +691,7 @@ class _Quality:
         }
         for operator in self._operators:
             if operator.endswith("Between"):
-                self.draft.lose(node.keys[operator], f"{self._subject} {operator}", "both limits count as between")
+                self.draft.lose(node.keys[operator], f"{self._subject} {operator}", "both limits are inclusive")
         self.draft.add(node.mark, self._subject, kind, columns, {**arguments, **options})
 
     def _lose(self, why: str) -> None:
@@ -719,7 +715,7 @@ def _predicates(options: Mapping[str, Any], column: DraftColumn) -> dict[str, st
 
 
 def _only_states_type(key: str, options: Node, kind: str | None = None) -> bool:
-    """Return whether one of a type's options only states the type: ``kind``, or any."""
+    """Return whether a type's option only repeats the type: ``kind``, or any."""
     stated = _SIZES.get(str(options.mapping[key].value)) if key == "format" else None
     return key == "timezone" or (stated is not None and kind in (None, stated))
 

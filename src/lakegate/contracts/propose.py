@@ -1,4 +1,4 @@
-"""Profiles rows column by column, and proposes a contract that the profiled rows and others like them pass."""
+"""Profiles rows column by column, and proposes a contract that these rows, and others like them, pass."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PATTERNS: Mapping[str, str] = {
     "digits": r"[0-9]+",
     "capital letters": r"[A-Z]+",
 }
-"""What texts may look like. The patterns mean the same in Python and Java."""
+"""Common formats of text. The patterns mean the same in Python and Java."""
 _LONGEST_SHOWN = 40
 
 
@@ -138,10 +138,9 @@ class _Column:
         return profile
 
     def _bounds(self, present: Any) -> None:
-        profile = self.profile
-        if types.is_boolean(present.type) or types.is_binary(present.type) or types.is_large_binary(present.type):
-            return
-        if not self._is_bounded:
+        profile, kind = self.profile, present.type
+        has_bounds = not (types.is_boolean(kind) or types.is_binary(kind) or types.is_large_binary(kind))
+        if not has_bounds or not self._is_bounded:
             return
         try:
             ends = pc.min_max(present)

@@ -1,4 +1,4 @@
-"""Finds a project's contracts, ``contracts/NAMESPACE.TABLE.yaml`` in its folder, and reads them."""
+"""Finds and reads a project's contracts: the files ``contracts/NAMESPACE.TABLE.yaml``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_contract(path: Path) -> bool:
 
 
 class Contracts:
-    """The contracts of one project. Each is read when needed, and again if its file has changed.
+    """The contracts of one project. Each is read on first use, and again if its file has changed.
 
     Args:
         settings: The project's settings, whose table sections are the short form of contracts.
@@ -152,7 +152,7 @@ class Contracts:
             return TableIdentifier.parse(path.stem)
         except IdentifierError as error:
             raise ConfigurationError(
-                f"{self._name(path)} isn't named like a table, so no run would find it: {error.message}",
+                f"{self._name(path)} isn't named after a table, so no run would find it: {error.message}",
                 hint=f"Rename it to {FOLDER}/NAMESPACE.TABLE.yaml, or move it out of {FOLDER}/.",
                 file=str(path),
             ) from None
@@ -176,7 +176,7 @@ class Contracts:
             loaded = read_contract(path, name=name)
             if loaded.table != table:
                 raise ConfigurationError(
-                    f"{name} is named like {table}, and says 'table: {loaded.table}'.",
+                    f"{name} is named after {table}, but says 'table: {loaded.table}'.",
                     hint=f"Rename it to {FOLDER}/{loaded.table}.yaml, or correct 'table'.",
                     file=name,
                 )
@@ -283,7 +283,7 @@ def _require_lakegate_contract(document: Document) -> None:
         if key in root.mapping and "table" not in root.mapping:
             raise document.error(
                 root.keys[key],
-                f"this is {what}, not a contract of lakegate.",
+                f"this is {what}, not a lakegate contract.",
                 hint=f"To convert it: lakegate check import {document.name}",
             )
     version = root.mapping.get("version")
@@ -292,7 +292,7 @@ def _require_lakegate_contract(document: Document) -> None:
     if version.value != VERSION or type(version.value) is not int:
         raise document.error(
             version.mark,
-            f"this lakegate reads version {VERSION} of contracts, not {version.plain()!r}.",
+            f"this version of lakegate reads contracts of version {VERSION}, not {version.plain()!r}.",
             hint="Upgrade lakegate, if a newer one wrote the file.",
         )
 
@@ -323,7 +323,7 @@ def _checks(
 
 
 def _is_required_check(check: Check, column: str) -> bool:
-    """Return whether a check is the one that ``required`` stands for, perhaps with another severity."""
+    """Return whether a check is the one that ``required`` implies, perhaps with another severity."""
     return check.kind == "not_null" and check.columns == (column,) and check.where is None and check.tolerance is None
 
 
@@ -408,7 +408,7 @@ def _known_keys(path: tuple[str | int, ...]) -> list[str]:
 
 
 def _suggestion(problem: EntryError) -> str:
-    """Return the "Did you mean …?" of a problem's hint, to show next to the problem."""
+    """Return the "Did you mean …?" from a problem's hint, to show it next to the problem."""
     start, mark, _ = (problem.hint or "").partition("? ")
     return f" {start}?" if mark and start.startswith("Did you mean") else ""
 

@@ -72,7 +72,7 @@ def test_an_import_refuses_two_tables_of_one_name(project: Path) -> None:
     assert invoke("check import schema.yml --stdout").stdout.count("\ntable: ") == 2
     both = invoke("check import schema.yml --namespace shop")
     assert both.exit_code == 2
-    assert "schema.yml:8: shop.t is already described in line 2" in both.stderr
+    assert "schema.yml:8: shop.t is already described on line 2" in both.stderr
     assert not (project / "contracts").exists()
 
 

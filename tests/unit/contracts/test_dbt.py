@@ -330,10 +330,10 @@ def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str)
         ("accepted_values: {values: \"{{ var('states') }}\"}", "it contains Jinja"),
         ("relationships: {to: customers, field: id}", "neither a ref nor a source"),
         ("unique: {config: {error_if: '!= 3'}}", "isn't of the form '> N'"),
-        ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it warns and fails at different numbers"),
+        ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it warns and fails at different row counts"),
         ("not_null: {config: {fail_calc: 'sum(n)'}}", "it counts failures as 'sum(n)'"),
         ("dbt_expectations.expect_column_values_to_be_within_n_stdevs", "lakegate has no check for it"),
-        ("dbt_utils.sequential_values: {datepart: hour}", "times have no steps"),
+        ("dbt_utils.sequential_values: {datepart: hour}", "times have no natural step"),
         ("dbt_expectations.expect_column_distinct_count_to_be_less_than: {value: x}", "isn't a whole number"),
         (
             "dbt_expectations.expect_column_pair_values_to_be_in_set: {column_A: a, column_B: b}",
@@ -355,7 +355,7 @@ def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str)
         ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: geography}", "isn't an Iceberg type"),
         ("dbt_utils.mutually_exclusive_ranges: {lower_bound_column: a, upper_bound_column: b}", "empty ranges"),
         ("dbt_utils.accepted_range: {min_value: now()}", "is SQL, not a value"),
-        ("not_null: {mostly: 0.9, config: {error_if: '> 3'}}", "a share of the rows and a number"),
+        ("not_null: {mostly: 0.9, config: {error_if: '> 3'}}", "a percentage of the rows and a number"),
         ("dbt_utils.accepted_range: {min_value: 1, group_by: [x]}", "takes 'group_by'"),
     ],
 )

@@ -54,7 +54,7 @@ def test_values_mean_what_yaml_1_2_says(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1\nb: 2\na: 3", "x:3:1: key 'a' is already there, in line 1."),
+        ("a: 1\nb: 2\na: 3", "x:3:1: key 'a' already appears on line 1."),
         ("a: &x 1", "x:1:4: anchor '&x' isn't allowed here."),
         ("a: *x", "x:1:4: alias '*x' isn't allowed here."),
         ("a: {<<: {b: 1}}", "x:1:5: merge key '<<' isn't allowed here."),
@@ -67,9 +67,9 @@ def test_values_mean_what_yaml_1_2_says(text: str, value: object) -> None:
         ("a: 007", "x:1:4: 007 may be a number or a code."),
         ("? [a]\n: 1", "x:1:3: a key must be text."),
         ("a: 1\n---\nb: 1", "x:2:1: a second document begins here."),
-        ("a: [1, 2", "isn't YAML"),
-        ("a: \x07", "x:1:4: this isn't YAML: control characters are not allowed."),
-        ("[" * 61, "x:1:61: more than 60 levels inside each other."),
+        ("a: [1, 2", "invalid YAML"),
+        ("a: \x07", "x:1:4: invalid YAML: control characters are not allowed."),
+        ("[" * 61, "x:1:61: more than 60 levels of nesting."),
     ],
 )
 def test_what_is_not_allowed_is_said_with_its_place(text: str, said: str) -> None:

@@ -265,7 +265,7 @@ def test_texts_that_a_number_never_is_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("apiVersion: v2.2.2\nkind: DataContract", "x:1:13: ODCS 'v2.2.2' isn't a version"),
+        ("apiVersion: v2.2.2\nkind: DataContract", "x:1:13: ODCS version 'v2.2.2' isn't supported"),
         ("apiVersion: v3.1.0\nkind: DataProduct", "x:2:7: 'kind' must be DataContract."),
         (
             "apiVersion: v3.1.0\nkind: DataContract\nschema: [{properties: []}]",
@@ -420,9 +420,9 @@ def test_relationships_name_columns_by_name_or_by_id(of_column: str, of_table: s
         ("{to: schema/places_tbl/properties/lost}", "", "this file has no 'schema/places_tbl/properties/lost'"),
         ("{to: 'https://x.org/c.yaml#places.owner'}", "", "this file has no 'https://x.org/c.yaml#places.owner'"),
         ("", "{from: schema/users_tbl/properties/lost, to: places.owner}", "this file has no 'schema/users_tbl"),
-        ("", "{from: [users.id], to: [places.owner, elsewhere.id]}", "it isn't of the form table.column"),
+        ("", "{from: [users.id], to: [places.owner, elsewhere.id]}", "it isn't in the form table.column"),
         ("", "{to: places.owner}", "relationships"),
-        ("{to: owner}", "", "it isn't of the form table.column"),
+        ("{to: owner}", "", "it isn't in the form table.column"),
     ],
 )
 def test_relationships_that_name_no_columns_are_listed(of_column: str, of_table: str, why: str) -> None:
@@ -487,7 +487,7 @@ def test_a_query_s_share_is_compared_as_it_is() -> None:
 def test_that_limits_are_between_themselves_is_told(rule: str) -> None:
     (draft,) = read(f"schema: [{{name: t, quality: [{{{rule}}}]}}]")
     assert len(loaded(draft).checks) == 1
-    assert [one.why for one in draft.untranslated if "Between" in one.what] == ["both limits count as between"]
+    assert [one.why for one in draft.untranslated if "Between" in one.what] == ["both limits are inclusive"]
 
 
 def test_a_service_level_may_be_about_several_tables() -> None:
@@ -590,13 +590,13 @@ def test_forms_and_lengths_of_types_are_checked_or_told() -> None:
     )
     assert [str(one) for one in loaded(draft).checks] == ["valid_email(a)"]
     assert [(one.what, one.why) for one in draft.untranslated if "document" not in one.why] == [
-        ("type varchar(18)", "it's string here, of any length; to check texts, add length_between"),
+        ("type varchar(18)", "it's string here, of any length; to limit it, add length_between"),
         ("logicalTypeOptions format ipv4", "lakegate has no check for it"),
         ("logicalTypeOptions format yyyy", "the column is of type date"),
         ("logicalTypeOptions format i64", "the column is of type int"),
         ("type float(3,2)", "it's double here, of any size"),
-        ("defaultTimezone", "a time here has its own zone, or none"),
-        ("items logicalTypeOptions", "no lakegate check looks into lists"),
+        ("defaultTimezone", "a timestamp here has its own zone, or none"),
+        ("items logicalTypeOptions", "lakegate can't check inside lists"),
     ]
 
 
