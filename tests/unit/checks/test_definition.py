@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType, SimpleNamespace
 from typing import Any, Literal, Unpack
 
@@ -21,6 +24,7 @@ from lakegate.checks import (
     DuplicateRows,
     FailingRows,
     OrphanRows,
+    builtin,
     check,
     definition,
     describe,
@@ -29,6 +33,7 @@ from lakegate.checks import (
     registry,
     validate_checks,
 )
+from lakegate.checks.definition import CheckDefinition
 from lakegate.checks.questions import columns_of_connect, read_filter
 from lakegate.checks.registry import built_in, find_check, known_checks
 from lakegate.errors import CheckError
@@ -75,6 +80,15 @@ def test_a_built_in_check_is_exported(name: str) -> None:
 def test_no_other_check_is_exported() -> None:
     exported = sorted(find_check(name).__name__ for name in built_in())
     assert sorted(public.builtin.__all__) == exported, "run: make reference"
+
+
+def test_no_two_built_in_checks_share_a_name() -> None:
+    """The later one would replace the first, in silence."""
+    modules = [import_module(f"{builtin.__name__}.{one.name}") for one in iter_modules(builtin.__path__)]
+    found = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, CheckDefinition)}
+    names = Counter(name for one in found.values() for name in (one.name, *one.aliases))
+    assert len(found) == len(built_in())
+    assert [name for name, number in names.items() if number > 1] == []
 
 
 def test_a_summary_is_one_sentence_that_reports_can_show() -> None:
