@@ -81,7 +81,7 @@ class Components:
 
     @cached_property
     def context(self) -> Context:
-        """What write–audit–publish works with. Starts or finds the catalog, but not the engine."""
+        """What write–audit–publish needs. Creating it starts or finds the catalog, but not the engine."""
         return Context(
             catalog=self.catalog,
             reader=self.reader,
@@ -141,7 +141,7 @@ class Components:
             return self._live_catalog[1]
 
     def _replace_catalog(self, catalog: Catalog) -> None:
-        """Use another catalog from now on. Other threads may still use the old one, so it's closed at the end."""
+        """Use another catalog from now on. :meth:`close` closes the old one, which other threads may still use."""
         if "catalog" in self.__dict__:
             self._old_catalogs.append(self.catalog)
         self.catalog = catalog
@@ -215,7 +215,7 @@ class Components:
 
     @cached_property
     def downstreams(self) -> tuple[Subscriber, ...]:
-        """The systems to notify of each publish. Their libraries are loaded when there is something to send."""
+        """The systems to notify of each publish. Their libraries are loaded when there's something to send."""
         if not self.settings.downstream:
             return ()
         from lakegate.downstream import TYPES, DownstreamContext, open_downstream
@@ -233,12 +233,6 @@ class Components:
             for name, given in self.settings.downstream.items()
         )
 
-    def downstream_policy(self, name: str) -> Mapping[str, Any]:
-        """Return the IAM policy that lakegate needs to notify a downstream system."""
-        from lakegate.downstream import policy_of
-
-        return policy_of(name, self.settings.downstream[name])
-
     @property
     def shares_files(self) -> bool:
         """Whether the engine sees this machine's files under the same paths."""
@@ -247,7 +241,7 @@ class Components:
 
     @property
     def reads_private_files(self) -> bool:
-        """Whether the engine reads files that are only for our user. One at ``localhost`` may be in a container."""
+        """Whether the engine can read files that only this user may. One at ``localhost`` may run in a container."""
         return self._session is not None or self.settings.engine.url is None
 
     @cached_property
@@ -284,7 +278,7 @@ class Components:
         return self._session is None and self.settings.engine.url is None
 
     def _user_sessions(self) -> SessionFactory | None:
-        """Return what opens sessions on the user's Spark; ``None`` for the local stack's."""
+        """Return a factory of sessions on the user's Spark; ``None`` if the local stack's is used."""
         from lakegate.spark.sessions import derived_sessions, remote_sessions
 
         if self._session is not None:
@@ -343,18 +337,18 @@ class Components:
         return found
 
     def _require_private_engine(self, source: str) -> None:
-        engine = self.settings.engine
-        if self._session is not None or engine.url is None or is_loopback(urlsplit(engine.url).hostname or ""):
+        engine, url = self.settings.engine, self.settings.engine.url or ""
+        if self.shares_files:  # it's on this machine
             return
-        if not (engine.tls or "use_ssl=true" in engine.url.lower() or (engine.tls is None and engine.token)):
+        if not (engine.tls or "use_ssl=true" in url.lower() or (engine.tls is None and engine.token)):
             raise ConfigurationError(
-                f"The secrets of source '{source}' would go to {urlsplit(engine.url).hostname} without TLS.",
+                f"The secrets of source '{source}' would go to {urlsplit(url).hostname} without TLS.",
                 hint="Set engine.tls = true.",
                 setting="engine.tls",
             )
 
     def open_engine_ahead(self, batch: Batch) -> None:
-        """Let the local Spark analyze ``batch`` while the rest loads, if the batch has rows and is on this machine."""
+        """Have the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""
         if not self._has_local_spark or not batch.rows or any(is_remote(uri) for uri in batch.read_uris):
             return
         from lakegate.spark.engine import SparkEngine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -77,10 +77,10 @@ from lakegate.model.words import (
     did_you_mean,
     nearest,
     parse_age,
+    refuse_unknown,
     suggest_keyword,
     suggest_keywords,
     unknown_column,
-    unknown_keyword,
 )
 from lakegate.points import find, is_hash_prefix, resolve, unknown_table
 from lakegate.ports import CommitIndex, Narrator
@@ -173,7 +173,7 @@ class IngestOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a run's rows come from, if they don't come from files.
+    """Where a run's rows come from, if not from files.
 
     Attributes:
         reads: Tables of the lake that the rows were computed from.
@@ -383,7 +383,7 @@ class Lake:
             >>> lake.ingest("nyc.trips", "trips/*.parquet").status
             'skipped'
         """
-        _require_known("ingest", unknown)
+        refuse_unknown("ingest", unknown, IngestOptions.__annotations__)
         options = IngestOptions(
             run_id=run_id,
             checks=checks,
@@ -434,7 +434,7 @@ class Lake:
             >>> plan.exists, plan.request.batch.rows
             (False, 100)
         """
-        _require_known("plan", options)
+        refuse_unknown("plan", options, IngestOptions.__annotations__)
         _require_usable(options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
         with self._temporary_copies(wanted), self._hiding_values(table, wanted):
@@ -500,7 +500,7 @@ class Lake:
             >>> lake.mode_of("nyc.trips").name
             'append'
         """
-        _require_known("mode_of", options)
+        refuse_unknown("mode_of", options, IngestOptions.__annotations__)
         return choose_mode(
             self._components.contracts.settings_of(TableIdentifier.parse(table)).mode,
             options.get("mode"),
@@ -523,8 +523,8 @@ class Lake:
             >>> lake.hides_values("nyc.trips")
             False
         """
-        _require_known("hides_values", options)
-        with suppress(Exception):  # it's asked while another error is handled, which may have the same cause
+        refuse_unknown("hides_values", options, IngestOptions.__annotations__)
+        with suppress(Exception):  # it's called while another error is handled, which may have the same cause
             checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
             return bool(self._masked_columns) or any(check.examples == 0 for check in checks)
         return True  # the checks can't be read, so they may
@@ -638,7 +638,7 @@ class Lake:
 
         Raises:
             ConfigurationError: The contract can't be read.
-            NotFoundError: There's no such table, and no run that was to write to it.
+            NotFoundError: There's no such table, and no run tried to write to it.
             RetryableError: The journal, the catalog or the engine can't be reached.
 
         Example:
@@ -717,7 +717,7 @@ class Lake:
             >>> lake.publish_run("nightly-1").status
             'published'
         """
-        _require_known("write", options)
+        refuse_unknown("write", options, IngestOptions.__annotations__)
         return self._run_step(table, paths, options, until="write", suspends=True)
 
     def audit_run(self, run_id: str) -> Run:
@@ -813,18 +813,23 @@ class Lake:
         on_failure: OnFailure | None = None,
         action: Action | None = None,
         undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
+        compacts: bool = False,
     ) -> AbstractContextManager[Transaction]:
         run_id = new_run_id()
+        word = "optimize" if compacts else "transaction"
         return transaction(
             self._context,
             run_id=run_id,
             name=name,
-            branch=branch or f"{self.settings.ingest.branch_prefix}/transaction_{run_id}",
+            branch=branch or f"{self.settings.ingest.branch_prefix}/{word}_{run_id}",
             target=MAIN,
-            configured=self._configured_checks,
+            # A compaction changes no row, so no check's verdict changes either.
+            configured=self._configured_checks if not compacts else lambda _: (),
             on_failure=on_failure or self.settings.ingest.on_failure,
+            kind="maintenance" if compacts else "transaction",
             action=action,
             undoes=undoes,
+            compacts=compacts,
         )
 
     def transact(
@@ -871,11 +876,11 @@ class Lake:
         *,
         compacts: str | None = None,
     ) -> _Result:
-        """Do ``work`` in a transaction, anew each time that another run has changed one of its tables.
+        """Do ``work`` in a transaction, and again each time another run has changed one of its tables.
 
         Args:
-            attempts: How often to try. From the second time on, other runs let this one publish first.
-            compacts: The table that it compacts; appends to it needn't wait.
+            attempts: How often to try. From the second attempt on, other runs let this one publish first.
+            compacts: The table that ``work`` compacts. Appends to it needn't wait.
         """
         from lakegate.wap.optimistic_commit import with_priority
 
@@ -959,10 +964,7 @@ class Lake:
 
         identifier = TableIdentifier.parse(table)
         require_not_reserved(identifier)
-        catalog = self._components.catalog
-        main = catalog.get_ref(MAIN)
-        if catalog.get_table(identifier, main) is None:
-            raise unknown_table(catalog, table, main)
+        self.table(table)  # Spark isn't started for a table that doesn't exist
         return self._run_transaction(lambda tx: tx.delete(table, where), name=f"delete rows of {identifier}")
 
     # Quarantine
@@ -1022,10 +1024,9 @@ class Lake:
             changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"``
                 leaves out the values of a column that the table no longer has.
             actor: Who releases them, recorded with the run, if your program acts on somebody's behalf.
-            confirmed: Number of rows of each run id that somebody confirmed. If other rows are waiting by now, nothing
-                is published.
-            confirmed_at: Commit of ``main`` that they saw when they confirmed, in case the same number of different
-                rows is waiting by now.
+            confirmed: Row count per run id that somebody confirmed. If others are waiting by now, nothing is published.
+            confirmed_at: Commit of ``main`` that they saw when they confirmed, to notice if the rows changed and their
+                number didn't.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
@@ -1103,10 +1104,9 @@ class Lake:
             check: Only rows that fail the check of this name.
             where: Only rows for which this predicate in Spark SQL is true.
             actor: Who drops them, recorded with the run, if your program acts on somebody's behalf.
-            confirmed: Number of rows of each run id that somebody confirmed. If other rows are waiting by now, nothing
-                is dropped.
-            confirmed_at: Commit of ``main`` that they saw when they confirmed, in case the same number of different
-                rows is waiting by now.
+            confirmed: Row count per run id that somebody confirmed. If others are waiting by now, nothing is dropped.
+            confirmed_at: Commit of ``main`` that they saw when they confirmed, to notice if the rows changed and their
+                number didn't.
 
         Returns:
             The run, a transaction, which can be reverted.
@@ -1152,8 +1152,8 @@ class Lake:
             checks: Checks to try out. The run's own report stays as it is. Default: the checks of the run that wrote
                 the branch and of the table's settings, whose report :meth:`publish` relies on.
             ref: Branch, tag or commit whose rows to audit, instead of what a branch added.
-            at: Audit the rows of this time, tag or commit.
-            since: Audit only the rows that were added after this time, tag or commit.
+            at: Audit the rows that the table had at this time, tag or commit.
+            since: Audit only the rows added after this time, tag or commit.
             explain: Fill the report's ``explanations``: how each check was answered, why no cheaper way was possible,
                 and what it cost.
 
@@ -1292,9 +1292,8 @@ class Lake:
     def restore_table(self, table: str, *, at: str | datetime) -> Run:
         """Restore an earlier state of a table on ``main`` in one new commit, whoever changed it since.
 
-        Its quarantine table goes back to that time, too.
-
-        Source files whose rows it loses can be ingested again; those whose rows it regains count as published.
+        Its quarantine table goes back to that time, too. Source files whose rows it loses can be ingested again; those
+        whose rows it regains count as published.
 
         Args:
             table: ``namespace.table``. It may have been dropped since.
@@ -1332,7 +1331,7 @@ class Lake:
             The run that dropped it. Its source files can be ingested again.
 
         Raises:
-            NotFoundError: There is no such table.
+            NotFoundError: There's no such table.
             RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
             OutcomeUnknownError: The connection to the catalog broke during the commit.
 
@@ -1359,7 +1358,7 @@ class Lake:
             The run, which can be reverted: the table then has its old name again.
 
         Raises:
-            NotFoundError: There is no such table.
+            NotFoundError: There's no such table.
             AlreadyExistsError: The new name is taken.
             ConfigurationError: The table has a contract or a section in the settings, and the new name has none.
             RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
@@ -1395,7 +1394,7 @@ class Lake:
         Raises:
             AuditFailedError: The empty table fails one of its checks. Nothing was published.
             ConflictError: The table kept changing. Nothing was published.
-            NotFoundError: There is no such table.
+            NotFoundError: There's no such table.
 
         Example:
             >>> run = lake.ingest("nyc.daily", "more/trips.parquet")
@@ -1430,7 +1429,7 @@ class Lake:
             The run; ``skipped`` if no snapshot was that old.
 
         Raises:
-            NotFoundError: There is no such table.
+            NotFoundError: There's no such table.
             InputError: ``keep`` isn't positive.
             RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
             OutcomeUnknownError: The connection to the catalog broke during the commit.
@@ -1473,7 +1472,7 @@ class Lake:
             compact.
 
         Raises:
-            NotFoundError: There is no such table.
+            NotFoundError: There's no such table.
             SchemaError: It has no such column.
             InputError: The condition or the order can't be used.
             AuditFailedError: Rows changed. Nothing was published.
@@ -1495,12 +1494,8 @@ class Lake:
                     hint="Compact the table in a separate call.",
                 )
             return rewrite(self._context, identifier, new_run_id=new_run_id())
-        main = self._context.catalog.get_ref(MAIN)
-        pointer = self._context.catalog.get_table(identifier, main)
-        if pointer is None:
-            raise unknown_table(self._context.catalog, table, main)
-        found = self._context.reader.metadata(pointer)
-        order = None if sort is None else sort_order(sort, found.table_schema, identifier)
+        columns = self.table(table).schema
+        order = None if sort is None else sort_order(sort, columns, identifier)
         try:
             condition = None if where is None else read_predicate(where).sql
         except PredicateError as error:
@@ -1508,24 +1503,12 @@ class Lake:
         return self._compact(identifier, order, condition, attempts)
 
     def _compact(self, table: TableIdentifier, sort: str | None, where: str | None, attempts: int) -> Run:
-        """Compact a table, then the partitions that others rewrote meanwhile. Return the last run that did anything."""
+        """Compact a table, then the partitions that others rewrote meanwhile. Return the last run that did any work."""
         from lakegate.wap.optimistic_commit import with_priority
         from lakegate.wap.table_changes import optimize, partitions_left
 
         def begin() -> AbstractContextManager[Transaction]:
-            run_id = new_run_id()
-            return transaction(
-                self._context,
-                run_id=run_id,
-                name=f"optimize {table}",
-                branch=f"{self.settings.ingest.branch_prefix}/optimize_{run_id}",
-                target=MAIN,
-                # No row changes, so no check's verdict changes either.
-                configured=lambda _: (),
-                on_failure="drop",
-                kind="maintenance",
-                compacts=True,
-            )
+            return self._transaction(f"optimize {table}", on_failure="drop", compacts=True)
 
         def work(tx: Transaction) -> Transaction:
             optimize(self._context, tx, table, sort=sort, where=where)
@@ -1819,8 +1802,8 @@ class Lake:
 
         Args:
             ref: Branch or tag.
-            on_unreadable: Called with the name of each table whose metadata is damaged or missing, and the error; it's
-                left out then. Default: the error is raised.
+            on_unreadable: Called with the name of each table whose metadata is damaged or missing, and the error. The
+                table is left out. Default: the error is raised.
 
         Returns:
             The tables, by name.
@@ -2134,7 +2117,7 @@ class Lake:
                 the minute. Default: all whose process died.
 
         Returns:
-            The recovered runs, as they ended. Also those of ``run_ids`` that had already ended.
+            The recovered runs, and those of ``run_ids`` that had already ended.
 
         Raises:
             NotFoundError: There's no such run, or more than one.
@@ -2234,7 +2217,8 @@ class Lake:
 
         Raises:
             ConfigurationError: A duration is invalid, or the warehouse can't be listed or belongs to another catalog.
-            RetryableError: The catalog, the journal or the warehouse can't be reached. Some files may be deleted.
+            RetryableError: The catalog, the journal or the warehouse can't be reached. Some files may already have
+                been deleted.
 
         Example:
             >>> lake.gc(dry_run=True, grace="1d").files
@@ -2462,8 +2446,8 @@ class Lake:
     def notify_given_up(self, file: GivenUpFile) -> None:
         """Send the alert that a file failed too often to be tried again.
 
-        Each state of a file is announced once, however often you call this. It takes ``notify.timeout_s`` seconds at
-        most, and never raises because an alert failed.
+        Each state of a file is announced once, however often you call this. It takes at most ``notify.timeout_s``
+        seconds, and doesn't raise if the alert fails.
 
         Args:
             file: The file, and why it failed.
@@ -2475,7 +2459,7 @@ class Lake:
     def expected_publishes(self) -> Mapping[str, str]:
         """Return how often each table should be published to, as a duration such as ``1d``.
 
-        Has the tables with a setting ``notify.late`` or a contract with ``freshness``.
+        Covers the tables with a setting ``notify.late`` or a contract with ``freshness``.
 
         Raises:
             ConfigurationError: A contract can't be read, or a table has both.
@@ -2513,9 +2497,7 @@ class Lake:
     def downstream_status(self) -> Sequence[DownstreamStatus]:
         """Return what each downstream system was sent and what is queued for it.
 
-        Covers the systems in the settings, and others that the journal still queues for.
-
-        Only reads the journal.
+        Covers the systems in the settings, and others that the journal still queues for. Only reads the journal.
 
         Raises:
             RetryableError: The journal can't be reached.
@@ -2657,8 +2639,10 @@ class Lake:
             NotFoundError: The settings name no such system.
             InputError: Systems of its type need no permissions on AWS.
         """
+        from lakegate.downstream import policy_of
+
         self._require_downstream(name)
-        return self._components.downstream_policy(name)
+        return policy_of(name, self.settings.downstream[name])
 
     def downstream_forget(self, name: str) -> int:
         """Stop queuing for a system that is no longer in the settings, and skip what is queued.
@@ -2860,9 +2844,9 @@ class Lake:
             drop_uploads(tuple(uploaded), self.settings.storage)
 
     def _upload_if_needed(self, batch: Batch, run_id: str) -> Batch:
-        """Copy local files that the engine can't read into the warehouse; return the batch with those copies."""
+        """Copy local files that the engine can't read to the warehouse. Return the batch with those copies."""
         parts = self._components
-        private = f"/{HOME_NAME}/sources/"  # copies, and rows of Python
+        private = f"/{HOME_NAME}/sources/"  # copies of files, and rows from memory
         has_copies = any(private in (file.copy_uri or file.uri) for file in batch.files)
         is_readable = parts.shares_files and (not has_copies or parts.reads_private_files)
         if is_readable or not is_remote(parts.warehouse):
@@ -2976,7 +2960,7 @@ class Lake:
         *,
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> Batch:
-        """Return a batch to read but not to ingest. Of a source, it has all rows, whatever was ingested before."""
+        """Return a batch to read but not to ingest. A source is read in full, whatever was ingested before."""
         run_id = options["run_id"] or ""
         if (source := _find_source(paths)) is not None:
             paths = replace(source, watermark=None, until=None)
@@ -2990,7 +2974,7 @@ class Lake:
         return ("*",) if self.settings.ui.examples == 0 else self.settings.masked
 
     def _hidden_texts(self, batch: Batch, checks: Sequence[Check]) -> tuple[str, ...]:
-        """Return patterns of the columns of which no value may be kept with a batch."""
+        """Return patterns of the columns whose values mustn't be stored with a batch."""
         masked = self._masked_columns
         # Without a header, the columns get their names from the table, later.
         is_unnamed = batch.csv is not None and not batch.csv.header
@@ -3102,12 +3086,6 @@ def _find_source(given: Paths | Frame) -> Source | None:
     return None if named is None else Source.parse(named)
 
 
-def _require_known(method: str, options: Iterable[str]) -> None:
-    for name in options:
-        if name not in IngestOptions.__annotations__:
-            raise unknown_keyword(method, name, *IngestOptions.__annotations__)
-
-
 def _require_usable(options: IngestOptions) -> None:
     """Refuse unknown values of options with a fixed set, and a string where a list of strings belongs."""
     for name, kind in _CHOICES.items():
@@ -3179,7 +3157,6 @@ def _with_uris(files: Sequence[KnownFile], uris: Mapping[str, str]) -> tuple[Kno
 
 def _read_version(uri: str, storage: StorageSettings) -> SourceFile | None:
     from lakegate.sources.files import from_uri, stat_file, stat_object
-    from lakegate.storage.objects import is_remote
 
     try:
         found = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))

@@ -11,7 +11,7 @@ from lakegate.errors import missing_package
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.tables import DataFile, Snapshot, TableMetadata
-from lakegate.model.words import counted, suggest_keywords, unknown_keyword
+from lakegate.model.words import counted, refuse_unknown, suggest_keywords
 from lakegate.ports import TableReader
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Table:
     def __init__(self, pointer: TablePointer, reader: TableReader, *, commit: str = "") -> None:
         self._pointer = pointer
         self.commit = commit
-        """The commit of ``main`` that the table is read at; empty for another ref or an earlier time."""
+        """The commit of ``main`` at which the table is read; empty for another ref or an earlier time."""
         self._reader = reader
         self.metadata: TableMetadata = reader.metadata(pointer)
 
@@ -71,7 +71,7 @@ class Table:
 
     @property
     def rows(self) -> int | None:
-        """Number of rows; ``None`` if delete files hide it, and only a query can count them."""
+        """Number of rows; ``None`` if there are delete files: then only a query can count them."""
         return self.metadata.rows
 
     @property
@@ -156,7 +156,7 @@ class Table:
         Raises:
             InputError: As for :meth:`to_batches`.
         """
-        _require_known("to_pandas", options)
+        refuse_unknown("to_pandas", options, RowOptions.__annotations__)
         return self.to_arrow(**options).to_pandas()
 
     def to_polars(self, **options: Unpack[RowOptions]) -> pl.DataFrame:
@@ -172,7 +172,7 @@ class Table:
             ConfigurationError: Polars isn't installed.
             InputError: As for :meth:`to_batches`.
         """
-        _require_known("to_polars", options)
+        refuse_unknown("to_polars", options, RowOptions.__annotations__)
         return _to_polars(lambda: self.to_arrow(**options))
 
     def to_duckdb(
@@ -191,7 +191,7 @@ class Table:
             ConfigurationError: DuckDB isn't installed.
             InputError: As for :meth:`to_batches`.
         """
-        _require_known("to_duckdb", options)
+        refuse_unknown("to_duckdb", options, RowOptions.__annotations__)
         return _to_duckdb(lambda: self.to_arrow(**options), connection)
 
 
@@ -210,9 +210,9 @@ class Query:
         self.dataframe = frame
         """The Spark DataFrame. Its methods raise Spark's own exceptions."""
         self.reads = reads
-        """The tables that it reads at the head of ``main``; ``None`` if its text doesn't show which."""
+        """The tables that it reads from the head of ``main``; ``None`` if its text doesn't say which."""
         self.commit = commit
-        """The commit that it reads them at."""
+        """The commit at which it reads them."""
         self._fetch = fetch
         self._stream = stream
 
@@ -271,12 +271,6 @@ class Query:
             ConfigurationError: DuckDB isn't installed.
         """
         return _to_duckdb(self.to_arrow, connection)
-
-
-def _require_known(method: str, options: RowOptions) -> None:
-    for name in options:
-        if name not in RowOptions.__annotations__:
-            raise unknown_keyword(method, name, *RowOptions.__annotations__)
 
 
 def _import_extra(package: str) -> Any:

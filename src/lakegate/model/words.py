@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import wraps
@@ -254,9 +254,7 @@ def suggest_keyword(function: Callable[_Parameters, _Result]) -> Callable[_Param
 
     @wraps(function)
     def checked(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-        for keyword in kwargs:
-            if keyword not in known:
-                raise unknown_keyword(function.__name__, keyword, *known)
+        refuse_unknown(function.__name__, kwargs, known)
         return function(*args, **kwargs)
 
     return checked
@@ -270,8 +268,10 @@ def suggest_keywords(cls: _Class) -> _Class:
     return cls
 
 
-def unknown_keyword(function: str, keyword: str, *known: str) -> TypeError:
-    """Return the error for a keyword that ``function`` doesn't know."""
-    guess = nearest(keyword, known)
-    hint = f". Did you mean '{guess}'?" if guess else ""
-    return TypeError(f"{function}() got an unexpected keyword argument '{keyword}'{hint}")
+def refuse_unknown(function: str, keywords: Iterable[str], known: Collection[str]) -> None:
+    """Raise ``TypeError`` for the first of ``keywords`` that ``function`` doesn't know, and suggest the nearest one."""
+    for keyword in keywords:
+        if keyword not in known:
+            guess = nearest(keyword, known)
+            hint = f". Did you mean '{guess}'?" if guess else ""
+            raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'{hint}")
