@@ -215,7 +215,7 @@ class EngineSettings(_Section):
     tls: bool | None = None
     """Whether to use TLS. lakegate never sends a token to another machine without it.
 
-    Default: if there's a token, except to this machine.
+    Default: only if there's a token and Spark is on another machine.
     """
     ca_file: Path | None = None
     """CA certificates (PEM) to verify Spark's with. Default: ``SSL_CERT_FILE``, else the usual ones."""
@@ -267,7 +267,7 @@ class LocalSettings(_Section):
     start_timeout_s: Number = Field(default=120.0, gt=0)
     """Seconds to wait for a server to respond after its start."""
     idle_stop: Duration = "1h"
-    """Stop the servers when nothing has used them for this long. The next command restarts them. ``0s`` for never."""
+    """Stop the servers when nothing has used them for this long. The next command restarts them. ``0s``: never."""
     preload: bool = True
     """Whether a background process keeps commands loaded, so that they start at once. Linux only; takes 0.2 GB."""
 
@@ -960,7 +960,7 @@ class Settings(_Section):
 
     @property
     def run_url(self) -> str | None:
-        """Template of a run's URL for people: ``notify.report_url``, else its page on the dashboard."""
+        """Template of links to runs: ``notify.report_url``, else their pages on the dashboard."""
         if self.notify.report_url is not None or self.ui.url is None:
             return self.notify.report_url
         return f"{self.ui.url.rstrip('/')}/run?run={{run_id}}"
@@ -971,7 +971,7 @@ class Settings(_Section):
         return (*self.ui.masked, *self.audit.mask)
 
     def link_to(self, run_id: str, table: str = "", branch: str = "") -> str | None:
-        """Return a run's URL for people; ``None`` if no setting names one."""
+        """Return a link to a run's page; ``None`` if no setting defines one."""
         return None if self.run_url is None else fill_link(self.run_url, run_id=run_id, table=table, branch=branch)
 
     def table(self, table: TableIdentifier) -> TableSettings:
@@ -1091,7 +1091,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _with_paths(tree: dict[str, Any], home: Path) -> dict[str, Any]:
-    """Have relative paths start at the project's folder, from whichever folder a command is run."""
+    """Make paths relative to the project's folder, not to the one that a command runs in."""
     for section, key in _PATHS:
         given = tree.get(section)
         if isinstance(given, dict) and isinstance(given.get(key), str):

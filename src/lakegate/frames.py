@@ -149,7 +149,7 @@ def _without_list_views(array: Any) -> Any:
 
 
 def _is_frame(given: Any) -> bool:
-    """Return whether ``given`` is a frame of any library but Spark, rather than a row or a column."""
+    """Return whether ``given`` is a frame of a library other than Spark, rather than a row or a column."""
     return _is_known(given) or hasattr(given, "__arrow_c_stream__") or _reader_of_dataset(given) is not given
 
 
@@ -289,7 +289,7 @@ def _with_index(frame: Any) -> Any:
 
 
 def _require_plain_columns(table: pa.Table) -> pa.Table:
-    """Refuse pandas' periods and intervals, which would become bare numbers in a file."""
+    """Refuse pandas' periods and intervals, which a file would hold as plain numbers."""
     for field in table.schema:
         kind = getattr(field.type, "extension_name", "")
         if kind.startswith("pandas."):

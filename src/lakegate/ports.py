@@ -307,7 +307,6 @@ class TableReader(Protocol):
             at_least: Count small files only in partitions with at least this many of them.
             data_files: With fewer data files than this, and fewer delete files than ``delete_files``, an implementation
                 may skip counting and return no small files and no delete files.
-            delete_files: See ``data_files``.
         """
 
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
@@ -424,15 +423,11 @@ class TableEditor(Protocol):
         keep_row_ids: bool = False,
         is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
-        """Append to ``onto`` what each of ``sources`` appended, one after the other; see :meth:`replay`.
+        """Append to ``onto`` what each of ``sources`` appended, one after the other, as :meth:`replay` does.
 
         Args:
-            sources: State and snapshots of each.
-            onto: The state to append to.
             at_least: Number of newest snapshots of ``onto`` that the result lists in any case, besides the appended
                 ones.
-            keep_row_ids: See :meth:`replay`.
-            is_ours: See :meth:`replay`.
 
         Returns:
             The new state, and the errors of sources that were left out, by their index in ``sources``.
@@ -456,7 +451,7 @@ class TableEditor(Protocol):
         without: Collection[int] = (),
         before: datetime | None = None,
     ) -> TablePointer:
-        """Return the same state with fewer snapshots in its metadata. Often, that's ``pointer`` itself.
+        """Return the same state with fewer snapshots in its metadata, or ``pointer`` itself if none can go.
 
         Args:
             at_least: Number of newest snapshots to keep in any case.
@@ -470,9 +465,9 @@ class TableEditor(Protocol):
         """Return the table as if ``snapshot_ids`` had appended their data files except ``paths``, in one snapshot.
 
         Args:
-            pointer: The state that the snapshots led to.
-            snapshot_ids: The snapshots, oldest first, each of which appended.
-            before: The state before them; ``None`` when they created the table.
+            pointer: The table after the snapshots.
+            snapshot_ids: The snapshots, oldest first. Each must be an append.
+            before: The table before them; ``None`` when they created it.
             paths: Data files to leave out, as their manifest entries spell them.
 
         Raises:
@@ -497,8 +492,8 @@ class TableEditor(Protocol):
     ) -> TablePointer:
         """Return the state at ``pointer`` with the counters of ``now``, so no row id is reused (format version 3).
 
-        Unless ``by_sequence`` is false, sequence numbers continue after those of ``now``, too. It's false where appends
-        are still to be rebased with the numbers they have.
+        Sequence numbers continue after those of ``now``, too. Pass ``by_sequence=False`` if appends will still be
+        rebased with the numbers they have.
         """
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
@@ -524,7 +519,7 @@ class FileStore(Protocol):
 
 
 class WarehouseFiles(FileStore, Protocol):
-    """The warehouse's files, with what checkpoints of the history need: to read and write them."""
+    """The warehouse's files, which can also be read and written, for checkpoints of the history."""
 
     def read(self, path: str) -> bytes:
         """Return a file's content.
@@ -560,7 +555,7 @@ class Engine(Protocol):
         """
 
     def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
-        """Refuse SQL that can't run on rows with the columns of ``schema``, as far as that can be told without rows.
+        """Refuse SQL that can't run on rows with the columns of ``schema``, as far as the engine can tell without rows.
 
         Args:
             predicates: As for :meth:`count_failing`.
@@ -571,7 +566,7 @@ class Engine(Protocol):
         """
 
     def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
-        """Write ``batch`` to ``target`` in one snapshot by a mode other than append. Otherwise like :meth:`append`.
+        """Write ``batch`` to ``target`` in one snapshot, in a mode other than append. Otherwise like :meth:`append`.
 
         Raises:
             InputError: When a key of an upsert is NULL or occurs twice. Nothing is written.
@@ -635,7 +630,7 @@ class Engine(Protocol):
         """Return up to ``limit`` keys that occur more than once, with the number of their rows."""
 
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
-        """Count rows whose values in ``columns`` (none NULL) another row has, in the batch or in ``others``.
+        """Count rows that share their values in ``columns`` (none NULL) with another row, in the batch or ``others``.
 
         Args:
             columns: Key columns, with the same names in ``others``.
@@ -721,7 +716,7 @@ class Engine(Protocol):
         Rows are compared by all columns, and duplicates are counted. A column that one state lacks is NULL there.
 
         Args:
-            key: Columns that identify a row. None: compare whole rows.
+            key: Columns that identify a row. If there are none, whole rows are compared.
             renamed: Names of columns in ``before`` to their other names in ``after``.
 
         Returns:
@@ -789,7 +784,7 @@ class EngineTransaction(Protocol):
         """Rewrite small data files, and those with delete files, into larger ones with the same rows.
 
         Args:
-            sort: Order of the rows in SQL, or ``zorder(a, b)``. ``None`` keeps the order they have.
+            sort: Order of the rows in SQL, or ``zorder(a, b)``. ``None`` keeps their current order.
             where: A validated condition. Only files that may hold rows for which it's true are rewritten.
         """
 

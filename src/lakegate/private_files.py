@@ -26,7 +26,7 @@ _COPIES_KEPT_S = 7 * 24 * 3600.0
 def private_folder(folder: Path) -> Path:
     """Create a folder and its missing parents for their owner only, and return it.
 
-    Existing folders at and below ``.lakegate`` are closed to others. Existing folders above it don't change.
+    Existing folders at and below ``.lakegate`` are closed to others. Those above it stay as they are.
     """
     for missing in (*reversed(folder.parents), folder):
         if not missing.exists():
@@ -39,8 +39,7 @@ def private_folder(folder: Path) -> Path:
 def copies_of(home: Path, run_id: str) -> Path:
     """Return the folder for copies of a run's sources that the engine can read. It may not exist.
 
-    In a project where nothing can be written, such as a function's on AWS Lambda, it's below a temporary folder, if
-    there's one.
+    If the project is read-only, as on AWS Lambda, it's below a temporary folder, if one can be created.
     """
     own = home / HOME_NAME
     is_writable = os.access(own if own.is_dir() else home, os.W_OK)
@@ -71,7 +70,7 @@ def drop_copies(home: Path, run_id: str) -> None:
 
 
 def private_file(path: Path) -> None:
-    """Create a file for its owner only, or close an existing one to others. Errors are left to the code that uses it.
+    """Create a file for its owner only, or close an existing one to others. Errors are left to the code that opens it.
 
     An existing file is never opened. If it's an SQLite database, closing it would drop the locks of all connections of
     this process (fcntl(2); "How To Corrupt An SQLite Database File", 2.2).
