@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lakegate.model.run import Run
     from lakegate.ports import Narrator
 
-__all__ = ["App", "redact"]
-
 _MIN_ADDRESS_SPACE = 1 << 30
 """Bytes. Spark's client and Arrow map 0.9 GB before they do any work."""
 
@@ -45,12 +43,6 @@ def _local_stack(*args: Any) -> LocalStack:
     return local_stack(*args)
 
 
-def _generate(folder: Path, **options: Any) -> tuple[Path, ...]:
-    from lakegate.sources.synthetic import generate
-
-    return generate(folder, **options)
-
-
 @dataclass
 class App:
     """State of one invocation, click's ``ctx.obj``. Parsing the global options fills it in.
@@ -65,7 +57,7 @@ class App:
         words: The command line, for messages that repeat it.
         makes_run: Whether interrupting the command may leave a run behind.
         done: What the command has irrevocably done, as a sentence, in case its output fails.
-        connect: Opens the lake. Tests replace this and the next two.
+        connect: Opens the lake. Tests replace this and ``local_stack``.
     """
 
     home: Path | None = None
@@ -81,7 +73,6 @@ class App:
     done: str | None = None
     connect: Callable[..., Lake] = field(default=_connect)
     local_stack: Callable[..., LocalStack] = field(default=_local_stack)
-    generate: Callable[..., tuple[Path, ...]] = field(default=_generate)
 
     @property
     def json(self) -> bool:

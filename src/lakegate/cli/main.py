@@ -70,18 +70,17 @@ class Root(click.Group):
     """
 
     @cached_property
+    def panels(self) -> dict[str, list[str]]:
+        """The commands below each heading of the help."""
+        panels = {panel: list(names) for panel, names in PANELS.items()}
+        listed = {name for names in PANELS.values() for name in names}
+        panels["Other"] += sorted({path.stem for path in _COMMANDS.glob("[a-z]*.py")} - listed)
+        return panels
+
+    @cached_property
     def summaries(self) -> dict[str, str]:
         """One-line summaries of all commands, in the order of the help."""
-        listed = [name for names in PANELS.values() for name in names]
-        found = {path.stem: path for path in sorted(_COMMANDS.glob("[a-z]*.py"))}
-        return {name: _summary(found[name]) for name in [*listed, *(name for name in found if name not in listed)]}
-
-    def panels(self) -> dict[str, list[str]]:
-        """Return the commands below each heading of the help."""
-        listed = {name for names in PANELS.values() for name in names}
-        panels = {panel: list(names) for panel, names in PANELS.items()}
-        panels["Other"] += [name for name in self.summaries if name not in listed]
-        return panels
+        return {name: _summary(_COMMANDS / f"{name}.py") for names in self.panels.values() for name in names}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the global options."""
@@ -116,7 +115,7 @@ class Root(click.Group):
         """Write the commands by panel, without importing them."""
         del ctx
         width = max(map(len, self.summaries))
-        for panel, names in self.panels().items():
+        for panel, names in self.panels.items():
             with formatter.section(panel):
                 formatter.write_dl([(name.ljust(width), self.summaries[name]) for name in names])
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 import click
 
 from lakegate.cli.app import App
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.model.refs import MAIN
 from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
+    from lakegate.config import Settings
     from lakegate.lake import IngestOptions, Lake
     from lakegate.model.batch import CsvOptions
     from lakegate.model.run import RunStatus
@@ -54,11 +55,6 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def table_argument() -> Callable[[F], F]:
-    """Add the argument TABLE, such as ``nyc.trips``."""
-    return click.argument("table", shell_complete=complete_tables)
-
-
 def branch_argument(name: str = "branch") -> Callable[[F], F]:
     """Add an argument that names a branch."""
     return click.argument(name, shell_complete=complete_branches)
@@ -88,7 +84,7 @@ def check_option(text: str) -> Callable[[F], F]:
     return click.option("--check", "-c", "checks", multiple=True, metavar="CHECK", help=text)
 
 
-class _Many(click.IntRange):
+class _ShownCount(click.IntRange):
     """A number that Spark and databases take. Its upper bound would only clutter the help."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -100,7 +96,7 @@ class _Many(click.IntRange):
 
 
 _MOST = 2**31 - 1
-MANY = _Many(min=1)
+SHOWN_COUNT = _ShownCount(min=1)
 """A number of rows or entries to show."""
 
 
@@ -109,7 +105,7 @@ def limit_option(default: int) -> Callable[[F], F]:
     return click.option(
         "--limit",
         "-n",
-        type=MANY,
+        type=SHOWN_COUNT,
         default=default,
         show_default=True,
         metavar="N",
@@ -166,15 +162,14 @@ def _text_of(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
         raise click.BadParameter(f"Can't read '{value}': {error}.") from None
 
 
-def file_option() -> Callable[[F], F]:
-    """Add ``--file``/``-f``, where to write a report."""
-    return click.option(
-        "--file",
-        "-f",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Write it to this file. Default: standard output, or for a page on a terminal, a file in this folder.",
-    )
+file_option = click.option(
+    "--file",
+    "-f",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write it to this file. Default: standard output, or for a page on a terminal, a file in this folder.",
+)
+"""Where to write a report."""
 
 
 def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
@@ -184,7 +179,6 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         checked: What must pass a check, such as "the batch".
         branch_of: What a rejected branch belongs to, such as "batch".
     """
-    from lakegate.model.batch import FileFormat
     from lakegate.model.request import ModeName, OnChanged, OnFailure, OnSameContent, SchemaMode
 
     return with_options(
@@ -241,11 +235,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             metavar="FILE",
             help="Run the MERGE statement in FILE, which reads the rows as 'batch'.",
         ),
-        click.option(
-            "--format",
-            type=click.Choice(get_args(FileFormat)),
-            help="Format of the files. Default: detected from their names.",
-        ),
+        format_option(),
     )
 
 
@@ -291,44 +281,6 @@ def require_one_source(given: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--watermark and --until need --source.{instead}")
 
 
-def csv_options() -> Callable[[F], F]:
-    """Add the options for reading CSV. :func:`csv_from` takes their values."""
-    return with_options(
-        click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields."),
-        click.option("--no-header", is_flag=True, help="CSV: the first line is data."),
-        click.option("--encoding", metavar="NAME", callback=_encoding, help="CSV: the files' encoding."),
-        click.option(
-            "--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: text to read as NULL. Repeatable."
-        ),
-        click.option(
-            "--decimal", type=click.Choice([".", ","]), help="CSV: decimal separator. With ',' points may group digits."
-        ),
-        click.option("--date-format", metavar="FORMAT", help="CSV: how dates are written, such as %d.%m.%Y."),
-        click.option(
-            "--timestamp-format", metavar="FORMAT", help="CSV: how times are written, such as '%d.%m.%Y %H:%M'."
-        ),
-        click.option(
-            "--types", multiple=True, metavar="COL=TYPE", callback=_types, help="CSV: type of a column. Repeatable."
-        ),
-    )
-
-
-def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:
-    """Take the values of :func:`csv_options` out of ``given``. Merge them into ``configured``; ``None`` if unset."""
-    csv = {
-        "header": False if given.pop("no_header") else None,
-        "delimiter": given.pop("delimiter"),
-        "encoding": given.pop("encoding"),
-        "null_values": given.pop("null_values") or None,
-        "decimal": given.pop("decimal"),
-        "date_format": given.pop("date_format"),
-        "timestamp_format": given.pop("timestamp_format"),
-        "types": {**configured.types, **types} if (types := given.pop("types")) else None,
-    }
-    changes = {key: value for key, value in csv.items() if value is not None}
-    return configured.model_copy(update=changes) if changes else None
-
-
 def _one_character(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     delimiter = _DELIMITERS.get(value, value) if value is not None else None
     if delimiter is not None and len(delimiter) != 1:
@@ -355,19 +307,62 @@ def _encoding(_ctx: click.Context, _param: click.Parameter, value: str | None) -
     return value
 
 
-def partition_option() -> Callable[[F], F]:
-    """Add ``--partition-by``, repeatable."""
+csv_options = with_options(
+    click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields."),
+    click.option("--no-header", is_flag=True, help="CSV: the first line is data."),
+    click.option("--encoding", metavar="NAME", callback=_encoding, help="CSV: the files' encoding."),
+    click.option(
+        "--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: text to read as NULL. Repeatable."
+    ),
+    click.option(
+        "--decimal", type=click.Choice([".", ","]), help="CSV: decimal separator. With ',' points may group digits."
+    ),
+    click.option("--date-format", metavar="FORMAT", help="CSV: how dates are written, such as %d.%m.%Y."),
+    click.option("--timestamp-format", metavar="FORMAT", help="CSV: how times are written, such as '%d.%m.%Y %H:%M'."),
+    click.option(
+        "--types", multiple=True, metavar="COL=TYPE", callback=_types, help="CSV: type of a column. Repeatable."
+    ),
+)
+"""Options for reading CSV. :func:`csv_from` takes their values."""
+
+
+def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:
+    """Take the values of :func:`csv_options` out of ``given``. Merge them into ``configured``; ``None`` if unset."""
+    names = ("delimiter", "encoding", "null_values", "decimal", "date_format", "timestamp_format")
+    changes = {name: value for name in names if (value := given.pop(name)) not in (None, ())}
+    if given.pop("no_header"):
+        changes["header"] = False
+    if types := given.pop("types"):
+        changes["types"] = {**configured.types, **types}
+    return configured.model_copy(update=changes) if changes else None
+
+
+def format_option(*names: str) -> Callable[[F], F]:
+    """Add ``--format``, the format of source files."""
+    from lakegate.model.batch import FileFormat
+
     return click.option(
-        "--partition-by",
-        multiple=True,
-        metavar="TRANSFORM",
-        help="Partition a new table, such as by 'days(pickup)'. Repeatable.",
+        "--format",
+        *names,
+        type=click.Choice(get_args(FileFormat)),
+        help="Format of the files. Default: detected from their names.",
     )
+
+
+partition_option = click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="TRANSFORM",
+    help="Partition a new table, such as by 'days(pickup)'. Repeatable.",
+)
 
 
 def complete_tables(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete table names on main."""
     return _complete(ctx, incomplete, lambda lake: [str(table.table) for table in lake.tables()])
+
+
+table_argument = click.argument("table", shell_complete=complete_tables)
 
 
 def complete_branches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -383,6 +378,20 @@ def complete_tags(ctx: click.Context, _param: click.Parameter, incomplete: str) 
 def complete_refs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete names of branches and tags."""
     return _complete(ctx, incomplete, lambda lake: [ref.name for ref in (*lake.branches(), *lake.tags())])
+
+
+def complete_configured(
+    names: Callable[[Settings], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return a function that completes names in the settings."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            return [name for name in names(ctx.ensure_object(App).settings()) if name.startswith(incomplete)]
+        except LakegateError:
+            return []
+
+    return complete
 
 
 def complete_runs(
@@ -425,9 +434,8 @@ def _complete(
     return [] if worker.is_alive() else found
 
 
-def yes_option() -> Callable[[F], F]:
-    """Add ``--yes``, which skips the confirmation; see :func:`confirm`."""
-    return click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+"""Skips the confirmation; see :func:`confirm`."""
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -198,11 +198,6 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
     return table
 
 
-def add_row(table: Table, *values: object, style: str | None = None) -> None:
-    """Add a row of plain text. Values that are rich renderables stay as they are."""
-    table.add_row(*(_literal(one_line(v)) if isinstance(v, (str, int)) else v for v in values), style=style)  # type: ignore[arg-type]  # rich's own union
-
-
 def show(table: Table, *, indent: int = 0) -> None:
     """Print a table, ``indent`` characters from the margin."""
     from rich.padding import Padding
@@ -239,31 +234,26 @@ def show_rows(
         empty: What to print on standard error if there are no rows.
     """
     width, folds = width_or(0), False
+    styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
     whole = (*whole, *right)
     if width:
-        rows = list(rows)
-        wrapped = {name for name in columns[1:] if name not in (*right, *whole, cut)}
+        wrapped = {name for name in columns[1:] if name not in (*whole, cut)}
         if drop or cut:
-            columns, rows = _fit_columns(columns, rows, width - indent, drop, cut, wrapped)
+            columns, styled = _fit_columns(columns, styled, width - indent, drop, cut, wrapped)
         # An unwrapped long path would leave no room for the numbers beside it.
-        least, room = _min_widths(columns, rows, wrapped), width - indent - _GAP * (len(columns) - 1)
+        least, room = _min_widths(columns, styled, wrapped), width - indent - _GAP * (len(columns) - 1)
         folds = cut != columns[0] and sum(least) > room
         # A number that is cut off is a different number, so what doesn't fit is folded, numbers last.
         for kept in (whole, right, ()):
             whole = kept
-            if (
-                sum(
-                    each if name in kept else min(each, _MIN_WRAPPED_WIDTH)
-                    for name, each in zip(columns, least, strict=True)
-                )
-                <= room
-            ):
+            named = zip(columns, least, strict=True)
+            if sum(each if name in kept else min(each, _MIN_WRAPPED_WIDTH) for name, each in named) <= room:
                 break
             folds = True
     table = make_table(*columns, right=right, whole=whole, folds=folds)
-    for row in rows:
-        cells, style = row if isinstance(row, Styled) else (row, None)
-        add_row(table, *cells, style=style)
+    for cells, style in styled:
+        texts: Any = (_literal(one_line(each)) if isinstance(each, (str, int)) else each for each in cells)
+        table.add_row(*texts, style=style)
     if empty is not None and not table.row_count:
         click.echo(empty, err=True)
     else:
@@ -284,12 +274,9 @@ def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: 
     return len(columns) if not widths or widths[-1] <= width else max(sum(each + note <= width for each in widths), 1)
 
 
-def _min_widths(
-    columns: Sequence[str], rows: Sequence[Sequence[object] | Styled], wrapped: Collection[str]
-) -> Sequence[int]:
+def _min_widths(columns: Sequence[str], rows: Sequence[Styled], wrapped: Collection[str]) -> Sequence[int]:
     """Return the minimum width of each column. For a ``wrapped`` one, that's its longest word."""
-    cells = [row.cells if isinstance(row, Styled) else row for row in rows]
-    texts = [[name, *(str(row[at]) for row in cells)] for at, name in enumerate(columns)]
+    texts = [[name, *(str(row.cells[at]) for row in rows)] for at, name in enumerate(columns)]
     return [
         max(len(word) for text in each for word in (text.split() or [""] if name in wrapped else [text]))
         for name, each in zip(columns, texts, strict=True)
@@ -298,18 +285,17 @@ def _min_widths(
 
 def _fit_columns(
     columns: Sequence[str],
-    rows: Sequence[Sequence[object] | Styled],
+    rows: Sequence[Styled],
     width: int,
     drop: Sequence[str],
     cut: str | None,
     wrapped: Collection[str],
-) -> tuple[Sequence[str], Sequence[Styled]]:
-    styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
-    wide = {name: max([len(name), *(len(str(row.cells[at])) for row in styled)]) for at, name in enumerate(columns)}
-    least = {name: min(each, _MIN_CUT_WIDTH) if name == cut else each for name, each in wide.items()}
-    for at, name in enumerate(columns):
-        if name in wrapped:
-            least[name] = max([len(name), *(len(word) for row in styled for word in str(row.cells[at]).split())])
+) -> tuple[Sequence[str], list[Styled]]:
+    wide = dict(zip(columns, _min_widths(columns, rows, ()), strict=True))
+    widths = zip(columns, _min_widths(columns, rows, wrapped), strict=True)
+    least = {name: max(each, len(name)) for name, each in widths}
+    if cut is not None:
+        least[cut] = min(least[cut], _MIN_CUT_WIDTH)
     left = list(columns)
     for name in drop:
         if sum(least[one] + _GAP for one in left) - _GAP > width:
@@ -325,7 +311,7 @@ def _fit_columns(
             for at in kept
         ]
 
-    return left, [Styled(cells(row), row.style) for row in styled]
+    return left, [Styled(cells(row), row.style) for row in rows]
 
 
 def null(text: str) -> Any:

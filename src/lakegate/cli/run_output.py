@@ -29,12 +29,13 @@ from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
 from lakegate.model.words import age
 from lakegate.progress import one_line
+from lakegate.reports.status_text import change_of, rows_of, source_rows
 
 if TYPE_CHECKING:
     from lakegate.cli.app import App
     from lakegate.lake import Lake
     from lakegate.model.batch import KnownFile
-    from lakegate.model.run import Publication, Run, StagedTable
+    from lakegate.model.run import Publication, Run
 
 Statuses = Mapping[str, str | None]
 """Status by run id, ``None`` if it's unknown. Runs that aren't in it are published."""
@@ -50,13 +51,6 @@ STYLES = {
     "discarded": "yellow",
     "reverted": "yellow",
 }
-
-
-def source_rows(run: Run) -> int | None:
-    """Return the number of rows in the run's source files; ``None`` if neither the request nor the write is known."""
-    if run.request is not None:
-        return run.request.batch.rows
-    return sum(staged.rows for staged in run.staged) if run.staged else None
 
 
 def existing_branch(run: Run) -> str | None:
@@ -127,6 +121,15 @@ def show_run(app: App, run: Run, statuses: Statuses = NO_STATUSES) -> None:
     """
     show_outcome(run, statuses)
     show_next(app, run)
+
+
+def show_result(app: App, run: Run) -> None:
+    """Print the run that a command made, as text or JSON."""
+    app.remember_outcome(run)
+    if app.json:
+        echo_json(run_payload(run))
+    else:
+        show_run(app, run)
 
 
 def show_outcome(run: Run, statuses: Statuses) -> None:
@@ -215,7 +218,7 @@ def published_text(run: Run, publication: Publication) -> str:
 def _rows(run: Run) -> str:
     published = run.publication
     if published is None or published.rows_removed == 0:
-        return count(source_rows(run) if published is None else run.rows_published)
+        return count(rows_of(run))
     return changed_rows(published.rows, published.rows_removed, short=True)
 
 
@@ -246,7 +249,7 @@ def _show_tables(run: Run) -> None:
     numbers = ("rows added", *(["removed"] if removes else []), "files added")
     rows = []
     for staged in run.staged:
-        change = _change(staged) + (", rebased" if str(staged.table) in replayed else "")
+        change = change_of(staged) + (", rebased" if str(staged.table) in replayed else "")
         removed = ["?" if staged.rows_removed is None else count(staged.rows_removed)] if removes else []
         rows.append((str(staged.table), change, count(staged.rows), *removed, count(staged.data_files)))
     say("")
@@ -267,14 +270,6 @@ def _show_undone(run: Run) -> None:
     )
     say("")
     show_rows(("table", "rows", "data files", ""), rows, right=("rows", "data files"), indent=2)
-
-
-def _change(staged: StagedTable) -> str:
-    if staged.before is None:
-        return "created"
-    return {"append": "appended", "evolve": "appended, with new columns", "metadata": "redefined"}.get(
-        staged.change, "changed"
-    )
 
 
 def _after_publication(app: App, run: Run) -> None:

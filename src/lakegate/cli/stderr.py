@@ -172,9 +172,6 @@ class Logs:
         self._levels = {logging.getLogger(): logging.INFO if debug else logging.WARNING}
         self._levels[logging.getLogger("lakegate")] = logging.INFO
         self._levels_before = {logger: logger.level for logger in self._levels}
-        self._open()
-
-    def _open(self) -> None:
         sys.stderr = self._text
         logging.getLogger().addHandler(self._handler)
         logging.captureWarnings(capture=True)

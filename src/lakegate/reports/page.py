@@ -79,14 +79,14 @@ def when(time: datetime | None) -> Html:
 
 
 def sign(tone: Tone) -> Html:
-    """Return a tone's sign. Screen readers skip it, because a word always stands next to it."""
+    """Return a tone's sign. Screen readers skip it, because a word always follows."""
     path = tag("path", d=_SIGNS[tone], fill="currentColor", fill_rule="evenodd")
     return tag("svg", path, class_="sign", viewBox="0 0 16 16", aria_hidden="true")
 
 
-def word(tone: Tone, what: str) -> Html:
-    """Return a word in its tone's colour, with its sign."""
-    return tag("span", sign(tone), what, class_=f"word {tone}")
+def badge(tone: Tone, what: str) -> Html:
+    """Return a word, such as a verdict, in its tone's colour and with its sign."""
+    return tag("span", sign(tone), what, class_=f"badge {tone}")
 
 
 def status(status_text: StatusText, *more: Child) -> Html:
@@ -171,7 +171,7 @@ def table(
 
 
 def framed(inner: Html, *, label: str) -> Html:
-    """Return a wide element in a frame that scrolls, also by keyboard."""
+    """Return a wide element in a frame that scrolls, with the keyboard, too."""
     return tag("div", inner, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 

@@ -16,7 +16,7 @@ from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, Run, RunLine
 from lakegate.model.words import count, counted
-from lakegate.reports.page import Child, Html, clipped, commands, figures, page, status, table, tag, when, word
+from lakegate.reports.page import Child, Html, badge, clipped, commands, figures, page, status, table, tag, when
 from lakegate.reports.status_text import StatusText, Tone, describe_run, failing, rows_of
 
 _MOST_RUNS = 2_000
@@ -101,13 +101,12 @@ class PeriodRuns(NamedTuple):
     undecided: Sequence[Run]
 
 
-def period(model: ReadModel, *, since: datetime | None, table: str | None = None, most: int = _MOST_RUNS) -> PeriodRuns:
+def period(model: ReadModel, *, since: datetime | None, table: str | None = None) -> PeriodRuns:
     """Return the runs of a period with their report, and the runs that wait for a decision now.
 
     Args:
         since: Start of the period; ``None`` for all runs in the journal.
         table: Report on this table only.
-        most: Most runs to read, the newest first.
 
     Returns:
         The period. If the catalog is unavailable, waiting runs come from the journal alone.
@@ -116,7 +115,7 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
         RetryableError: The journal can't be read.
     """
     pages, problems = model.journal.pages, list[Problem]()
-    runs, end = pages.runs(RunFilter(table=table, since=since), limit=most, whole=False)
+    runs, end = pages.runs(RunFilter(table=table, since=since), limit=_MOST_RUNS, whole=False)
     facts = read_facts(model, problems)
     for problem in problems:
         if problem.part == "journal":  # without it, nothing would seem to wait or to be late
@@ -230,8 +229,7 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
 
 
 def _period_text(report: PeriodReport) -> list[str | Html]:
-    begins: list[str | Html] = ["Everything so far"] if report.since is None else [when(report.since)]
-    return [*begins, " to ", when(report.until)] if report.since is not None else begins
+    return ["Everything so far"] if report.since is None else [when(report.since), " to ", when(report.until)]
 
 
 def _notes(report: PeriodReport, runs: Sequence[Run]) -> list[Html]:
@@ -241,7 +239,7 @@ def _notes(report: PeriodReport, runs: Sequence[Run]) -> list[Html]:
         uncounted
     )
     said += [
-        f"{one.message} Quarantined rows aren't counted, and what waits for a decision is as the journal knows it."
+        f"{one.message} Quarantined rows aren't counted, and decisions come from the journal alone."
         for one in report.problems
     ]
     if not report.is_complete:
@@ -250,7 +248,7 @@ def _notes(report: PeriodReport, runs: Sequence[Run]) -> list[Html]:
 
 
 def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
-    """Return what a period's runs mean for readers. ``unknown`` is the number of failed ones that may be published."""
+    """Return what a period's runs mean for readers; ``unknown`` is the number of failed ones that may be published."""
     undecided = len({run_id for one in report.tables for run_id in one.waiting})
     late = [one.table for one in report.tables if one.is_late]
     failed, total = report.runs.get("failed", 0), sum(report.runs.values())
@@ -263,13 +261,13 @@ def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
         parts += [f"{counted(len(late), 'table')} later than expected: {', '.join(late[:3])}"] * bool(late)
         means = f"Open: {'; '.join(parts)}. What was rejected isn't on main; no reader sees it."
         return StatusText(
-            "bad", "Needs a decision" if undecided else "Late", happened or "No run in this time.", means, ()
+            "bad", "Needs a decision" if undecided else "Late", happened or "No runs in this period.", means, ()
         )
     if not total:
         table = () if report.table is None else ("--table", report.table)
         longer = ("Look further back", shlex.join(("lakegate", "report", *table, "--since", "90d")))
         means = "Nothing was published, and nothing is waiting."
-        return StatusText("idle", "Quiet", "No run in this time.", means, (longer,))
+        return StatusText("idle", "Quiet", "No runs in this period.", means, (longer,))
     if failed:
         means = f"{counted(failed, 'run')} couldn't finish; "
         if unknown:
@@ -277,7 +275,7 @@ def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
         else:
             means += f"nothing of {'it' if failed == 1 else 'them'} was published."
         return StatusText("warn", "Some runs failed", happened, means, ())
-    return StatusText("good", "All is well", happened, "Nothing waits for a decision.", ())
+    return StatusText("good", "All is well", happened, "Nothing is waiting for a decision.", ())
 
 
 def _figures(report: PeriodReport) -> Html:
@@ -315,7 +313,7 @@ def _decision(run: Run) -> Html:
     what = "" if rows is None else f"{counted(rows, 'row')}, "
     return tag(
         "article",
-        tag("header", tag("h3", run.table), word("bad", f"{len(run.failures)} failed")),
+        tag("header", tag("h3", run.table), badge("bad", f"{len(run.failures)} failed")),
         tag("p", what, "run ", tag("code", run.run_id), ", ", when(run.started_at), class_="small soft"),
         tag("ul", failed, class_="list small"),
         commands(describe_run(run).commands),
@@ -346,14 +344,14 @@ def _tables(report: PeriodReport, runs: Sequence[Run]) -> Html | None:
 
 def _health(one: TableReport) -> Html:
     if one.waiting:
-        return word("bad", f"{len(one.waiting)} to decide")
+        return badge("bad", f"{len(one.waiting)} to decide")
     if one.is_late:
-        return word("bad", f"Late (every {one.late_after})")
+        return badge("bad", f"Late (every {one.late_after})")
     if one.quarantined:
-        return word("warn", f"{counted(one.quarantined, 'row')} in quarantine")
+        return badge("warn", f"{counted(one.quarantined, 'row')} in quarantine")
     if one.runs.get("failed", 0):
-        return word("warn", f"{one.runs['failed']} failed")
-    return word("good", "Well") if one.runs.get("published") else word("idle", "Quiet")
+        return badge("warn", f"{one.runs['failed']} failed")
+    return badge("good", "OK") if one.runs.get("published") else badge("idle", "Quiet")
 
 
 def _ago(time: datetime | None, now: datetime) -> tuple[str | Html, ...]:
@@ -409,9 +407,9 @@ def _checks(checks: Sequence[FailingCheck]) -> Html | None:
         (
             one.table,
             tag("code", clipped(one.check, _TEXT)),
-            word("bad", "Failed")
+            badge("bad", "Failed")
             if one.severity == "error"
-            else word("warn", "Warning" if one.severity == "warn" else "Quarantined"),
+            else badge("warn", "Warning" if one.severity == "warn" else "Quarantined"),
             f"{count(one.runs)} of {count(one.of_runs)}",
             count(one.failing_rows),
             tag("code", one.last, class_="id"),
@@ -434,7 +432,7 @@ def _runs(runs: Sequence[Run]) -> Html | None:
         cells = (
             tag("code", run.run_id, class_="id"),
             run.table,
-            word(status_text.tone, status_text.title),
+            badge(status_text.tone, status_text.title),
             count(rows_of(run)),
             when(run.started_at),
         )

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.run import Run, RunStep, StagedTable
+from lakegate.model.run import Run, RunStep
 from lakegate.model.words import count, counted, duration, size
 from lakegate.progress import redact, without_secrets
 from lakegate.reports.page import (
     Examples,
     Html,
+    badge,
     bar,
     clipped,
     commands,
@@ -22,9 +23,8 @@ from lakegate.reports.page import (
     table,
     tag,
     when,
-    word,
 )
-from lakegate.reports.status_text import Tone, checks_of, describe_run, failing, rows_of
+from lakegate.reports.status_text import Tone, change_of, checks_of, describe_run, failing, rows_of
 
 _FILES = 50
 _OPEN = 25
@@ -51,7 +51,12 @@ def run_page(run: Run, *, examples: Examples | None = None, link: str | None = N
         tag("h1", run.table or "No table"),
         status(status_text),
         _facts(run),
-        tag("section", tag("h2", "What to do next"), commands(status_text.commands), _linked(link)),
+        tag(
+            "section",
+            tag("h2", "What to do next"),
+            commands(status_text.commands),
+            tag("p", tag("a", "See this run on the dashboard", href=link)) if link else None,
+        ),
         _error(run),
         _tables(run),
         [_report(report, shown, alone=len(run.reports) == 1) for report in run.reports],
@@ -59,10 +64,6 @@ def run_page(run: Run, *, examples: Examples | None = None, link: str | None = N
         _files(run),
         _alerts(run),
     )
-
-
-def _linked(link: str | None) -> Html | None:
-    return None if link is None else tag("p", tag("a", "See this run on the dashboard", href=link))
 
 
 def _facts(run: Run) -> Html:
@@ -128,15 +129,9 @@ def _tables(run: Run) -> Html | None:
         ]
         columns = ("Table", "Rows", "Data files", "")
     else:
-        rows = [(str(one.table), count(one.rows), count(one.data_files), _change(one)) for one in run.staged]
+        rows = [(str(one.table), count(one.rows), count(one.data_files), change_of(one)) for one in run.staged]
         columns = ("Table", "Rows added", "Files added", "Change")
     return tag("section", tag("h2", "Tables"), table(columns, rows, label="Tables", numbers=(1, 2)))
-
-
-def _change(staged: StagedTable) -> str:
-    if staged.before is None:
-        return "created"
-    return {"append": "appended", "metadata": "redefined"}.get(staged.change, "changed")
 
 
 def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | None:
@@ -156,6 +151,7 @@ def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | N
 def _failing(result: CheckResult, examples: Examples) -> Html:
     tone: Tone = "warn" if result.severity == "warn" else "bad"
     columns, description = ", ".join(result.columns), _description(result)
+    remarks = examples.permitted(result).remarks
     about = tag(
         "span", f"{'Columns' if len(result.columns) > 1 else 'Column'} ", tag("code", clipped(columns, _TEXT)), " · "
     )
@@ -164,14 +160,14 @@ def _failing(result: CheckResult, examples: Examples) -> Html:
         tag(
             "header",
             tag("h3", clipped(result.name, _TEXT)),
-            word(tone, "Failed" if tone == "bad" else "Warning"),
+            badge(tone, "Failed" if tone == "bad" else "Warning"),
         ),
         tag("p", about if columns else None, tag("code", clipped(result.check, _TEXT)), class_="small soft")
         if columns or result.check != result.name
         else None,
         tag("p", tag("b", count(result.failing_rows)), failing(result)),
         bar(result.failing_rows, result.total_rows, tone),
-        _remarks(result, examples),
+        [tag("p", clipped(without_secrets(text), 2 * _TEXT), class_="small") for text in remarks],
         tag("p", clipped(without_secrets(description), 2 * _TEXT), class_="small soft") if description else None,
         examples.of(result, tone),
         class_=f"card {tone}",
@@ -181,17 +177,12 @@ def _failing(result: CheckResult, examples: Examples) -> Html:
 def _quarantined(result: CheckResult, examples: Examples) -> Html:
     return tag(
         "article",
-        tag("header", tag("h3", clipped(result.name, _TEXT)), word("warn", "Quarantined")),
+        tag("header", tag("h3", clipped(result.name, _TEXT)), badge("warn", "Quarantined")),
         tag("p", tag("code", clipped(result.check, _TEXT)), class_="small soft"),
         tag("p", tag("b", counted(result.quarantined, "row")), " of the batch set aside; the others pass."),
         examples.of(result, "warn"),
         class_="card warn",
     )
-
-
-def _remarks(result: CheckResult, examples: Examples) -> list[Html]:
-    texts = examples.permitted(result).remarks
-    return [tag("p", clipped(without_secrets(text), 2 * _TEXT), class_="small") for text in texts]
 
 
 def _description(result: CheckResult) -> str:
@@ -203,12 +194,12 @@ def _description(result: CheckResult) -> str:
 
 def _verdict(result: CheckResult) -> Html:
     if result.verdict == "skipped":
-        return word("warn", "Skipped")
+        return badge("warn", "Skipped")
     if result.quarantined:
-        return tag("span", word("good", "Passed"), f" {count(result.quarantined)} quarantined")
+        return tag("span", badge("good", "Passed"), f" {count(result.quarantined)} quarantined")
     if result.failing_rows:
-        return tag("span", word("good", "Passed"), f" {count(result.failing_rows)} tolerated")
-    return word("good", "Passed")
+        return tag("span", badge("good", "Passed"), f" {count(result.failing_rows)} tolerated")
+    return badge("good", "Passed")
 
 
 def _passed_summary(results: Sequence[CheckResult]) -> str:
@@ -230,7 +221,7 @@ def _passed(results: Sequence[CheckResult]) -> Html | None:
         for result in results
     ]
     shown = table(("Check", "Verdict", "Rows", "Proven by"), rows, label="Passed checks", numbers=(2,), wide=(0,))
-    summary = tag("summary", f"{_passed_summary(results)}")
+    summary = tag("summary", _passed_summary(results))
     return tag("details", summary, shown, open=len(results) <= _OPEN)
 
 
@@ -256,7 +247,7 @@ def _step(step: RunStep, first: datetime, whole: float) -> tuple[str | Html | No
     began = (step.started_at - first).total_seconds()
     ended = began if step.finished_at is None else (step.finished_at - first).total_seconds()
     tone: Tone | None = "bad" if step.outcome == "failed" else None
-    words = {"failed": word("bad", "Failed"), "running": word("idle", "In progress")}
+    words = {"failed": badge("bad", "Failed"), "running": badge("idle", "In progress")}
     took = "" if step.finished_at is None else duration(ended - began)
     return step.name, span(began, ended, whole, tone), took, when(step.started_at), words.get(step.outcome)
 

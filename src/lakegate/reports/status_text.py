@@ -10,7 +10,7 @@ from typing import Literal
 
 from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import rows_query
-from lakegate.model.run import Publication, Run, changed_rows
+from lakegate.model.run import Publication, Run, StagedTable, changed_rows
 from lakegate.model.words import count, counted, share
 from lakegate.progress import without_secrets
 
@@ -70,11 +70,22 @@ def title_of(run: Run) -> str:
 
 def rows_of(run: Run) -> int | None:
     """Return the number of rows that a run brought; ``None`` if unknown."""
-    if run.publication is not None:
-        return run.rows_published
+    return source_rows(run) if run.publication is None else run.rows_published
+
+
+def source_rows(run: Run) -> int | None:
+    """Return the number of rows in a run's source files; ``None`` if neither the request nor the write is known."""
     if run.request is not None:
         return run.request.batch.rows
     return sum(staged.rows for staged in run.staged) if run.staged else None
+
+
+def change_of(staged: StagedTable) -> str:
+    """Return what a run did to a table, in a word or two."""
+    if staged.before is None:
+        return "created"
+    words = {"append": "appended", "evolve": "appended, with new columns", "metadata": "redefined"}
+    return words.get(staged.change, "changed")
 
 
 def checks_of(run: Run) -> int:

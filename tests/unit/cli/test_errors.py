@@ -190,7 +190,7 @@ def test_a_new_file_is_a_new_command(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(main, "PANELS", {"Explore": ("log",), "Other": ()})
     root = main.Root("lakegate")
     assert root.summaries == {"log": "Show the log.", "zap": "Do something new."}
-    assert root.panels() == {"Explore": ["log"], "Other": ["zap"]}
+    assert root.panels == {"Explore": ["log"], "Other": ["zap"]}
 
 
 def test_global_options_work_before_and_after_the_command(tmp_path: Path) -> None:

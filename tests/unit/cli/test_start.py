@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from unittest.mock import MagicMock
 
 import pytest
@@ -19,6 +20,7 @@ from lakegate.local import process
 from lakegate.local.process import MarkedServer
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
+from lakegate.sources import synthetic
 from support.cli_support import BRANCH, HASH, PUBLISHED, REJECTED, SKIPPED, FakeLake, FakeStack, invoke
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
@@ -69,7 +71,7 @@ def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Nothing is running." in invoke("status --all").stderr
 
 
-def test_generate_passes_its_options_on_and_suggests_a_command(tmp_path: Path) -> None:
+def test_generate_passes_its_options_on_and_suggests_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
     def generate(folder: Path, **options: Any) -> tuple[Path, ...]:
@@ -79,7 +81,8 @@ def test_generate_passes_its_options_on_and_suggests_a_command(tmp_path: Path) -
         return (folder / "a.csv",)
 
     words = "generate out --files 1 --rows 10 --null-rate 0.5 --null-column fare --seed 3 --format csv --force"
-    outcome = invoke(words, generate=generate)
+    monkeypatch.setattr(synthetic, "generate", generate)
+    outcome = invoke(words)
     asked.pop("narrator")
     assert asked == {
         "files": 1,
@@ -91,7 +94,7 @@ def test_generate_passes_its_options_on_and_suggests_a_command(tmp_path: Path) -
         "overwrite": True,
     }
     assert "lakegate ingest nyc.trips out/a.csv --check 'not_null(passenger_count)'" in outcome.stdout
-    assert invoke("generate out --null-rate 2", generate=generate).exit_code == 2
+    assert invoke("generate out --null-rate 2").exit_code == 2
 
 
 def test_config_show_names_the_variable_of_a_whole_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +160,8 @@ def demo(clean: Run, dirty: Run, words: str = "demo") -> tuple[Result, FakeStack
     stack = FakeStack()
     branches = [(Ref(name="main", hash=HASH), 200_000), (Ref(name=BRANCH, hash=HASH), 300_000)]
     lake = FakeLake(ingest=[clean, dirty], rows_per_branch=branches)
-    return invoke(words, lake, stack=stack, generate=generate), stack, generated
+    with mock.patch.object(synthetic, "generate", generate):
+        return invoke(words, lake, stack=stack), stack, generated
 
 
 def test_demo_publishes_rejects_and_suggests_commands(tmp_path: Path) -> None:

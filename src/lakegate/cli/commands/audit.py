@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         "lakegate audit nyc.trips --branch main --explain",
     ),
 )
-@table_argument()
+@table_argument
 @click.option("--branch", metavar="NAME", help="Branch to audit.", shell_complete=complete_branches)
 @click.option(
     "--ref", metavar="REF", help="Audit all rows of this branch, tag or commit.", shell_complete=complete_refs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
-from lakegate.cli.app import PROGRAM, App, group, redact
+from lakegate.cli.app import PROGRAM, App, group
 from lakegate.cli.options import confirm, with_options, yes_option
 from lakegate.cli.output import (
     Styled,
@@ -25,7 +25,7 @@ from lakegate.cli.output import (
 )
 from lakegate.config import HOME_NAME
 from lakegate.integrations.aws.parameters import PARAMETERS
-from lakegate.progress import one_line
+from lakegate.progress import one_line, redact
 
 if TYPE_CHECKING:
     from lakegate.integrations.aws.building import Builder, Images
@@ -78,7 +78,7 @@ class _Target(NamedTuple):
         return app.command("aws", word, "--name", self.name, *options)
 
 
-class _Code(NamedTuple):
+class _BuildOptions(NamedTuple):
     """What to build the function from."""
 
     settings: Path | None
@@ -158,7 +158,7 @@ def aws() -> None:
 @_template_options
 def plan(app: App, /, **given: Any) -> None:
     """Show what deploy would create, change and remove. Changes nothing."""
-    target, code = _take(_Target, given), _take(_Code, given)
+    target, code = _pop_fields(_Target, given), _pop_fields(_BuildOptions, given)
     deployment, values = target.deployment(app), _values(given)
     zipped, images = _build(app, deployment, values, code, builds_images=False)
     planned = deployment.plan(values, zipped, images.values).model_copy(update={"notes": images.notes})
@@ -182,14 +182,14 @@ def plan(app: App, /, **given: Any) -> None:
 @_name_options
 @_template_options
 @click.option("--smoke", is_flag=True, help="Afterwards, ingest a test file, wait until it's published, and revert it.")
-@yes_option()
+@yes_option
 def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     """Create or update a deployment.
 
     Shows the changes and asks for confirmation, and asks again before it abandons data. Options that you don't pass
     keep their deployed values. If a resource can't be created, everything is rolled back.
     """
-    target, code = _take(_Target, given), _take(_Code, given)
+    target, code = _pop_fields(_Target, given), _pop_fields(_BuildOptions, given)
     deployment, values = target.deployment(app), _values(given)
 
     def approve(planned: DeploymentPlan) -> bool:
@@ -258,7 +258,7 @@ def image(
     """
     from lakegate.integrations.aws.building import spark_source
 
-    target = _take(_Target, given)
+    target = _pop_fields(_Target, given)
     deployment = target.deployment(app)
     chosen = architecture or deployment.parameters().get("SparkArchitecture") or "x86_64"
     source = spark_source(cast("Architecture", chosen), base)
@@ -289,7 +289,7 @@ def image(
 )
 def status(app: App, /, *, errors: int, drift: bool, **given: Any) -> None:
     """Show a deployment's state, addresses, queues and latest errors."""
-    found = _take(_Target, given).deployment(app).status(errors=errors, drift=drift)
+    found = _pop_fields(_Target, given).deployment(app).status(errors=errors, drift=drift)
     if app.json:
         echo_json(found.model_dump(mode="json"))
     else:
@@ -304,14 +304,14 @@ def status(app: App, /, *, errors: int, drift: bool, **given: Any) -> None:
 @click.option(
     "--keep-data", is_flag=True, help="Keep the bucket, the catalog's tables, and a snapshot of the database."
 )
-@yes_option()
+@yes_option
 def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
     """Delete a deployment and everything that was created for it.
 
     Shows what it will delete and asks for confirmation, and asks again before it deletes data: all versions of objects,
     and the database. It's fine if some of it is already deleted.
     """
-    deployment = _take(_Target, given).deployment(app)
+    deployment = _pop_fields(_Target, given).deployment(app)
     found = deployment.survey()
     deletes = (found.state is not None or found.has_code) if keep_data else not found.is_empty
     if deletes:
@@ -328,7 +328,7 @@ def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
         _show_destroyed(found, deleted=deletes, keep_data=keep_data)
 
 
-def _take(kind: type[T], given: dict[str, Any]) -> T:
+def _pop_fields(kind: type[T], given: dict[str, Any]) -> T:
     """Remove the fields of ``kind`` from a command's options, and return them as one."""
     return kind(*(given.pop(field, None) for field in kind.__annotations__))
 
@@ -340,7 +340,7 @@ def _values(given: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _build(
-    app: App, deployment: Deployment, values: Mapping[str, str], code: _Code, *, builds_images: bool
+    app: App, deployment: Deployment, values: Mapping[str, str], code: _BuildOptions, *, builds_images: bool
 ) -> tuple[Path, Images]:
     """Build the function. Return its zip and the container images to deploy."""
     from lakegate.integrations.aws.building import Images, function_source

@@ -67,7 +67,7 @@ _STEP_WIDTH = 36
         "lakegate backfill nyc.trips trips/ -c 'not_null(fare)' --stop-on-failure -o json",
     ),
 )
-@table_argument()
+@table_argument
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
     "--from",
@@ -98,7 +98,7 @@ _STEP_WIDTH = 36
 )
 @click.option("--stop-on-failure", is_flag=True, help="Start no more chunks once one isn't published.")
 @ingest_options(checked="every chunk", branch_of="chunk")
-@partition_option()
+@partition_option
 @click.option(
     "--dry-run", is_flag=True, help="Show the chunks, what's published, and what would be refused. Writes nothing."
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,7 @@ from lakegate.cli.check_output import (
     show_skipped_checks,
     summary,
 )
+from lakegate.cli.options import format_option
 from lakegate.cli.output import (
     count,
     counted,
@@ -34,11 +36,11 @@ from lakegate.cli.output import (
     show_rows,
 )
 from lakegate.errors import AlreadyExistsError, ExitCode
-from lakegate.model.batch import FileFormat
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
+    from lakegate.model.batch import FileFormat
     from lakegate.wap.trial import ContractOutcome
 
 _SCHEMA = "contract.schema.json"
@@ -102,10 +104,8 @@ def schema(app: App) -> None:
     It includes the checks that are installed here. Editors with a YAML language server use it for files that start with
     "# yaml-language-server: $schema=contract.schema.json".
     """
-    from lakegate.contracts.model import contract_schema
-
     del app
-    click.echo(json_text(contract_schema()))
+    click.echo(_schema_text())
 
 
 @check.command(
@@ -119,12 +119,7 @@ def schema(app: App) -> None:
 )
 @click.argument("sources", metavar="TABLE|FILE...", nargs=-1, required=True)
 @click.option("--table", metavar="TABLE", help="Table that the files are for. Default: default.NAME-OF-THE-FILE.")
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(get_args(FileFormat)),
-    help="Format of the files. Default: detected from their names.",
-)
+@format_option("file_format")
 @click.option("--stdout", "prints", is_flag=True, help="Print the contract instead of writing it to contracts/.")
 def init(
     app: App, /, *, sources: tuple[str, ...], table: str | None, file_format: FileFormat | None, prints: bool
@@ -135,7 +130,6 @@ def init(
     rows that were read pass it. Writes contracts/TABLE.yaml, and beside it the JSON Schema for editors. Never
     overwrites a contract.
     """
-    from lakegate.contracts.model import contract_schema
     from lakegate.contracts.store import FOLDER
 
     files = sources if table is not None or len(sources) > 1 or _is_file(sources[0]) else None
@@ -150,12 +144,12 @@ def init(
         click.echo(text, nl=False)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _SCHEMA).write_text(json_text(contract_schema()) + "\n", encoding="utf-8")
+    (folder / _SCHEMA).write_text(_schema_text() + "\n", encoding="utf-8")
     _write_new(path, text)
     click.echo(str(path))
     again = sources if files else ("FILE",)
     next_commands(
-        ("Review it, and correct coincidences", f"{FOLDER}/{path.name}"),
+        ("Review it, and remove what holds only by chance", f"{FOLDER}/{path.name}"),
         ("Try it on files", app.command("check", "test", f"{FOLDER}/{path.name}", *again)),
     )
 
@@ -218,17 +212,15 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
     from lakegate.contracts.store import FOLDER
 
     drafts = read_foreign(file, namespace=namespace)
+    texts = [draft.text(file.name) for draft in drafts]
     folder = app.folder() / FOLDER
     paths = [folder / f"{draft.table}.yaml" for draft in drafts]
     if not prints:
         for draft, path in zip(drafts, paths, strict=True):
             _require_free(app, draft.table, path)
         folder.mkdir(parents=True, exist_ok=True)
-    texts = [draft.text(file.name) for draft in drafts]
-    if prints and not app.json:
-        click.echo("---\n".join(texts), nl=False)
-    for path, text in zip(paths, texts, strict=True) if not prints else ():
-        _write_new(path, text)
+        for path, text in zip(paths, texts, strict=True):
+            _write_new(path, text)
     if app.json:
         echo_json(
             [
@@ -244,11 +236,13 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
             ]
         )
         return
-    if not prints:
-        for path in paths:
-            click.echo(str(path))
-    lost = [*map(one_line, gathered({one for draft in drafts for one in draft.untranslated}))]
-    click.echo("".join(f"{line}\n" for line in ["", f"Not translated from {file}:", *lost] if lost), nl=False, err=True)
+    if prints:
+        click.echo("---\n".join(texts), nl=False)
+    else:
+        click.echo("\n".join(map(str, paths)))
+    lost = list(map(one_line, gathered({one for draft in drafts for one in draft.untranslated})))
+    if lost:
+        click.echo("\n".join(("", f"Not translated from {file}:", *lost)), err=True)
 
 
 @check.command(
@@ -277,12 +271,7 @@ def export(app: App, /, *, contract: str) -> None:
 )
 @click.argument("contract", metavar="CONTRACT|TABLE")
 @click.argument("files", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(get_args(FileFormat)),
-    help="Format of the files. Default: detected from their names.",
-)
+@format_option("file_format")
 def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: FileFormat | None) -> None:
     """Test a contract on FILES. Exits with 1 if an ingest of them would be rejected.
 
@@ -394,8 +383,7 @@ def _lake(app: App) -> Iterator[Lake]:
             app.stack().down()
 
 
-def json_text(value: object) -> str:
-    """Return JSON, formatted for people."""
-    import json
+def _schema_text() -> str:
+    from lakegate.contracts.model import contract_schema
 
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return json.dumps(contract_schema(), indent=2, ensure_ascii=False)

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from lakegate.cli.app import App, group, redact
+from lakegate.cli.app import App, group
 from lakegate.cli.output import cell, echo_json, show_rows
 from lakegate.config import ENV_PREFIX, FILE_NAME, OPENLINEAGE
 from lakegate.model.secrets import SecretReference
+from lakegate.progress import redact
 
 
 @group("config", examples=("lakegate config show", "lakegate config path"))

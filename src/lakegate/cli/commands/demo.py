@@ -83,12 +83,13 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
 
 def _demo_on_aws(app: App, folder: Path, rows: int) -> None:
     from lakegate.integrations.aws.demo import run_demo
+    from lakegate.sources.synthetic import generate
 
     if app.engine is not None or app.catalog is not None:
         raise click.UsageError(
             "--aws can't be combined with --engine and --catalog: it brings its own Spark and catalog."
         )
-    found = run_demo(folder, TABLE, CHECKS, app.narrator, rows=rows, generate=app.generate)
+    found = run_demo(folder, TABLE, CHECKS, app.narrator, rows=rows, generate=generate)
     if app.json:
         echo_json(_aws_payload(found))
     else:
@@ -96,10 +97,12 @@ def _demo_on_aws(app: App, folder: Path, rows: int) -> None:
 
 
 def _generate(app: App, folder: Path, rows: int) -> tuple[list[str], list[str]]:
+    from lakegate.sources import synthetic
+
     seed = secrets.randbelow(_SEEDS)
     common: dict[str, Any] = {"rows": rows, "format": "parquet", "overwrite": True, "narrator": app.narrator}
-    clean = app.generate(folder / "clean", files=2, null_rate=0.0, null_columns=(), seed=seed, **common)
-    dirty = app.generate(
+    clean = synthetic.generate(folder / "clean", files=2, null_rate=0.0, null_columns=(), seed=seed, **common)
+    dirty = synthetic.generate(
         folder / "nulls", files=1, null_rate=_NULL_RATE, null_columns=("passenger_count",), seed=seed + 1, **common
     )
     return [str(path) for path in clean], [str(path) for path in dirty]

@@ -8,7 +8,7 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.commands.query import print_table
-from lakegate.cli.options import MANY, complete_refs, complete_tables
+from lakegate.cli.options import SHOWN_COUNT, complete_refs, complete_tables
 from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows
 from lakegate.model.rows import json_safe, rows_of
 
@@ -37,7 +37,7 @@ _TITLES = {"added": "Rows added", "removed": "Rows removed", "changed": "Rows ch
 @click.option("--table", metavar="TABLE", help="Only this table.", shell_complete=complete_tables)
 @click.option(
     "--rows",
-    type=MANY,
+    type=SHOWN_COUNT,
     is_flag=False,
     flag_value=_SAMPLE,
     metavar="[N]",
@@ -120,7 +120,7 @@ def _row_counts(payload: dict[str, Any]) -> list[str]:
 
 
 def _samples(lake: Lake, table: str, left: str, right: str, rows: int, key: tuple[str, ...]) -> dict[str, pa.Table]:
-    """Return, for each kind with rows, up to one row more than wanted."""
+    """Return, for each kind of difference that has rows, up to one more than ``rows``."""
     found = lake.diff_rows(table, left, right, key=key)
     queries: dict[str, Query | None] = {kind: getattr(found, kind) for kind in _TITLES}
     read = {kind: query.limit(rows + 1).to_arrow() for kind, query in queries.items() if query is not None}

@@ -16,7 +16,7 @@ def discard(app: App, /, *, branch: str) -> None:
         run = lake.discard(branch)
         if run is not None:
             app.remember_outcome(run)
-    # Its commit may have arrived although nobody got the answer.
+    # Its commit may have been applied although no response came.
     published = run.publication if run is not None and run.status == "published" else None
     if app.json:
         run_id, table, tables = (run.run_id, run.table, list(run.tables)) if run else (None, None, [])

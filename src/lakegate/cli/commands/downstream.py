@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lakegate.cli.app import App, group
-from lakegate.cli.options import complete_tables, limit_option
+from lakegate.cli.options import complete_configured, complete_tables, limit_option
 from lakegate.cli.output import Styled, clip, count, counted, echo_json, moment, next_commands, safe, say, show_rows
-from lakegate.errors import ExitCode, LakegateError, NotFoundError
+from lakegate.errors import ExitCode, NotFoundError
 
 if TYPE_CHECKING:
     from lakegate.model.downstream import Delivery, DownstreamStatus
@@ -19,14 +19,7 @@ _STYLES = {"failed": "red", "skipped": "yellow", "superseded": "dim"}
 _SHOWN = 20
 _TABLES_WIDTH = 40
 _MOST_REASONS = 5
-
-
-def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    try:
-        names = list(ctx.ensure_object(App).settings().downstream)
-    except LakegateError:
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+_complete = complete_configured(lambda settings: settings.downstream)
 
 
 @group(

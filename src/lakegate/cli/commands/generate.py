@@ -42,7 +42,9 @@ from lakegate.cli.output import count, echo_json, next_commands, show_rows, size
 @click.option("--force", "overwrite", is_flag=True, help="Overwrite existing files.")
 def generate(app: App, /, *, folder: Path, **given: Any) -> None:
     """Write synthetic taxi trips as Parquet or CSV files in DIR."""
-    paths = app.generate(folder, narrator=app.narrator, **given)
+    from lakegate.sources import synthetic
+
+    paths = synthetic.generate(folder, narrator=app.narrator, **given)
     files = [(str(path), given["rows"], path.stat().st_size) for path in paths]
     if app.json:
         echo_json({"files": [{"path": path, "rows": rows, "size_bytes": length} for path, rows, length in files]})

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.model.run import Run
 
-_WITH_CSV_OPTIONS = ("csv",)
 _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": ExitCode.AUDIT_FAILED}
 
 
@@ -46,7 +45,7 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
         "lakegate ingest sales.orders --source shop.public.orders --watermark updated_at",
     ),
 )
-@table_argument()
+@table_argument
 @click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
 @click.option("--sql", metavar="QUERY", help="Ingest the result of a query over the lake instead of files.")
 @source_options()
@@ -57,8 +56,8 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
     help="If another run is ingesting a file: wait for that run, or skip the file.",
 )
 @click.option("--branch", metavar="NAME", help="New branch to write to. Default: one named after the run.")
-@partition_option()
-@csv_options()
+@partition_option
+@csv_options
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -111,7 +110,7 @@ def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError(f"'{given['table']}' is a file; the table comes first: {other} {given['table']}")
     configured = app.settings().table(TableIdentifier.parse(given["table"])).csv
     csv = csv_from(given, configured)
-    if csv is not None and given["format"] not in {None, *_WITH_CSV_OPTIONS}:
+    if csv is not None and given["format"] not in (None, "csv"):
         raise click.UsageError(f"CSV options can't be combined with --format {given['format']}.")
     if csv is not None and not given["paths"]:
         raise click.UsageError("CSV options are for files. They can't be combined with --sql or --source.")
@@ -120,10 +119,8 @@ def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
 
 def _with_source(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with the source or query, if there's one, as the paths."""
-    names = ("sql", "source", "watermark", "until")
-    sql, *of_source = (arguments[name] for name in names)
-    given = {name: value for name, value in arguments.items() if name not in names}
-    source, watermark, until = of_source
+    given = dict(arguments)
+    sql, source, watermark, until = (given.pop(name) for name in ("sql", "source", "watermark", "until"))
     if source is not None:
         return {**given, "paths": lake.source(source, sql=sql, watermark=watermark, until=until)}
     return given if sql is None else {**given, "paths": lake.query(sql)}
@@ -168,7 +165,9 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     rows = ((one.name, one.type + (" (required)" if one.required else "")) for one in columns)
     show_rows(("column", "type"), rows, indent=2)
     say("")
-    _show_differences(plan)
+    notes = [*(f"Would {change}." for change in request.schema_changes), *plan.notes]
+    if notes:
+        say(*(f"  [yellow]{safe(note)}[/]" for note in notes), "")
     if request.checks:
         described = zip(request.checks, plan.descriptions, strict=True)
         checks = ((str(check), check.severity, description) for check, description in described)
@@ -176,14 +175,6 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     else:
         say("  [yellow]No checks: the rows would be published whatever they contain.[/]")
     next_commands(("Do it", app.command_without("--dry-run")))
-
-
-def _show_differences(plan: IngestPlan) -> None:
-    """Print how the run would change the table's columns, and what happens to columns that one side lacks."""
-    lines = [f"Would {change}." for change in plan.request.schema_changes]
-    lines += plan.notes
-    if lines:
-        say(*(f"  [yellow]{safe(line)}[/]" for line in lines), "")
 
 
 def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:

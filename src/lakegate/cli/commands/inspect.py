@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakegate.cli.app import App, command
-from lakegate.cli.options import csv_from, csv_options, require_one_source, source_options
-from lakegate.cli.output import count_fitting, counted, echo_json, safe, say, show_rows, size, width_or
-from lakegate.model.batch import CsvOptions, FileFormat
+from lakegate.cli.options import csv_from, csv_options, format_option, require_one_source, source_options
+from lakegate.cli.output import cell, clip, count_fitting, counted, echo_json, safe, say, show_rows, size, width_or
+from lakegate.model.batch import CsvOptions
 from lakegate.model.source import SCHEME
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ _LONGEST = 24
 @click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
 @source_options(watermark=False)
 @click.option("--sql", metavar="QUERY", help="Show the result of a query over the tables of --source NAME.")
-@click.option(
-    "--format", type=click.Choice(get_args(FileFormat)), help="Format of the files. Default: detected from their names."
-)
-@csv_options()
+@format_option()
+@csv_options
 @click.option(
     "--rows", "-n", type=click.IntRange(0, 1000), default=3, show_default=True, metavar="N", help="Rows to show."
 )
@@ -75,7 +73,9 @@ def _show(app: App, found: SourceSample, *, source: str | None = None) -> None:
         say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
     else:
         say(f"[bold]{safe(source)}[/]", "")
-    shown = [(one.name, one.type, *(_short(row.get(one.name)) for row in found.rows)) for one in found.columns]
+    shown = [
+        (one.name, one.type, *(clip(cell(row.get(one.name)), _LONGEST) for row in found.rows)) for one in found.columns
+    ]
     rows = [f"row {number}" for number, _ in enumerate(found.rows, start=1)]
     width = width_or(0)
     if rows and width and count_fitting(("column", "type", rows[0]), [row[:3] for row in shown], width) < 3:
@@ -99,8 +99,3 @@ def _payload(found: SourceSample, *, source: str | None) -> dict[str, Any]:
         "columns": [{"name": column.name, "type": column.type} for column in found.columns],
         "sample": list(found.rows),
     }
-
-
-def _short(value: object) -> str:
-    text = "NULL" if value is None else str(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -86,7 +86,7 @@ def show_commits(commits: Iterable[Commit]) -> None:
 
 
 def _facts(commit: Commit) -> Iterator[tuple[str, str]]:
-    """Yield a commit's facts for people. ``--output json`` has every property."""
+    """Yield what to show of a commit. ``--output json`` has every property."""
     tables = tables_in(commit) or commit.tables
     yield from [("tables", ", ".join(tables))] if tables else ()
     readable = unreadable_in(commit) is None

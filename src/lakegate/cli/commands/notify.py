@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lakegate.cli.app import App, group
+from lakegate.cli.options import complete_configured
 from lakegate.cli.output import Styled, echo_json, moment, show_rows
-from lakegate.errors import ExitCode, LakegateError
+from lakegate.errors import ExitCode
 from lakegate.model.secrets import SecretReference
 from lakegate.progress import one_line
 
@@ -20,14 +21,7 @@ if TYPE_CHECKING:
     from lakegate.model.run import Notification
 
 _STYLES = {"failed": "red", "grouped": "dim"}
-
-
-def _complete_channels(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    try:
-        channels = ctx.ensure_object(App).settings().notify.channels
-    except LakegateError:
-        return []
-    return [channel.name for channel in channels if channel.name.startswith(incomplete)]
+_complete_channels = complete_configured(lambda settings: (channel.name for channel in settings.notify.channels))
 
 
 @group("notify", examples=("lakegate notify list", "lakegate notify test ops", "lakegate notify late"))

@@ -6,8 +6,7 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import branch_argument
-from lakegate.cli.output import echo_json
-from lakegate.cli.run_output import run_payload, show_run
+from lakegate.cli.run_output import show_result
 
 
 @command(
@@ -32,9 +31,4 @@ def publish(app: App, /, *, branch: str, accept: str | None) -> None:
     with 1. A branch is never published twice. To override a failed audit, pass --accept with a reason.
     """
     with app.lake() as lake:
-        run = lake.publish(branch, accept=accept)
-        app.remember_outcome(run)
-    if app.json:
-        echo_json(run_payload(run))
-    else:
-        show_run(app, run)
+        show_result(app, lake.publish(branch, accept=accept))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
@@ -13,26 +13,22 @@ from lakegate.cli.app import App, group
 from lakegate.cli.check_output import fit_columns, styled, with_marks
 from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument, with_options
 from lakegate.cli.output import cell, count, counted, echo_json, safe, say, show_rows, width_or
-from lakegate.cli.run_output import run_payload, show_run
+from lakegate.cli.run_output import run_payload, show_result
 from lakegate.model.checks import failing_cells
 from lakegate.model.quarantine import COLUMNS, POSITION, REASONS, RUN_ID, SOURCE_FILE
 from lakegate.model.rows import json_safe
 
-if TYPE_CHECKING:
-    from lakegate.model.run import Run
-
-F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_WIDTH = 110
 
 
-def _row_options(*, where: bool = True) -> Callable[[F], F]:
-    options = [
-        click.option("--run", "run_id", metavar="RUN", shell_complete=complete_runs, help="Only rows of this run."),
-        click.option("--check", metavar="NAME", help="Only rows that fail this check."),
-    ]
-    if where:
-        options.append(click.option("--where", metavar="PREDICATE", help="Only rows for which this SQL is true."))
-    return with_options(*options)
+_run_and_check_options = with_options(
+    click.option("--run", "run_id", metavar="RUN", shell_complete=complete_runs, help="Only rows of this run."),
+    click.option("--check", metavar="NAME", help="Only rows that fail this check."),
+)
+_row_options = with_options(
+    _run_and_check_options,
+    click.option("--where", metavar="PREDICATE", help="Only rows for which this SQL is true."),
+)
 
 
 @group(
@@ -86,8 +82,8 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
 @quarantine.command(
     "show", examples=("lakegate quarantine show nyc.trips", "lakegate quarantine show nyc.trips --check not_null_id")
 )
-@table_argument()
-@_row_options(where=False)
+@table_argument
+@_run_and_check_options
 @limit_option(20)
 def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any) -> None:
     """Show the rows of TABLE that are waiting in quarantine, and why."""
@@ -133,8 +129,8 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
         "lakegate quarantine release nyc.trips --where 'fare BETWEEN -1 AND 0'",
     ),
 )
-@table_argument()
-@_row_options()
+@table_argument
+@_row_options
 def release(app: App, /, *, table: str, **chosen: Any) -> None:
     """Publish quarantined rows of TABLE, if they pass today's checks.
 
@@ -142,8 +138,7 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
     table, marked as released, and are never published twice.
     """
     with app.lake() as lake:
-        run = lake.quarantine_release(table, **chosen)
-    _show(app, run)
+        show_result(app, lake.quarantine_release(table, **chosen))
 
 
 @quarantine.command(
@@ -155,7 +150,7 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
         "lakegate quarantine fix nyc.trips --from corrected.csv",
     ),
 )
-@table_argument()
+@table_argument
 @click.option(
     "--set",
     "changes",
@@ -171,7 +166,7 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
     help="CSV or Parquet file with corrected rows; _quarantine_id is the id of the row that each replaces. "
     "Lists and structs need Parquet.",
 )
-@_row_options()
+@_row_options
 def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | None, **chosen: Any) -> None:
     """Publish corrected rows of TABLE, if they pass today's checks.
 
@@ -184,8 +179,7 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | 
         if changes or any(chosen.values()):
             raise click.UsageError("--from can't be combined with other options: the file says which rows to correct.")
         with app.lake() as lake:
-            run = lake.quarantine_fix(table, corrected)
-        _show(app, run)
+            show_result(app, lake.quarantine_fix(table, corrected))
         return
     if not changes:
         raise click.UsageError("Pass --set COLUMN=SQL, or --from FILE with corrected rows.")
@@ -196,15 +190,14 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | 
             raise click.BadParameter(f"'{text}' isn't COLUMN=SQL, such as 'fare=abs(fare)'.", param_hint="--set")
         new[name.strip()] = expression
     with app.lake() as lake:
-        run = lake.quarantine_release(table, changes=new, **chosen)
-    _show(app, run)
+        show_result(app, lake.quarantine_release(table, changes=new, **chosen))
 
 
 @quarantine.command(
     "drop", makes_run=True, examples=("lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",)
 )
-@table_argument()
-@_row_options()
+@table_argument
+@_row_options
 @click.option("--yes", is_flag=True, required=True, help="Confirm the deletion.")
 def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     """Delete rows of TABLE that are waiting in quarantine. `lakegate revert RUN` brings them back."""
@@ -219,11 +212,3 @@ def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     else:
         say(f"[green]dropped[/]  {counted(dropped, 'quarantined row')} of {safe(table)}")
         say(f"  [dim]To bring them back: {safe(app.command('revert', run.run_id))}[/]")
-
-
-def _show(app: App, run: Run) -> None:
-    app.remember_outcome(run)
-    if app.json:
-        echo_json(run_payload(run))
-    else:
-        show_run(app, run)

@@ -91,7 +91,7 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
 )
 @click.option("--table", metavar="TABLE", help="Only this table.", shell_complete=complete_tables)
 @since_option("Report on runs started since then, such as 2026-01-31T07:00:00Z, 24h or 7d.", default="7d")
-@file_option()
+@file_option
 def report(app: App, /, *, table: str | None, since: datetime, file: Path | None) -> None:
     """Write a report on the runs of the last days: what needs a decision, each table, and the checks that failed.
 

@@ -71,7 +71,7 @@ _MESSAGE = 60
 @click.option("--source", metavar="TEXT", help="Only runs with a source file whose path contains this.")
 @since_option("Only runs started since then, such as 2026-01-31T07:00:00Z, 24h or 7d.")
 @limit_option(50)
-@file_option()
+@file_option
 def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filters: Any) -> None:
     """List runs, newest first; or show one RUN (a run id or a prefix of one).
 
@@ -195,19 +195,18 @@ def _seconds(step: RunStep) -> float:
 
 def _show_files(run: Run) -> None:
     written = run.request.batch.files if run.request else ()
-    left_out = [known for known in run.skipped_files if known.file.uri not in {file.uri for file in written}]
+    uris = {file.uri for file in written}
+    left_out = [known.file for known in run.skipped_files if known.file.uri not in uris]
     if not written and not left_out:
         return
+    # The request of a run that had nothing to do still lists all its files.
+    owners = {known.file.uri: known.run_id for known in run.skipped_files}
     rows = []
-    for file in written:
-        # The request of a run that had nothing to do still lists all its files.
-        owner = next((known.run_id for known in run.skipped_files if known.file.uri == file.uri), None)
-        about = f"version {file.version_id}" if file.version_id else ""
-        note = f"skipped: {owner}" if owner else about
-        rows.append(Styled((file.uri, count(file.rows), size(file.size_bytes), note), None))
-    for known in left_out:
-        cells = (known.file.uri, count(known.file.rows), size(known.file.size_bytes), f"skipped: {known.run_id}")
-        rows.append(Styled(cells, "dim"))
+    for file in (*written, *left_out):
+        version = f"version {file.version_id}" if file.version_id else ""
+        note = f"skipped: {owners[file.uri]}" if file.uri in owners else version
+        cells = (file.uri, count(file.rows), size(file.size_bytes), note)
+        rows.append(Styled(cells, None if file.uri in uris else "dim"))
     say("")
     show_rows(("file", "rows", "size", ""), rows, right=("rows", "size"), indent=2)
 

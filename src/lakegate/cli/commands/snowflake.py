@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.model.downstream import DownstreamStatus
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _STYLES = {"create": "green", "replace": "yellow", "drop": "red", "refuse": "bold red", "none": "dim"}
 _WORDS = {"none": "exists", "refuse": "can't create"}
 _SENT = {"sent": "refreshed"}
@@ -32,10 +30,9 @@ _RESULT_STYLES = {"failed": "red", "waiting": "yellow"}
 _STATE_STYLES = {"behind": "yellow", "missing": "yellow", "taken": "bold red", "unknown": "yellow"}
 
 
-def _name_option(function: F) -> F:
-    return click.option(
-        "--name", metavar="NAME", help="Account to use, if the settings have several: NAME of [downstream.NAME]."
-    )(function)
+_name_option = click.option(
+    "--name", metavar="NAME", help="Account to use, if the settings have several: NAME of [downstream.NAME]."
+)
 
 
 @group(
@@ -86,7 +83,7 @@ def plan(app: App, /, *, name: str | None, offline: bool) -> None:
 
 @snowflake.command("apply", examples=("lakegate snowflake apply", "lakegate snowflake apply --yes -o json"))
 @_name_option
-@yes_option()
+@yes_option
 def apply(app: App, /, *, name: str | None, yes: bool) -> None:
     """Create what the account lacks to read the published tables.
 
@@ -180,23 +177,20 @@ def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: b
         # Through the outbox, so that another process's publish comes before or after this, and gc knows of it.
         tried = lake.downstream_send(setup.name, [str(table.table) for table in chosen]) if chosen else ()
         deliveries = {table: one for one in tried for table in one.tables}
-    results = [(str(table.table), deliveries.get(str(table.table))) for table in chosen]
-    states = {table: "waiting" if one is None or one.state == "pending" else one.state for table, one in results}
+    results = []
+    for lake_table in chosen:
+        one = deliveries.get(str(lake_table.table))
+        state = "waiting" if one is None or one.state == "pending" else one.state
+        results.append((state, str(lake_table.table), one.reason if one else None))
     if app.json:
-        rows = (
-            {"table": table, "state": states[table], "reason": one.reason if one else None} for table, one in results
-        )
-        echo_json(list(rows))
+        echo_json([{"table": table, "state": state, "reason": reason} for state, table, reason in results])
     else:
-        shown = (
-            Styled(
-                (_SENT.get(states[table], states[table]), table, one.reason or "" if one else ""),
-                _RESULT_STYLES.get(states[table]),
-            )
-            for table, one in results
+        rows = (
+            Styled((_SENT.get(state, state), table, reason or ""), _RESULT_STYLES.get(state))
+            for state, table, reason in results
         )
-        show_rows(("", "table", "why"), shown, empty="No tables on main are sent there.")
-    if any(state != "sent" for state in states.values()):
+        show_rows(("", "table", "why"), rows, empty="No tables on main are sent there.")
+    if any(state != "sent" for state, _, _ in results):
         click.echo(f"To see what is queued for Snowflake: {app.command('downstream', 'status', setup.name)}", err=True)
         raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
@@ -260,11 +254,8 @@ def _show_steps(steps: Sequence[PlanStep]) -> None:
     )
     show_rows(("", "kind", "name", "why"), rows)
     if to_do:
-        say("", "[bold]SQL[/]", "\n\n".join(f"{_safe_lines(step.sql or '')};" for step in to_do))
-
-
-def _safe_lines(text: str) -> str:
-    return "\n".join(safe(line) for line in text.split("\n"))
+        sql = "\n\n".join(f"{step.sql};" for step in to_do)
+        say("", "[bold]SQL[/]", *map(safe, sql.split("\n")))
 
 
 def _applied_payload(

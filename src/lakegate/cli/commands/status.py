@@ -7,9 +7,10 @@ import time
 
 import click
 
-from lakegate.cli.app import App, command, redact
+from lakegate.cli.app import App, command
 from lakegate.cli.output import Styled, duration, echo_json, safe, say, show_rows, size
 from lakegate.local import process
+from lakegate.progress import redact
 
 _STYLES = {"running": "green", "stopped": "yellow", "unresponsive": "red"}
 
@@ -54,16 +55,7 @@ def show_services(app: App) -> None:
     services = app.stack().status()
     if app.json:
         payloads = [
-            {
-                "name": service.name,
-                "state": service.state,
-                "pid": service.pid,
-                "port": service.port,
-                "uptime_s": service.uptime_s,
-                "memory_bytes": service.memory_bytes,
-                "address": None if service.address is None else redact(service.address),
-                "log": str(service.log),
-            }
+            {**service.model_dump(mode="json"), "address": service.address and redact(service.address)}
             for service in services
         ]
         echo_json({"home": str(app.folder()), "services": payloads})

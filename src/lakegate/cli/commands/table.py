@@ -102,7 +102,7 @@ def _show_tables(tables: Sequence[TableMetadata], ref: str) -> None:
 
 
 @table.command("show", examples=("lakegate table show nyc.trips", "lakegate table show nyc.trips --at 2026-01-31"))
-@table_argument()
+@table_argument
 @ref_option()
 @at_option()
 def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
@@ -145,7 +145,7 @@ def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
         "lakegate table rows nyc.trips --at yesterday -o csv",
     ),
 )
-@table_argument()
+@table_argument
 @ref_option()
 @at_option()
 @click.option("--where", metavar="SQL", help="Only rows for which this is true, such as 'fare < 0'.")
@@ -166,7 +166,7 @@ def show_rows_of_table(
 
 
 @table.command("files", examples=("lakegate table files nyc.trips", "lakegate table files nyc.trips --ref wap/january"))
-@table_argument()
+@table_argument
 @ref_option()
 @at_option()
 def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
@@ -201,7 +201,7 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
         "lakegate table evolve nyc.trips 'ADD PARTITION FIELD days(pickup)'",
     ),
 )
-@table_argument()
+@table_argument
 @click.argument("changes", metavar="CHANGE...", nargs=-1, required=True)
 @check_option("Another check that the table must pass afterwards, besides its own. Repeatable.")
 def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: tuple[str, ...]) -> None:
@@ -219,7 +219,7 @@ def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: t
 
 
 @table.command("restore", makes_run=True, examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))
-@table_argument()
+@table_argument
 @click.option(
     "--at",
     required=True,
@@ -246,7 +246,7 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
         "lakegate table optimize nyc.trips --rewrite-manifests",
     ),
 )
-@table_argument()
+@table_argument
 @click.option("--sort", metavar="ORDER", help="Order of the rows: columns with asc or desc, or zorder(a, b).")
 @click.option("--where", metavar="SQL", help="Rewrite only files that may hold rows for which this is true.")
 @click.option("--rewrite-manifests", is_flag=True, help="Only list the data files in fewer manifests. Needs no Spark.")
@@ -276,7 +276,7 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
 
 
 @table.command("expire", makes_run=True, examples=("lakegate table expire nyc.trips --older-than 30d --keep 10",))
-@table_argument()
+@table_argument
 @click.option("--older-than", required=True, metavar="SPAN", type=span, help="Age of the snapshots, such as 30d.")
 @click.option(
     "--keep",
@@ -303,9 +303,9 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
     makes_run=True,
     examples=("lakegate table rename nyc.trips nyc.rides", "lakegate table rename nyc.trips archive.trips_2025 --yes"),
 )
-@table_argument()
+@table_argument
 @click.argument("name", metavar="NAME")
-@yes_option()
+@yes_option
 def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     """Rename TABLE on main to NAME. Moves no file.
 
@@ -325,8 +325,8 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     makes_run=True,
     examples=("lakegate table truncate nyc.daily", "lakegate table truncate nyc.daily --yes"),
 )
-@table_argument()
-@yes_option()
+@table_argument
+@yes_option
 def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
     """Delete all rows of TABLE on main, including quarantined ones. Needs Spark.
 
@@ -344,8 +344,8 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
 @table.command(
     "drop", makes_run=True, examples=("lakegate table drop nyc.scratch", "lakegate table drop nyc.scratch --yes")
 )
-@table_argument()
-@yes_option()
+@table_argument
+@yes_option
 def drop_table(app: App, /, *, table: str, yes: bool) -> None:
     """Drop TABLE on main, and its quarantine table, in one new commit.
 
@@ -365,7 +365,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
         "lakegate table delete nyc.trips --where 'fare < 0' --output json",
     ),
 )
-@table_argument()
+@table_argument
 @click.option("--where", required=True, metavar="SQL", help="Delete the rows for which this is true, in Spark SQL.")
 def delete_rows(app: App, /, *, table: str, where: str) -> None:
     """Delete rows of TABLE on main, if the rest passes its checks.
@@ -389,7 +389,7 @@ def delete_rows(app: App, /, *, table: str, where: str) -> None:
         "lakegate table connect nyc.trips --engine pyiceberg --rest http://127.0.0.1:8181",
     ),
 )
-@table_argument()
+@table_argument
 @click.option("--engine", "-e", required=True, type=click.Choice(ENGINES), help="Engine or library to read TABLE with.")
 @ref_option()
 @at_option()

@@ -162,11 +162,8 @@ def _options(given: dict[str, Any]) -> IngestOptions:
 def _require_there(places: Places) -> None:
     missing = places.missing()
     if missing:
-        raise InputError(
-            f"'{missing[0]}' doesn't exist.",
-            hint="Check the path, or pass --wait to wait for it.",
-            path=missing[0],
-        )
+        hint = "Check the path, or pass --wait to wait for it."
+        raise InputError(f"'{missing[0]}' doesn't exist.", hint=hint, path=missing[0])
 
 
 def _feed(given: dict[str, Any], settings: WatchSettings, places: Places) -> Feed:
@@ -320,7 +317,7 @@ class WatchView:
         if summary.unfinished:
             self.say("", f"{counted(summary.unfinished, 'file')} left to retry.")
         if summary.has_more:
-            self.say("", "Not all files were looked at.")
+            self.say("", "Not all files were scanned.")
         if summary.trouble is not None:
             self.say("", summary.trouble.message)
 
