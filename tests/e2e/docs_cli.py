@@ -55,7 +55,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 def _contents() -> str:
     lines = ["## Commands", ""]
-    for panel, names in cli.panels().items():
+    for panel, names in cli.panels.items():
         lines.append(f"- {panel}: {', '.join(f'[`{name}`](#{PROGRAM}-{name})' for name in names)}")
     return "\n".join([*lines, ""])
 
