@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from lakegate.config import Settings
     from lakegate.lake import IngestOptions, Lake
     from lakegate.model.batch import CsvOptions
+    from lakegate.model.checks import Tolerance
     from lakegate.model.run import RunStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
+_Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _COMPLETION_TIMEOUT_S = 2.0
@@ -53,6 +55,61 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def _completion(names: Callable[[Lake], Iterable[str]], *, asks_catalog: bool = True) -> _Completion:
+    """Return a function that completes ``names``; it gives up if that takes too long, and starts and prints nothing."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        app = ctx.ensure_object(App)
+        found: list[str] = []
+
+        def collect() -> None:
+            try:
+                if asks_catalog and not app.catalog_answers():
+                    return
+                app.quiet = True
+                with app.lake() as lake:
+                    found.extend(name for name in names(lake) if name.startswith(incomplete))
+            except Exception:  # noqa: BLE001 - completion must not print errors
+                found.clear()
+
+        worker = threading.Thread(target=collect, daemon=True)
+        worker.start()
+        worker.join(_COMPLETION_TIMEOUT_S)
+        return [] if worker.is_alive() else found
+
+    return complete
+
+
+def complete_configured(names: Callable[[Settings], Iterable[str]]) -> _Completion:
+    """Return a function that completes names in the settings."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        try:
+            return [name for name in names(ctx.ensure_object(App).settings()) if name.startswith(incomplete)]
+        except LakegateError:
+            return []
+
+    return complete
+
+
+def _complete_runs(status: RunStatus | None = None) -> _Completion:
+    # The journal needs no server.
+    return _completion(
+        lambda lake: (run.run_id for run in lake.runs(status=status, limit=_COMPLETED_RUNS)), asks_catalog=False
+    )
+
+
+complete_tables = _completion(lambda lake: (str(table.table) for table in lake.tables()))
+complete_branches = _completion(lambda lake: (ref.name for ref in lake.branches() if ref.name != MAIN))
+"""Without ``main``, which is neither audited, published, discarded nor deleted."""
+complete_tags = _completion(lambda lake: (ref.name for ref in lake.tags()))
+complete_refs = _completion(lambda lake: (ref.name for ref in (*lake.branches(), *lake.tags())))
+complete_runs = _complete_runs()
+complete_published_runs = _complete_runs("published")
+
+table_argument = click.argument("table", shell_complete=complete_tables)
 
 
 def branch_argument(name: str = "branch") -> Callable[[F], F]:
@@ -116,13 +173,11 @@ def limit_option(default: int) -> Callable[[F], F]:
 def since_option(text: str, *, default: str | None = None) -> Callable[[F], F]:
     """Add ``--since``, a time or a duration ago, which is converted to a time."""
     return click.option(
-        "--since", metavar="TIME|SPAN", callback=_since, default=default, show_default=default is not None, help=text
+        "--since", metavar="TIME|SPAN", type=_since, default=default, show_default=default is not None, help=text
     )
 
 
-def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
-    if value is None:
-        return None
+def _since(value: str) -> datetime:
     try:
         return datetime.now(UTC) - parse_duration(value)
     except (ConfigurationError, OverflowError):
@@ -136,11 +191,11 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> d
         ) from None
 
 
-def _limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
+def _limit(value: str) -> Tolerance:
     from lakegate.model.quarantine import parse_limit
 
     try:
-        return None if value is None else parse_limit(value)
+        return parse_limit(value)
     except ValueError:
         raise click.BadParameter(f"'{value}' is neither a number of rows (100) nor a percentage (5%).") from None
 
@@ -201,7 +256,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         click.option(
             "--quarantine-limit",
             metavar="ROWS|PERCENT",
-            callback=_limit,
+            type=_limit,
             help="How many rows of a batch may be quarantined, such as 100 or 5%. With more, it's rejected.",
         ),
         click.option(
@@ -281,9 +336,9 @@ def require_one_source(given: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--watermark and --until need --source.{instead}")
 
 
-def _one_character(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    delimiter = _DELIMITERS.get(value, value) if value is not None else None
-    if delimiter is not None and len(delimiter) != 1:
+def _one_character(value: str) -> str:
+    delimiter = _DELIMITERS.get(value, value)
+    if len(delimiter) != 1:
         raise click.BadParameter(f"'{value}' is neither one character nor any of {', '.join(sorted(_DELIMITERS))}.")
     return delimiter
 
@@ -296,10 +351,9 @@ def _types(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
     return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
-def _encoding(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def _encoding(value: str) -> str:
     try:
-        if value is not None:
-            codecs.lookup(value)
+        codecs.lookup(value)
     except (LookupError, ValueError):
         raise click.BadParameter(
             f"Unknown encoding '{value}'. Use one that Python supports, such as utf-8 or cp1252."
@@ -308,9 +362,9 @@ def _encoding(_ctx: click.Context, _param: click.Parameter, value: str | None) -
 
 
 csv_options = with_options(
-    click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields."),
+    click.option("--delimiter", metavar="CHAR", type=_one_character, help="CSV: the character between fields."),
     click.option("--no-header", is_flag=True, help="CSV: the first line is data."),
-    click.option("--encoding", metavar="NAME", callback=_encoding, help="CSV: the files' encoding."),
+    click.option("--encoding", metavar="NAME", type=_encoding, help="CSV: the files' encoding."),
     click.option(
         "--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: text to read as NULL. Repeatable."
     ),
@@ -355,83 +409,6 @@ partition_option = click.option(
     metavar="TRANSFORM",
     help="Partition a new table, such as by 'days(pickup)'. Repeatable.",
 )
-
-
-def complete_tables(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete table names on main."""
-    return _complete(ctx, incomplete, lambda lake: [str(table.table) for table in lake.tables()])
-
-
-table_argument = click.argument("table", shell_complete=complete_tables)
-
-
-def complete_branches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of branches except ``main``, which is neither audited, published, discarded nor deleted."""
-    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in lake.branches() if ref.name != MAIN])
-
-
-def complete_tags(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of tags."""
-    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in lake.tags()])
-
-
-def complete_refs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of branches and tags."""
-    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in (*lake.branches(), *lake.tags())])
-
-
-def complete_configured(
-    names: Callable[[Settings], Iterable[str]],
-) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return a function that completes names in the settings."""
-
-    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        try:
-            return [name for name in names(ctx.ensure_object(App).settings()) if name.startswith(incomplete)]
-        except LakegateError:
-            return []
-
-    return complete
-
-
-def complete_runs(
-    ctx: click.Context, _param: click.Parameter, incomplete: str, status: RunStatus | None = None
-) -> list[str]:
-    """Complete run ids, newest first. The journal needs no server."""
-    return _complete(
-        ctx,
-        incomplete,
-        lambda lake: [run.run_id for run in lake.runs(status=status, limit=_COMPLETED_RUNS)],
-        asks_catalog=False,
-    )
-
-
-def complete_published_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete ids of published runs, newest first."""
-    return complete_runs(ctx, param, incomplete, status="published")
-
-
-def _complete(
-    ctx: click.Context, incomplete: str, names: Callable[[Lake], Iterable[str]], *, asks_catalog: bool = True
-) -> list[str]:
-    """Return the names that start with ``incomplete``, or none if that takes too long. Starts and prints nothing."""
-    app = ctx.ensure_object(App)
-    found: list[str] = []
-
-    def collect() -> None:
-        try:
-            if asks_catalog and not app.catalog_answers():
-                return
-            app.quiet = True
-            with app.lake() as lake:
-                found.extend(name for name in names(lake) if name.startswith(incomplete))
-        except Exception:  # noqa: BLE001 - completion must not print errors
-            found.clear()
-
-    worker = threading.Thread(target=collect, daemon=True)
-    worker.start()
-    worker.join(_COMPLETION_TIMEOUT_S)
-    return [] if worker.is_alive() else found
 
 
 yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")

@@ -170,6 +170,11 @@ def table(
     return framed(tag("table", written, tag("thead", head), tag("tbody", body)), label=label)
 
 
+def left_out(number: int, what: str) -> Html | None:
+    """Return a line that says what a list leaves out, if ``number`` is above zero."""
+    return tag("p", f"… and {what}", class_="small soft") if number > 0 else None
+
+
 def framed(inner: Html, *, label: str) -> Html:
     """Return a wide element in a frame that scrolls, with the keyboard, too."""
     return tag("div", inner, class_="scroll", role="region", aria_label=label, tabindex=0)
@@ -179,15 +184,7 @@ def bar(part: float, whole: float, tone: Tone | None = None) -> Html:
     """Return a bar for a share of the whole. Any share above zero is visible."""
     share = 0.0 if whole <= 0 else min(max(part / whole, 0.0), 1.0)
     width = 0 if share == 0 else max(round(_FULL * share), 12)
-    return tag(
-        "svg",
-        tag("rect", class_="ground", width=_FULL, height=8, rx=4),
-        tag("rect", class_="part", width=width, height=8, rx=4),
-        class_=f"bar {tone or ''}".strip(),
-        viewBox=f"0 0 {_FULL} 8",
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
+    return _gauge("bar", tone, 0, width, height=8, radius=4)
 
 
 def span(begins: float, ends: float, whole: float, tone: Tone | None = None) -> Html:
@@ -195,12 +192,16 @@ def span(begins: float, ends: float, whole: float, tone: Tone | None = None) -> 
     scale = _FULL / whole if whole > 0 else 0.0
     width = max(round(scale * (ends - begins)), 6)
     left = min(round(scale * begins), _FULL - width)
+    return _gauge("time", tone, max(left, 0), width, height=12, radius=2)
+
+
+def _gauge(kind: str, tone: Tone | None, left: int, width: int, *, height: int, radius: int) -> Html:
     return tag(
         "svg",
-        tag("rect", class_="ground", width=_FULL, height=12, rx=2),
-        tag("rect", class_="part", x=max(left, 0), width=width, height=12, rx=2),
-        class_=f"time {tone or ''}".strip(),
-        viewBox=f"0 0 {_FULL} 12",
+        tag("rect", class_="ground", width=_FULL, height=height, rx=radius),
+        tag("rect", class_="part", x=left, width=width, height=height, rx=radius),
+        class_=f"{kind} {tone or ''}".strip(),
+        viewBox=f"0 0 {_FULL} {height}",
         preserveAspectRatio="none",
         aria_hidden="true",
     )

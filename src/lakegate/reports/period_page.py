@@ -16,7 +16,20 @@ from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, Run, RunLine
 from lakegate.model.words import count, counted
-from lakegate.reports.page import Child, Html, badge, clipped, commands, figures, page, status, table, tag, when
+from lakegate.reports.page import (
+    Child,
+    Html,
+    badge,
+    clipped,
+    commands,
+    figures,
+    left_out,
+    page,
+    status,
+    table,
+    tag,
+    when,
+)
 from lakegate.reports.status_text import StatusText, Tone, describe_run, failing, rows_of
 
 _MOST_RUNS = 2_000
@@ -296,11 +309,7 @@ def _decisions(undecided: Sequence[Run], total: int) -> Html | None:
     if not undecided:
         return None
     left = total - len(undecided)
-    more = (
-        tag("p", f"… and {count(left)} more: lakegate runs --status rejected", class_="small soft")
-        if left > 0
-        else None
-    )
+    more = left_out(left, f"{count(left)} more: lakegate runs --status rejected")
     return tag("section", tag("h2", "For you to decide"), [_decision(run) for run in undecided], more)
 
 
@@ -418,7 +427,7 @@ def _checks(checks: Sequence[FailingCheck]) -> Html | None:
     ]
     columns = ("Table", "Check", "Verdict", "Runs", "Failing rows", "Last in run")
     left = len(checks) - _CHECKS
-    more = tag("p", f"… and {count(left)} more", class_="small soft") if left > 0 else None
+    more = left_out(left, f"{count(left)} more")
     shown = table(columns, rows, label="Checks that failed", numbers=(3, 4), wide=(1,))
     return tag("section", tag("h2", "Checks that failed"), shown, more)
 
@@ -438,7 +447,7 @@ def _runs(runs: Sequence[Run]) -> Html | None:
         )
         rows.append((*cells, clipped(status_text.happened, _TEXT)))
     left = len(runs) - _RUNS
-    more = tag("p", f"… and {counted(left, 'earlier run')}", class_="small soft") if left > 0 else None
+    more = left_out(left, counted(left, "earlier run"))
     columns = ("Run", "Table", "Status", "Rows", "Started", "What happened")
     shown = table(columns, rows, label="Runs", numbers=(3,), wide=(5,))
     summary = tag("summary", f"{counted(len(runs), 'run')}, newest first")

@@ -17,6 +17,7 @@ from lakegate.reports.page import (
     clipped,
     commands,
     facts,
+    left_out,
     page,
     span,
     status,
@@ -258,11 +259,7 @@ def _files(run: Run) -> Html | None:
         return None
     shown = table(("File", "Rows", "Size", ""), rows[:_FILES], label="Source files", numbers=(1, 2), wide=(0,))
     left = len(rows) - _FILES
-    more = (
-        tag("p", f"… and {counted(left, 'more file')}: lakegate runs {run.run_id}", class_="small soft")
-        if left > 0
-        else None
-    )
+    more = left_out(left, f"{counted(left, 'more file')}: lakegate runs {run.run_id}")
     return tag("section", tag("h2", "Source files"), shown, more)
 
 
