@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -249,11 +249,6 @@ class Components:
         """Spark: the user's session, the server that the settings name, or the local stack's."""
         from lakegate.spark.engine import SparkEngine
 
-        sessions = self._user_sessions()
-        if sessions is None:
-            return SparkEngine(
-                self._local_session, self.spark_options, shares_files=True, before_reading=self.make_readable
-            )
         if not self.shares_files and self.settings.catalog.uri is None:
             raise ConfigurationError(
                 "The engine is on another machine and can't reach the catalog, which is this project's local one.",
@@ -261,33 +256,41 @@ class Components:
                 "only the local engine can read files on this machine.",
                 setting="catalog.uri",
             )
-        return SparkEngine(sessions, self.spark_options, shares_files=self.shares_files)
+        return SparkEngine(
+            self._sessions(), self.spark_options, shares_files=self.shares_files, before_reading=self._before_reading
+        )
 
     @cached_property
     def file_engine(self) -> FileEngine:
         """An engine that audits source files where they are, without a catalog."""
         from lakegate.spark.file_engine import FileEngine
 
-        sessions = self._user_sessions()
-        if sessions is None:
-            return FileEngine(self._local_session, shares_files=True, before_reading=self.make_readable)
-        return FileEngine(sessions, shares_files=self.shares_files)
+        return FileEngine(self._sessions(), shares_files=self.shares_files, before_reading=self._before_reading)
 
     @property
     def _has_local_spark(self) -> bool:
         return self._session is None and self.settings.engine.url is None
 
-    def _user_sessions(self) -> SessionFactory | None:
-        """Return a factory of sessions on the user's Spark; ``None`` if the local stack's is used."""
+    @property
+    def _before_reading(self) -> Callable[[Batch, bool], bool] | None:
+        return self.make_readable if self._has_local_spark else None
+
+    def _sessions(self) -> SessionFactory:
+        """Return a factory of sessions on the user's Spark or on the local stack's."""
         from lakegate.spark.sessions import derived_sessions, remote_sessions
 
         if self._session is not None:
             return derived_sessions(self._session)
         engine = self.settings.engine
         if engine.url is None:
-            return None
+            return self._local_session
         token = None if engine.token is None else Secret(engine.token, setting="engine.token")
         return remote_sessions(engine.url, token=token, tls=engine.tls, ca_file=engine.ca_file)
+
+    def _local_session(self, options: Mapping[str, str]) -> Any:
+        from lakegate.spark.sessions import remote_sessions
+
+        return remote_sessions(self.stack.use().spark_url)(options)
 
     def source_catalog(self, name: str) -> SourceCatalog:
         """Return a source of the settings as a Spark catalog. Restart the local Spark with its driver if needed.
@@ -399,11 +402,6 @@ class Components:
             catalog.close()
         if "stack" in self.__dict__:
             self.stack.release()
-
-    def _local_session(self, options: Mapping[str, str]) -> Any:
-        from lakegate.spark.sessions import remote_sessions
-
-        return remote_sessions(self.stack.use().spark_url)(options)
 
     def make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
         """Give the local Spark access to the batch's stores. Return whether it was restarted for that."""

@@ -128,10 +128,7 @@ class App:
             may_create_project: Whether the command may start a new project.
         """
         _require_address_space()
-        if not (may_create_project or self.is_in_project()):
-            raise self.no_project_error()
-        if self.logs is None:
-            _quieten_libraries(debug=self.debug)
+        self._prepare(may_create_project=may_create_project)
         context = click.get_current_context(silent=True)
         name = None if context is None else context.info_name
         return self.connect(
@@ -146,10 +143,7 @@ class App:
         """Return the lake's components, for what :class:`~lakegate.lake.Lake` doesn't offer. Close them after use."""
         from lakegate.components import Components
 
-        if not self.is_in_project():
-            raise self.no_project_error()
-        if self.logs is None:
-            _quieten_libraries(debug=self.debug)
+        self._prepare()
         return Components(self.folder(), self.settings(), session=None, narrator=self.narrator)
 
     def stack(self) -> LocalStack:
@@ -171,13 +165,15 @@ class App:
 
         return self.home is not None or is_project(self.folder()) or self.settings().catalog.uri is not None
 
-    def no_project_error(self) -> ConfigurationError:
-        """Return the error for a command that needs a project."""
-        return ConfigurationError(
-            f"There's no lakegate project in {self.folder()} or any folder above it.",
-            hint="Change to your project's folder, or pass --home. To start a project here: lakegate ingest "
-            "TABLE FILES, or lakegate demo",
-        )
+    def _prepare(self, *, may_create_project: bool = False) -> None:
+        if not (may_create_project or self.is_in_project()):
+            raise ConfigurationError(
+                f"There's no lakegate project in {self.folder()} or any folder above it.",
+                hint="Change to your project's folder, or pass --home. To start a project here: lakegate ingest "
+                "TABLE FILES, or lakegate demo",
+            )
+        if self.logs is None:
+            _quieten_libraries(debug=self.debug)
 
     def folder(self) -> Path:
         """Return the project's folder."""
