@@ -19,15 +19,12 @@ import click
 from lakegate.cli.streams import as_json
 from lakegate.errors import InputError
 from lakegate.model.rows import json_safe
-from lakegate.model.words import count, counted, duration, moment, share, size
+from lakegate.model.words import count
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-__all__ = ["count", "counted", "duration", "moment", "share", "size"]
-"""Names that other modules import from here."""
 
 
 @contextmanager

@@ -8,26 +8,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.check_output import check_payload, show_failing, show_quarantined, show_skipped_checks, summary
-from lakegate.cli.output import (
-    Styled,
-    clip,
-    count,
-    counted,
-    duration,
-    echo_json,
-    moment,
-    next_commands,
-    safe,
-    say,
-    say_wrapped,
-    show_rows,
-    width_or,
-)
+from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, say, say_wrapped, show_rows, width_or
 from lakegate.errors import LakegateError, NotFoundError
 from lakegate.model.identifiers import rows_query, sql_name
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
-from lakegate.model.words import age
+from lakegate.model.words import age, count, counted, duration, moment
 from lakegate.progress import one_line
 from lakegate.reports.status_text import change_of, rows_of, source_rows
 

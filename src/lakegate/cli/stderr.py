@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.output import duration, safe, size
+from lakegate.cli.output import safe
+from lakegate.model.words import duration, size
 from lakegate.progress import SHORTEST_SECRET, LogNarrator, SilentNarrator, about, one_line
 
 if TYPE_CHECKING:

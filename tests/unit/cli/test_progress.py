@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.cli.check_output import fit_columns
-from lakegate.cli.output import cell, share
+from lakegate.cli.output import cell
 from lakegate.cli.stderr import LiveNarrator, make_narrator, make_progress
 from lakegate.model.rows import json_safe
+from lakegate.model.words import share
 from lakegate.progress import SilentNarrator, one_line
 
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")

@@ -16,9 +16,10 @@ from lakegate.cli.check_output import (
     summary,
 )
 from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
-from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say, say_wrapped
+from lakegate.cli.output import echo_json, next_commands, safe, say, say_wrapped
 from lakegate.errors import ExitCode
 from lakegate.model.identifiers import is_commit_hash
+from lakegate.model.words import counted, duration
 
 if TYPE_CHECKING:
     from lakegate.model.checks import AuditReport

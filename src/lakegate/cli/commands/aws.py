@@ -11,20 +11,10 @@ import click
 
 from lakegate.cli.app import PROGRAM, App, group
 from lakegate.cli.options import confirm, with_options, yes_option
-from lakegate.cli.output import (
-    Styled,
-    count,
-    counted,
-    echo_json,
-    moment,
-    next_commands,
-    safe,
-    say,
-    show_rows,
-    size,
-)
+from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
 from lakegate.config import HOME_NAME
 from lakegate.integrations.aws.parameters import PARAMETERS
+from lakegate.model.words import count, counted, moment, size
 from lakegate.progress import one_line, redact
 
 if TYPE_CHECKING:

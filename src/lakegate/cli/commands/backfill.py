@@ -14,24 +14,12 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import ingest_options, ingest_options_from, partition_option, table_argument
-from lakegate.cli.output import (
-    Styled,
-    clip,
-    count,
-    counted,
-    duration,
-    echo_json,
-    moment,
-    next_commands,
-    safe,
-    say,
-    show_rows,
-    size,
-)
+from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import STYLES
 from lakegate.cli.stderr import LiveNarrator, LiveStep, make_progress
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.loading.backfill_plan import Outcome
+from lakegate.model.words import count, counted, duration, moment, size
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

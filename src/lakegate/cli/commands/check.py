@@ -23,19 +23,9 @@ from lakegate.cli.check_output import (
     summary,
 )
 from lakegate.cli.options import format_option
-from lakegate.cli.output import (
-    count,
-    counted,
-    duration,
-    echo_json,
-    moment,
-    next_commands,
-    safe,
-    say,
-    say_wrapped,
-    show_rows,
-)
+from lakegate.cli.output import echo_json, next_commands, safe, say, say_wrapped, show_rows
 from lakegate.errors import AlreadyExistsError, ExitCode
+from lakegate.model.words import count, counted, duration, moment
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

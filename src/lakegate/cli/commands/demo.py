@@ -13,11 +13,12 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.check_output import show_failing
-from lakegate.cli.output import Styled, count, count_at_most, duration, echo_json, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, count_at_most, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import headline, run_payload
 from lakegate.config import HOME_NAME
 from lakegate.errors import LakegateError
 from lakegate.model.identifiers import rows_query
+from lakegate.model.words import count, duration
 
 if TYPE_CHECKING:
     from lakegate.integrations.aws.demo import AwsDemo, Upload

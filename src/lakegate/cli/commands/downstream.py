@@ -9,8 +9,9 @@ import click
 
 from lakegate.cli.app import App, group
 from lakegate.cli.options import complete_configured, complete_tables, limit_option
-from lakegate.cli.output import Styled, clip, count, counted, echo_json, moment, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, say, show_rows
 from lakegate.errors import ExitCode, NotFoundError
+from lakegate.model.words import count, counted, moment
 
 if TYPE_CHECKING:
     from lakegate.model.downstream import Delivery, DownstreamStatus

@@ -9,7 +9,8 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import span
-from lakegate.cli.output import count, counted, echo_json, moment, next_commands, safe, say, show_rows, size
+from lakegate.cli.output import echo_json, next_commands, safe, say, show_rows
+from lakegate.model.words import count, counted, moment, size
 
 if TYPE_CHECKING:
     from lakegate.model.maintenance import GcReport

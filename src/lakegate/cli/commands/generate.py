@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from lakegate.cli.app import App, command
-from lakegate.cli.output import count, echo_json, next_commands, show_rows, size
+from lakegate.cli.output import echo_json, next_commands, show_rows
+from lakegate.model.words import count, size
 
 
 @command(

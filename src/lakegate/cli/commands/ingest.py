@@ -18,11 +18,12 @@ from lakegate.cli.options import (
     source_options,
     table_argument,
 )
-from lakegate.cli.output import Styled, count, counted, echo_json, next_commands, safe, say, show_rows, size
+from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestPlan, OnBusy, OnChanged, OnSameContent
+from lakegate.model.words import count, counted, size
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake

@@ -8,9 +8,10 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import csv_from, csv_options, format_option, require_one_source, source_options
-from lakegate.cli.output import cell, clip, count_fitting, counted, echo_json, safe, say, show_rows, size, width_or
+from lakegate.cli.output import cell, clip, count_fitting, echo_json, safe, say, show_rows, width_or
 from lakegate.model.batch import CsvOptions
 from lakegate.model.source import SCHEME
+from lakegate.model.words import counted, size
 
 if TYPE_CHECKING:
     from lakegate.sources.sample import SourceSample

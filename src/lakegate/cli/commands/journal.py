@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lakegate.cli.app import App, group
-from lakegate.cli.output import count, counted, echo_json, next_commands, safe, say
+from lakegate.cli.output import echo_json, next_commands, safe, say
+from lakegate.model.words import count, counted
 
 
 @group("journal", examples=("lakegate journal status", "lakegate journal rebuild"))

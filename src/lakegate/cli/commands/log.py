@@ -12,7 +12,8 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_refs, limit_option
-from lakegate.cli.output import clip, echo_json, moment, safe, say, width_or
+from lakegate.cli.output import clip, echo_json, safe, say, width_or
+from lakegate.model.words import moment
 from lakegate.progress import one_line
 from lakegate.wap.history import (
     BRANCH_PROPERTY,

@@ -9,7 +9,8 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_tables, span
-from lakegate.cli.output import Styled, counted, echo_json, next_commands, safe, say, show_rows, size
+from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
+from lakegate.model.words import counted, size
 
 if TYPE_CHECKING:
     from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep

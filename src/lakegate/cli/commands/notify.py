@@ -11,9 +11,10 @@ import click
 
 from lakegate.cli.app import App, group
 from lakegate.cli.options import complete_configured
-from lakegate.cli.output import Styled, echo_json, moment, show_rows
+from lakegate.cli.output import Styled, echo_json, show_rows
 from lakegate.errors import ExitCode
 from lakegate.model.secrets import SecretReference
+from lakegate.model.words import moment
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ import click
 from lakegate.cli.app import App, group
 from lakegate.cli.check_output import fit_columns, styled, with_marks
 from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument, with_options
-from lakegate.cli.output import cell, count, counted, echo_json, safe, say, show_rows, width_or
+from lakegate.cli.output import cell, echo_json, safe, say, show_rows, width_or
 from lakegate.cli.run_output import run_payload, show_result
 from lakegate.model.checks import failing_cells
 from lakegate.model.quarantine import COLUMNS, POSITION, REASONS, RUN_ID, SOURCE_FILE
 from lakegate.model.rows import json_safe
+from lakegate.model.words import count, counted
 
 _DEFAULT_WIDTH = 110
 

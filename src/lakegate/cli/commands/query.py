@@ -17,10 +17,11 @@ from rich.text import Text
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import at_option, ref_option
-from lakegate.cli.output import cell, clip, count_fitting, counted, make_table, null, show, size, width_or, writing
+from lakegate.cli.output import cell, clip, count_fitting, make_table, null, show, width_or, writing
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import QueryError
 from lakegate.model.rows import json_safe, values_of, write_csv_row
+from lakegate.model.words import counted, size
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

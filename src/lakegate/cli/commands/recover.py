@@ -10,9 +10,10 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_runs
-from lakegate.cli.output import Styled, count, echo_json, moment, next_commands, show_rows
+from lakegate.cli.output import Styled, echo_json, next_commands, show_rows
 from lakegate.cli.run_output import STYLES, journal_payload
 from lakegate.errors import ExitCode, LakegateError
+from lakegate.model.words import count, moment
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake

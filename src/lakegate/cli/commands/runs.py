@@ -15,24 +15,11 @@ from lakegate.cli.commands.downstream import show_deliveries
 from lakegate.cli.commands.notify import show_notifications
 from lakegate.cli.commands.report import RUN_FORMATS, write_run
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
-from lakegate.cli.output import (
-    Styled,
-    clip,
-    count,
-    counted,
-    duration,
-    echo_json,
-    moment,
-    safe,
-    say,
-    share,
-    show_rows,
-    size,
-    width_or,
-)
+from lakegate.cli.output import Styled, clip, echo_json, safe, say, show_rows, width_or
 from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
 from lakegate.errors import LakegateError
 from lakegate.model.run import RunKind, RunStatus
+from lakegate.model.words import count, counted, duration, moment, share, size
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake

@@ -11,9 +11,10 @@ import click
 
 from lakegate.cli.app import App, group
 from lakegate.cli.options import complete_tables, require_consent, yes_option
-from lakegate.cli.output import Styled, counted, echo_json, moment, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
 from lakegate.errors import ExitCode, LakegateError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.words import counted, moment
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ import time
 import click
 
 from lakegate.cli.app import App, command
-from lakegate.cli.output import Styled, duration, echo_json, safe, say, show_rows, size
+from lakegate.cli.output import Styled, echo_json, safe, say, show_rows
 from lakegate.local import process
+from lakegate.model.words import duration, size
 from lakegate.progress import redact
 
 _STYLES = {"running": "green", "stopped": "yellow", "unresponsive": "red"}

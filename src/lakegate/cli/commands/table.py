@@ -19,23 +19,11 @@ from lakegate.cli.options import (
     table_argument,
     yes_option,
 )
-from lakegate.cli.output import (
-    cell,
-    count,
-    count_at_most,
-    counted,
-    echo_json,
-    moment,
-    next_commands,
-    safe,
-    say,
-    show_rows,
-    size,
-    width_or,
-)
+from lakegate.cli.output import cell, count_at_most, echo_json, next_commands, safe, say, show_rows, width_or
 from lakegate.cli.run_output import show_change, show_revert
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.words import count, counted, moment, size
 from lakegate.snippets import ENGINES, TITLES
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_tables, span
-from lakegate.cli.output import count, counted, echo_json, safe, say, size
+from lakegate.cli.output import echo_json, safe, say
 from lakegate.errors import ExitCode
+from lakegate.model.words import count, counted, size
 
 if TYPE_CHECKING:
     from lakegate.model.maintenance import VerifyFinding, VerifyReport

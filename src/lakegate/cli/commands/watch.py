@@ -16,14 +16,14 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_tables, ingest_options, ingest_options_from, span
-from lakegate.cli.output import clip, counted, duration
+from lakegate.cli.output import clip
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import InputError, LakegateError
 from lakegate.loading.routes import location
 from lakegate.model.rows import json_safe
-from lakegate.model.words import parse_duration
+from lakegate.model.words import counted, duration, parse_duration
 from lakegate.progress import bound_to, one_line
 
 if TYPE_CHECKING:
