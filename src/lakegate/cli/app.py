@@ -191,9 +191,9 @@ class App:
         """Return the settings that global options override, by dotted key."""
         return {"engine.url": self.engine, "catalog.uri": self.catalog, "log.format": self.log_format}
 
-    def command_without(self, flag: str) -> str:
-        """Return the current command line without ``flag``, to type again. Secrets are left out."""
-        return redact(shlex.join(["lakegate", *(word for word in self.words if word != flag)]))
+    def command_without_dry_run(self) -> str:
+        """Return the current command line without ``--dry-run``, to type again. Secrets are left out."""
+        return redact(shlex.join(["lakegate", *(word for word in self.words if word != "--dry-run")]))
 
     def command(self, *words: str) -> str:
         """Return a lakegate command to type next, quoted for a shell, for the same lake as this one."""

@@ -294,15 +294,11 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
     )
 
 
-_INGEST_OPTIONS = (
-    *("checks", "on_failure", "on_changed", "on_same_content", "quarantine_limit", "schema", "columns"),
-    *("mode", "key", "delete_when", "merge_sql", "format"),
-)
-
-
 def ingest_options_from(given: Mapping[str, Any]) -> IngestOptions:
-    """Return the values of :func:`ingest_options`."""
-    return cast("IngestOptions", {name: given[name] for name in _INGEST_OPTIONS})
+    """Return the options of a command that are keywords of :meth:`lakegate.Lake.ingest`."""
+    from lakegate.lake import IngestOptions
+
+    return cast("IngestOptions", {name: given[name] for name in IngestOptions.__annotations__ if name in given})
 
 
 def source_options(*, watermark: bool = True) -> Callable[[F], F]:

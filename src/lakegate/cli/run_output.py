@@ -39,11 +39,6 @@ STYLES = {
 }
 
 
-def existing_branch(run: Run) -> str | None:
-    """Return the run's branch, if it still exists."""
-    return run.branch if run.branch_kept else None
-
-
 def run_payload(run: Run) -> dict[str, Any]:
     """Return a run as ``ingest --output json`` prints it (``schemas/ingest-result.schema.json``)."""
     published = run.publication
@@ -54,7 +49,7 @@ def run_payload(run: Run) -> dict[str, Any]:
         "tables": list(run.tables),
         "status": run.status,
         "mode": run.request.mode.name if run.request else None,
-        "branch": existing_branch(run),
+        "branch": run.branch if run.branch_kept else None,
         "commit": published.commit if published else None,
         "replayed": list(published.replayed) if published else [],
         "rows": {
@@ -271,9 +266,9 @@ def _after_publication(app: App, run: Run) -> None:
 
 
 def _after_rejection(app: App, run: Run) -> None:
-    branch = existing_branch(run)
-    if branch is None:
-        say_wrapped("", f"Branch {safe(run.branch)} and the batch were dropped.", indent=0)
+    branch = run.branch
+    if not run.branch_kept:
+        say_wrapped("", f"Branch {safe(branch)} and the batch were dropped.", indent=0)
         return
     say_wrapped("", f"The batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.", indent=0)
     failures = ((report.table, result) for report in run.reports for result in report.failures)

@@ -137,7 +137,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
         given["until"],
         by=given["by"],
         chunk=given["chunk"],
-        options={**ingest_options_from(given), "partition_by": given["partition_by"]},
+        options=ingest_options_from(given),
     )
 
 
@@ -216,7 +216,7 @@ def _show_plan(app: App, plan: BackfillPlan, problems: Mapping[str, LakegateErro
         say(*([f"  [dim]{safe(hint)}[/]"] if hint else []))
     if len(chunks_of) > _SHOWN:
         say("", f"  [dim]… {len(chunks_of) - _SHOWN} more; --output json lists them all[/]")
-    next_commands(("Do it", app.command_without("--dry-run")))
+    next_commands(("Do it", app.command_without_dry_run()))
 
 
 def _report_payload(report: BackfillReport) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def _show_report(app: App, report: BackfillReport) -> None:
     _show_problems(problems)
     if report.given_up:
         say("", "The next command that writes will finish or undo the runs that were in progress.")
-    command = app.command_without("--dry-run")
+    command = app.command_without_dry_run()
     steps = [
         (f"See what went wrong with {one.chunk}", app.command("runs", one.run_id))
         for one in problems[:1]

@@ -49,7 +49,7 @@ def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: ti
         return
     _show(report)
     if dry_run and (report.branches or report.folders):
-        next_commands(("Do it", app.command_without("--dry-run")))
+        next_commands(("Do it", app.command_without_dry_run()))
 
 
 def _show(report: GcReport) -> None:

@@ -175,7 +175,7 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
         show_rows(("check", "severity", "meaning"), checks, indent=2)
     else:
         say("  [yellow]No checks: the rows would be published whatever they contain.[/]")
-    next_commands(("Do it", app.command_without("--dry-run")))
+    next_commands(("Do it", app.command_without_dry_run()))
 
 
 def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: tim
     else:
         _show(report)
         if dry_run and report.steps:
-            next_commands(("Do it", app.command_without("--dry-run")))
+            next_commands(("Do it", app.command_without_dry_run()))
     raise click.exceptions.Exit(report.exit_code)
 
 

@@ -32,4 +32,4 @@ def revert(app: App, /, *, run: str, cascade: bool, dry_run: bool) -> None:
         reverted = lake.revert(run, cascade=cascade, dry_run=dry_run)
         show_revert(app, reverted, "reverted", reverted.table)
     if dry_run and not app.json:
-        next_commands(("Do it", app.command_without("--dry-run")))
+        next_commands(("Do it", app.command_without_dry_run()))
