@@ -319,8 +319,9 @@ def null(text: str) -> Any:
 
 
 def next_commands(*pairs: tuple[str, str]) -> None:
-    """Print what to do next: a purpose and, on a line of its own, the command to copy, for each pair."""
-    say("", "[bold]Next[/]")
+    """Print what to do next, if anything: a purpose and, on a line of its own, the command to copy, for each pair."""
+    if pairs:
+        say("", "[bold]Next[/]")
     for purpose, command in pairs:
         say(f"  [dim]{safe(purpose)}[/]", f"    [cyan]{safe(command)}[/]")
 

@@ -255,8 +255,7 @@ def _show_report(app: App, report: BackfillReport) -> None:
         steps.append(("Continue; published files are skipped", command))
     elif problems:
         steps.append(("After fixing the cause, retry these chunks", command))
-    if steps:
-        next_commands(*steps)
+    next_commands(*steps)
 
 
 def _show_outcomes(report: BackfillReport) -> None:

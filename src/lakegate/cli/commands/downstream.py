@@ -205,8 +205,7 @@ def _show_systems(app: App, systems: Sequence[DownstreamStatus]) -> None:
         *((f"Or skip the oldest for {one.name}", app.command("downstream", "skip", one.name)) for one in waiting[:1]),
         *((f"Stop queuing for {one.name}", app.command("downstream", "forget", one.name)) for one in unknown[:1]),
     ]
-    if commands:
-        next_commands(*commands)
+    next_commands(*commands)
 
 
 def _end(app: App, tried: Sequence[Delivery], empty: str) -> None:

@@ -79,9 +79,8 @@ def _show(app: App, runs: Sequence[Run]) -> None:
         how = " ".join(filter(None, (run.detail, run.error.message if run.error else None)))
         rows.append(Styled((run.run_id, run.table, run.status, how), STYLES.get(run.status)))
     show_rows(("run", "table", "is now", "how"), rows, whole=("is now",))
-    kept = [run for run in runs if run.branch_kept]
-    if kept:
-        next_commands(*((f"See why {run.run_id} failed its audit", app.command("runs", run.run_id)) for run in kept))
+    kept = [run.run_id for run in runs if run.branch_kept]
+    next_commands(*((f"See why {run_id} failed its audit", app.command("runs", run_id)) for run_id in kept))
 
 
 def _note_suspended(app: App, suspended: Mapping[str, datetime]) -> None:

@@ -153,8 +153,7 @@ def status(app: App, /, *, name: str | None) -> None:
         commands.append(("Show what is missing", app.command("snowflake", "plan", *_named(name))))
     if any(table.state == "behind" for table in found.tables) or (outbox and (outbox.pending or outbox.failed)):
         commands.append(("Catch up", app.command("snowflake", "refresh", *_named(name))))
-    if commands:
-        next_commands(*commands)
+    next_commands(*commands)
 
 
 @snowflake.command(
