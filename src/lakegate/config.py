@@ -995,7 +995,7 @@ def find_home(start: Path | None = None) -> Path:
     """Return the project's folder: ``start`` or the nearest folder above it that is a project, else ``start``.
 
     A project that another user put into a folder for everyone, such as ``/tmp``, doesn't count: its settings could run
-    commands. To use it nevertheless, name it with ``--home``.
+    commands. To use it anyway, pass ``--home``.
 
     Args:
         start: Where to start. Default: the current folder.

@@ -237,7 +237,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    # Given before and after the command's name, the latter wins. Missing here, it mustn't override the former.
+    # If it's given both before and after the command's name, the latter wins. If it isn't given here, the former stays.
     if value and param.name:
         if isinstance(value, Path):
             from lakegate.config import home_at

@@ -129,7 +129,7 @@ class Root(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Report a broken connection or truncated data as an error.
 
-        Click would take the first for a closed pipe, and the second for Ctrl-D at a question.
+        Click would take the first for a closed pipe, and the second for Ctrl-D at a prompt.
         """
         try:
             return super().invoke(ctx)

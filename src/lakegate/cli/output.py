@@ -261,7 +261,7 @@ def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: 
     """Return how many columns, from the left, fit side by side in ``width`` characters. At least one, if there are any.
 
     Args:
-        note: Characters to leave for a column that stands for the others, if not all fit.
+        note: Characters to leave for a column in place of those that don't fit.
     """
     from rich.cells import cell_len
 

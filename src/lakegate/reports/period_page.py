@@ -284,7 +284,7 @@ def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
     if failed:
         means = f"{counted(failed, 'run')} couldn't finish; "
         if unknown:
-            means += f"{'it' if failed == 1 else f'{count(unknown)} of them'} may have been published nevertheless."
+            means += f"{'it' if failed == 1 else f'{count(unknown)} of them'} may still have been published."
         else:
             means += f"nothing of {'it' if failed == 1 else 'them'} was published."
         return StatusText("warn", "Some runs failed", happened, means, ())
@@ -388,16 +388,16 @@ def _run_strip(newest_first: Sequence[Run]) -> Html:
         tag("rect", class_=tone, x=10 * (first + at), y=26 - heights[tone], width=7, height=heights[tone], rx=1)
         for at, tone in enumerate(tones)
     ]
-    told = ", ".join(f"{tones.count(tone)} {name}" for tone, name in _STRIP_LEGEND if tone in tones) or "none"
+    legend = ", ".join(f"{tones.count(tone)} {name}" for tone, name in _STRIP_LEGEND if tone in tones) or "none"
     return tag(
         "svg",
-        tag("title", told),
+        tag("title", legend),
         marks,
         class_="strip",
         viewBox=f"0 0 {10 * _STRIP} 26",
         preserveAspectRatio="none",
         role="img",
-        aria_label=told,
+        aria_label=legend,
     )
 
 

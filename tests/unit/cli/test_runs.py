@@ -179,7 +179,7 @@ def test_one_run_is_shown_in_full() -> None:
         f"reverted by run {OTHER_RUN}",
         f"  base        {BASE}\n",
         f"  commit      {HASH}\n",
-        "  replayed    nyc.trips\n",
+        "  rebased     nyc.trips\n",
         "  reads       nyc.zones\n",
         "  detail      Passed its audit; published by recovery.\n",
         "1 of 2 files skipped",

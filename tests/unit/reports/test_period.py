@@ -158,8 +158,8 @@ def test_a_table_is_late_by_its_setting(tmp_path: Path, every: str, late: bool) 
         ([PUBLISHED], {}, ("All is well", "1 of 1 run published 100,000 rows", "Nothing is waiting for a decision")),
         ([FAILED_RUN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; nothing of it was published")),
         ([REBUILT], {}, ("All is well", "published 0 rows", "The rows of 1 run aren&#x27;t counted")),
-        ([UNKNOWN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; it may have been published nevertheless.")),
-        ([FAILED_RUN, UNKNOWN], {}, ("2 runs couldn&#x27;t finish; 1 of them may have been published nevertheless.",)),
+        ([UNKNOWN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; it may still have been published.")),
+        ([FAILED_RUN, UNKNOWN], {}, ("2 runs couldn&#x27;t finish; 1 of them may still have been published.",)),
         ([PUBLISHED], {"nyc.trips": "1h"}, ("Late", "1 table later than expected: nyc.trips")),
         (
             [REJECTED],

@@ -488,7 +488,7 @@ def _announce_deletion(found: DeploymentInventory, *, keep_data: bool) -> None:
 
 def _show_destroyed(found: DeploymentInventory, *, deleted: bool, keep_data: bool) -> None:
     if not deleted:
-        say(f"[bold green]gone[/]  {safe(found.stack)} doesn't exist; nothing to delete")
+        say(f"[bold green]nothing to delete[/]  {safe(found.stack)} doesn't exist")
         return
     say(f"[bold green]deleted[/]  {safe(found.stack)}")
     if keep_data and found.has_data:

@@ -37,7 +37,7 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     journal.park_s has passed. To finish or undo it now, pass its id, or a prefix of it at least as long as
     20260131T0705.
 
-    Exits with 3 if a run couldn't be recovered. The others are recovered nevertheless.
+    Exits with 3 if a run couldn't be recovered. The others are still recovered.
     """
     with app.lake() as lake:
         recovered = _recover_each(app, lake, runs) if runs else lake.recover()

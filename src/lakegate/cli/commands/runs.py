@@ -146,7 +146,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("branch", f"{run.branch} ({'kept' if run.branch_kept else 'deleted'})" if run.branch else ""),
         ("base", run.base or ""),
         ("commit", run.publication.commit if run.publication else ""),
-        ("replayed", ", ".join(run.publication.replayed) if run.publication else ""),
+        ("rebased", ", ".join(run.publication.replayed) if run.publication else ""),
         ("reads", ", ".join(run.reads)),
         ("reverts", ", ".join(run.reverts)),
         ("reverted by", run.reverted_by or ""),

@@ -58,7 +58,7 @@ def list_tables(app: App, /, *, ref: str) -> None:
     Row counts come from metadata. If a table has delete files, its count is an upper bound (`≤ 311`; in JSON, `rows` is
     null and `rows_at_most` is 311), and only a query can count the rows exactly.
 
-    Exits with 2 if the metadata of a table can't be read. The others are listed nevertheless.
+    Exits with 2 if the metadata of a table can't be read. The others are still listed.
     """
     unreadable: dict[str, LakegateError] = {}
     with app.lake() as lake:
