@@ -293,7 +293,7 @@ class Components:
         return remote_sessions(self.stack.use().spark_url)(options)
 
     def source_catalog(self, name: str) -> SourceCatalog:
-        """Return a source of the settings as a Spark catalog. Restart the local Spark with its driver if needed.
+        """Return a source in the settings as a Spark catalog. Restart the local Spark with its driver if needed.
 
         Raises:
             NotFoundError: The settings have no such source.

@@ -3134,7 +3134,7 @@ def _duration(value: str | timedelta) -> timedelta:
 
 
 def _real_uri(uri: str) -> str:
-    """Return the URI of the file that a link points to: claims are recorded under it."""
+    """Resolve a link: claims are recorded for the file that it points to."""
     from lakegate.sources.files import from_uri, to_uri
 
     return to_uri(os.path.realpath(from_uri(uri))) if uri.startswith("file:") else uri

@@ -409,9 +409,9 @@ class TableEditor(Protocol):
                 number on ``onto``, and other rows the same ids.
 
         Raises:
-            NotReplayableError: When a snapshot did more than append, the table was replaced by another of its name, or
-                the files no longer fit it: a column they hold was dropped, renamed or changed its type, one they lack
-                is required, or their partition spec means something else there.
+            NotReplayableError: When a snapshot did more than append, another table has taken the table's name, or the
+                files no longer fit it: a column they hold was dropped, renamed or changed its type, one they lack is
+                required, or their partition spec means something else there.
         """
 
     def replay_each(

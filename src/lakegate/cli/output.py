@@ -103,7 +103,7 @@ def cell(value: object) -> str:
 
 
 def count_at_most(number: int | None, most: int | None) -> str:
-    """Return a number or, if only its upper bound is known, that.
+    """Return a number as text or, if it's unknown, its upper bound.
 
     Example:
         >>> count_at_most(289, 311), count_at_most(None, 311), count_at_most(None, None)

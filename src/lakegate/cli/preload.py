@@ -429,17 +429,8 @@ def _load() -> None:
 _LOADED = (
     *("lakegate.cli.main", "lakegate.lake", "lakegate.cli.stderr"),
     *("rich.console", "rich.table", "rich.progress", "rich.markup", "rich.box", "sqlalchemy.dialects.sqlite"),
-    *(
-        "httpx",
-        "httpcore",
-        "sqlite3",
-        "psutil",
-        "filelock",
-        "pyarrow.parquet",
-        "pyarrow.dataset",
-        "pandas",
-        "pyspark.sql.connect.session",
-    ),
+    *("httpx", "httpcore", "sqlite3", "psutil", "filelock"),
+    *("pyarrow.parquet", "pyarrow.dataset", "pandas", "pyspark.sql.connect.session"),
 )
 _LOADED_PACKAGES = tuple(
     f"lakegate.{name}" for name in ("catalogs.nessie", "iceberg", "journal", "local", "sources", "spark", "wap")

@@ -13,6 +13,7 @@ from lakegate.dashboard.overview import LakeFacts, read_facts
 from lakegate.errors import RetryableError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
+from lakegate.model.checks import CheckResult
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, Run, RunLine
 from lakegate.model.words import count, counted
@@ -176,33 +177,33 @@ def _rows_into(table: str, run: Run) -> int:
     return sum(staged.rows for staged in run.staged if str(staged.table) == table)
 
 
-def _failing_checks(runs: Sequence[Run], table: str | None) -> tuple[FailingCheck, ...]:
+def _failing_checks(newest_first: Sequence[Run], table: str | None) -> tuple[FailingCheck, ...]:
     answered: Counter[tuple[str, str]] = Counter()
-    failed: dict[tuple[str, str], FailingCheck] = {}
-    for run in runs:
+    failed: dict[tuple[str, str], list[tuple[str, CheckResult]]] = {}
+    for run in newest_first:
         for report in run.reports:
-            if table not in (None, report.table):
-                continue
-            for result in report.results:
+            for result in report.results if table in (None, report.table) else ():
                 key = (report.table, result.check)
                 answered[key] += 1
-                if result.verdict != "fail" and not result.quarantined:
-                    continue
-                rows = result.failing_rows if result.verdict == "fail" else result.quarantined
-                known = failed.get(key)
-                has_blocked = result.blocks or (known is not None and known.severity == "error")
-                failed[key] = FailingCheck(
-                    table=report.table,
-                    check=result.check,
-                    name=result.name,
-                    severity="error" if has_blocked else result.severity,
-                    runs=1 if known is None else known.runs + 1,
-                    of_runs=0,
-                    failing_rows=rows + (0 if known is None else known.failing_rows),
-                    last=run.run_id if known is None else known.last,
-                )
-    counted = (one.model_copy(update={"of_runs": answered[key]}) for key, one in failed.items())
-    return tuple(sorted(counted, key=lambda one: (one.severity != "error", -one.runs, one.table, one.name)))
+                if result.verdict == "fail" or result.quarantined:
+                    failed.setdefault(key, []).append((run.run_id, result))
+    checks = []
+    for (of_table, check), failures in failed.items():
+        results = [result for _, result in failures]
+        has_blocked = any(one.blocks or one.severity == "error" for one in results)
+        checks.append(
+            FailingCheck(
+                table=of_table,
+                check=check,
+                name=results[-1].name,
+                severity="error" if has_blocked else results[-1].severity,
+                runs=len(failures),
+                of_runs=answered[of_table, check],
+                failing_rows=sum(one.failing_rows if one.verdict == "fail" else one.quarantined for one in results),
+                last=failures[0][0],
+            )
+        )
+    return tuple(sorted(checks, key=lambda one: (one.severity != "error", -one.runs, one.table, one.name)))
 
 
 _CHECKS = 100
