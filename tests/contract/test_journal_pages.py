@@ -118,7 +118,7 @@ def test_runs_that_started_at_the_same_time_are_on_one_page_each(
     journal: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rebuilt journal takes the time of their commit, which many runs may share."""
-    monkeypatch.setattr(pages, "_MOST_SEARCHED", 1)
+    monkeypatch.setattr(pages, "_MOST_RUNS_SEARCHED", 1)
     for number in range(1, 6):
         journal.save(loaded(number, file("may.csv"), started_at=START))
     each = journal.pages.each(RunFilter(file="may"))

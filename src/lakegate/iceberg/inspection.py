@@ -385,7 +385,7 @@ def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
 
 
 def _missing_field_ids(keys: Sequence[int], footer: FileMetaData) -> list[int]:
-    """Return those of ``keys`` (field ids) that a file lacks; none if it has no ids and matches columns by name."""
+    """Return the ``keys`` (field ids) that a file lacks; none if it has no ids and matches columns by name."""
     import pyarrow as pa
 
     fields, held = _arrow_fields(footer), set[int]()

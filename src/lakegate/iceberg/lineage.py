@@ -171,7 +171,7 @@ def _is_evolution(before: TableState, after: TableState) -> bool:
 
 
 def _only_added_or_widened(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> bool:
-    """Return whether two structs only differ by added optional fields without a default, and wider types.
+    """Return whether two structs differ only by wider types, and by added optional fields without a default.
 
     Args:
         last: The highest field id before; added fields have higher ones.
@@ -245,7 +245,7 @@ def _not_appended(
     *,
     compacted: bool,
 ) -> str | None:
-    """Return why the snapshots since ``before`` aren't all appends, or compactions if asked; ``None`` if they are."""
+    """Return why the snapshots since ``before`` aren't all appends, or allowed compactions; ``None`` if they are."""
     if chain is None:
         return "its current snapshot doesn't descend from the earlier one, or snapshots in between were expired"
     total = _total_rows(None if before is None else before.snapshots, None if before is None else before.current)
@@ -301,10 +301,10 @@ def _net_rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]
         same = copied if plus is not None and minus is not None and 0 <= copied <= min(plus, minus) else 0
         added.append(None if plus is None else plus - same)
         removed.append(None if minus is None else minus - same)
-    return _sum(added), _sum(removed)
+    return _sum_known(added), _sum_known(removed)
 
 
-def _sum(counts: Sequence[int | None]) -> int | None:
+def _sum_known(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else sum(filter(None, counts))
 
 

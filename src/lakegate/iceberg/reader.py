@@ -62,7 +62,7 @@ class IcebergTableReader:
 
     def __init__(self, files: TableFiles | None = None) -> None:
         self._files = files or TableFiles()
-        self._layouts: dict[tuple[str, int, int], TableLayout] = {}
+        self._layout = lru_cache(maxsize=_LAYOUTS_KEPT)(self._read_layout)
         self._change = lru_cache(maxsize=_CHANGES_KEPT)(self._classify)
         self._added = lru_cache(maxsize=_ADDED_FILES_KEPT)(self._read_added)
 
@@ -72,7 +72,7 @@ class IcebergTableReader:
         Raises:
             NotFoundError: Also when the metadata file doesn't have the snapshot that ``pointer`` names.
         """
-        file, schema = self._defined(pointer)
+        file, schema = self._file_and_schema(pointer)
         document = file.document
         spec = file.specs.get(pointer.spec_id) or file.specs[document.get("default-spec-id") or 0]
         snapshot = metadata.snapshot_of(document, pointer)
@@ -98,7 +98,7 @@ class IcebergTableReader:
 
         A schema that was replaced before any snapshot used it has no time.
         """
-        file, _ = self._defined(pointer)
+        file, _ = self._file_and_schema(pointer)
         document = file.document
         first: dict[int, Snapshot] = {}
         written = {one["snapshot-id"]: one.get("schema-id") for one in document.get("snapshots") or ()}
@@ -163,7 +163,7 @@ class IcebergTableReader:
 
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         """Yield the live data files of the snapshot at ``pointer``."""
-        file, schema = self._defined(pointer)
+        file, schema = self._file_and_schema(pointer)
         snapshot = metadata.snapshot_of(file.document, pointer)
         for manifest in () if snapshot is None else self._manifests(snapshot, pointer):
             if manifest.content == ManifestContent.DATA:
@@ -203,18 +203,15 @@ class IcebergTableReader:
             return TableLayout(data_files=data, size_bytes=size or 0, manifests=sum(map(_may_hold_files, used)))
         # Iceberg's compaction skips larger files (min-file-size-bytes).
         small_bytes = min(small_bytes, metadata.int_property(document, _TARGET_BYTES, _TARGET_BYTES_DEFAULT) * 3 // 4)
-        key = str(snapshot.get("manifest-list")), small_bytes, at_least
-        if key not in self._layouts:
-            if len(self._layouts) >= _LAYOUTS_KEPT:
-                self._layouts.clear()
-            self._layouts[key] = self._layout(snapshot, pointer, small_bytes, at_least)
-        return self._layouts[key]
+        return self._layout(pointer, small_bytes, at_least)
 
-    def _layout(self, snapshot: Document, pointer: TablePointer, small_bytes: int, at_least: int) -> TableLayout:
+    def _read_layout(self, pointer: TablePointer, small_bytes: int, at_least: int) -> TableLayout:
+        document = self._files.metadata(pointer).document
+        snapshot = metadata.snapshot_of(document, pointer) or {}
         sizes, small = dict[str, int](), Counter[_Partition]()
         deletes = list[tuple[_Partition, ManifestDataFile, int]]()
         numbers, oldest = dict[str, int](), dict[_Partition, int]()
-        used, unpartitioned = set[str](), metadata.unpartitioned_specs(self._files.metadata(pointer).document)
+        used, unpartitioned = set[str](), metadata.unpartitioned_specs(document)
         for manifest in self._manifests(snapshot, pointer):
             for entry in self._entries(manifest, pointer):
                 file = entry.data_file
@@ -355,7 +352,7 @@ class IcebergTableReader:
             yield from pool.map(flaw, files)
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return those of the files that don't exist. Looks them up concurrently."""
+        """Return the files that don't exist, looking several up at a time."""
 
         def exists(path: str) -> bool:
             try:
@@ -375,7 +372,7 @@ class IcebergTableReader:
         Args:
             base: A state that has the snapshot's parent, if ``pointer`` doesn't.
         """
-        file, schema = self._defined(pointer)
+        file, schema = self._file_and_schema(pointer)
         snapshot = metadata.find_snapshot(file.document, snapshot_id)
         assert snapshot is not None  # noqa: S101 - for the type checker; the caller found it
         added: list[DataFile] = []
@@ -392,7 +389,7 @@ class IcebergTableReader:
                 own = manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id
                 if own != snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
                     # An append may merge older manifests, also those of delete files.
-                    carried[_identity(manifest, entry)] += entry.status != ManifestEntryStatus.DELETED
+                    carried[_file_identity(manifest, entry)] += entry.status != ManifestEntryStatus.DELETED
                     continue
                 # Deletes that are older than a file don't apply to it, so one with an older number isn't a new file.
                 is_new = _sequence_number(manifest, entry) == (snapshot.get("sequence-number") or 0)
@@ -424,13 +421,13 @@ class IcebergTableReader:
         parent = metadata.find_snapshot(self._files.metadata(pointer).document, parent_id)
         if parent is None:
             return True
-        known = {_listing(one): one for one in self._manifests(parent, pointer)}
+        known = {_manifest_identity(one): one for one in self._manifests(parent, pointer)}
         left = Counter(key for key, one in known.items() if _may_hold_files(one))
         # A manifest that the parent doesn't list counts, even if it's said to be empty: not all readers rely on that.
-        left.subtract(key for one in older if (key := _listing(one)) not in known or _may_hold_files(one))
+        left.subtract(key for one in older if (key := _manifest_identity(one)) not in known or _may_hold_files(one))
         merged = [known[key] for key, number in left.items() if number > 0]
         expected = Counter(
-            _identity(manifest, entry)
+            _file_identity(manifest, entry)
             for manifest in merged
             for entry in self._entries(manifest, pointer)
             if entry.status != ManifestEntryStatus.DELETED
@@ -442,7 +439,7 @@ class IcebergTableReader:
         metadata.snapshot_of(file.document, pointer)  # raises if the metadata file doesn't have it
         return state_of(file.document, pointer, file.snapshots)
 
-    def _defined(self, pointer: TablePointer) -> tuple[MetadataFile, IcebergSchema]:
+    def _file_and_schema(self, pointer: TablePointer) -> tuple[MetadataFile, IcebergSchema]:
         """Return the metadata file and the schema at ``pointer``, after checking that PyIceberg understands both."""
         file = self._files.metadata(pointer)
         with metadata_errors(file, pointer):
@@ -460,7 +457,7 @@ def _may_hold_files(manifest: ManifestFile) -> bool:
     return (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
 
 
-def _listing(manifest: ManifestFile) -> tuple[object, ...]:
+def _manifest_identity(manifest: ManifestFile) -> tuple[object, ...]:
     """Return the part of a manifest's record in its list that decides which rows readers see."""
     return (
         manifest.manifest_path,
@@ -478,7 +475,7 @@ def _columns_of(schema: IcebergSchema) -> Schema:
     )
 
 
-def _identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
+def _file_identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
     """Return everything that decides which rows readers see in a file, or delete because of it."""
     file = entry.data_file
     return (
@@ -486,7 +483,7 @@ def _identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
         (manifest.partition_spec_id, repr(file.partition)),
         (int(file.content or 0), _sequence_number(manifest, entry), file.record_count),
         (target_data_file(file), *vector_span(file), *(file.equality_ids or ())),
-        _metrics(file),
+        _file_metrics(file),
     )
 
 
@@ -496,7 +493,7 @@ def _sequence_number(manifest: ManifestFile, entry: ManifestEntry) -> int:
     return (manifest.sequence_number if own is None else own) or 0
 
 
-def _metrics(file: ManifestDataFile) -> tuple[object, ...]:
+def _file_metrics(file: ManifestDataFile) -> tuple[object, ...]:
     """Return the metrics by which readers skip a file, a part of it, or a delete file that can't apply."""
     counts = (file.value_counts, file.null_value_counts, file.nan_value_counts)
     found = (tuple(sorted((one or {}).items())) for one in (*counts, file.lower_bounds, file.upper_bounds))
@@ -512,8 +509,8 @@ def reachable_files(metadata_location: str, content: Callable[[str], bytes], wal
     Args:
         metadata_location: A metadata file, compressed or not.
         content: Reads a file.
-        walked: Metadata files, manifest lists and manifests whose files were already yielded. They are skipped, and
-            those that are read to their end are added.
+        walked: Metadata files, manifest lists and manifests to skip, because their files were already yielded. This
+            adds the ones that it reads to the end.
 
     Raises:
         OSError: When a file is missing or can't be read.

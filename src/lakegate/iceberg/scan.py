@@ -210,7 +210,7 @@ def _without(row_filter: BooleanExpression, schema: Schema, *kinds: type[Iceberg
 
 
 def _filters_changed_column(row_filter: BooleanExpression, schema: Schema, document: Document) -> bool:
-    """Return whether files may hold a column of the filter as a narrower type, or lack one that has a default.
+    """Return whether some files may store a column of the filter with a narrower type, or lack one with a default.
 
     PyIceberg narrows the filter's values to each file's type: on a file with ``int``, ``i < 3000000000`` becomes true
     for every row, even for NULL. And it compares a default as the text in the metadata.

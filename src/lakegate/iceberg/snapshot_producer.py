@@ -650,7 +650,7 @@ def _check_totals(pointer: TablePointer, snapshot: Document, manifests: Manifest
             f"Table {pointer.table}: {problem}.",
             hint="Nothing was committed. Count the table's rows, and compare with older commits (lakegate log) to find "
             "out which is right. If the rows are right, CREATE OR REPLACE TABLE … AS SELECT corrects the totals. "
-            "Iceberg begins them at 0 where a write creates a branch inside the table, as with spark.wap.branch.",
+            "Iceberg starts them at 0 when a write creates a branch inside the table, as with spark.wap.branch.",
             table=str(pointer.table),
             snapshot_id=snapshot["snapshot-id"],
         )

@@ -238,7 +238,7 @@ def continues(tx: JournalTransaction, target: str, known: str | None, head: str,
     if is_at(tx, target, known):
         return True
     recorded = recorded_head(tx, target)
-    return any(one.hash == recorded for one in commits) or _has(tx, target, head)
+    return any(one.hash == recorded for one in commits) or _has_commit(tx, target, head)
 
 
 def _lock_name(target: str) -> str:
@@ -271,7 +271,7 @@ def record(
         _reconsider_files(tx, events)
     _retract(tx, target, list(gone))
     new = _unrecorded(tx, target, events)
-    has_head = _has(tx, target, head)
+    has_head = _has_commit(tx, target, head)
     net = net_history(new)
     for then, now in net.renames:
         _rename_claims(tx, then, now)
@@ -296,7 +296,7 @@ def record(
         queue(tx, "current", tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
     made = {one.commit: one.run_id for one in new}
     tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
-    _add(tx, target, commits, extends=not has_head)
+    _add_commits(tx, target, commits, extends=not has_head)
     _forget_unread(tx, target, unread)
     if not has_head:  # otherwise another process has recorded this commit, and perhaps later ones
         tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
@@ -310,7 +310,7 @@ def note_unread(tx: JournalTransaction, publication: Publication) -> None:
     If the target loses it before that, nothing else shows that the run's files aren't published any more.
     """
     target, commit = publication.target, publication.commit
-    if not _has(tx, target, commit):
+    if not _has_commit(tx, target, commit):
         row = (_unread_name(target), commit, publication.run_id)
         tx.insert(EVENTS, [row], ("target", "commit_hash", "run_id"), key="target, commit_hash")
 
@@ -478,11 +478,11 @@ class JournalCommits:
     def has(self, target: str, commit: str) -> bool:
         """Return whether ``commit`` is known."""
         with self._database.reading() as tx:
-            return _has(tx, target, commit)
+            return _has_commit(tx, target, commit)
 
     def is_near(self, target: str, commit: str, *, within: int) -> bool:
         """Return whether ``commit`` is known, with no more than ``within`` commits after it."""
-        made = select(EVENTS.c.committed_at).where(*_is(target, commit)).scalar_subquery()
+        made = select(EVENTS.c.committed_at).where(*_is_commit(target, commit)).scalar_subquery()
         later = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.committed_at > made)
         later = later.order_by(EVENTS.c.committed_at.desc())  # otherwise, Postgres would scan all commits
         with self._database.reading() as tx:
@@ -493,7 +493,7 @@ class JournalCommits:
         """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""
         with self._database.writing() as tx:
             if is_at(tx, target, head):
-                _add(tx, target, commits, extends=False)
+                _add_commits(tx, target, commits, extends=False)
                 tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
@@ -509,7 +509,7 @@ def indexed_times(times: Iterable[datetime]) -> Iterator[datetime]:
         yield made
 
 
-def _add(tx: JournalTransaction, target: str, commits: Sequence[PastCommit], *, extends: bool) -> None:
+def _add_commits(tx: JournalTransaction, target: str, commits: Sequence[PastCommit], *, extends: bool) -> None:
     """Add commits, oldest first; those that are known but not their time get it.
 
     Args:
@@ -535,9 +535,9 @@ def _add(tx: JournalTransaction, target: str, commits: Sequence[PastCommit], *, 
     tx.insert(EVENTS, rows, key="target, commit_hash", change=f"committed_at = {time_known}")
 
 
-def _is(target: str, commit: str) -> tuple[ColumnElement[bool], ...]:
+def _is_commit(target: str, commit: str) -> tuple[ColumnElement[bool], ...]:
     return EVENTS.c.target == target, EVENTS.c.commit_hash == commit
 
 
-def _has(tx: JournalTransaction, target: str, commit: str) -> bool:
-    return tx.scalar(select(EVENTS.c.commit_hash).where(*_is(target, commit))) is not None
+def _has_commit(tx: JournalTransaction, target: str, commit: str) -> bool:
+    return tx.scalar(select(EVENTS.c.commit_hash).where(*_is_commit(target, commit))) is not None

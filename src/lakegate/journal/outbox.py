@@ -364,7 +364,7 @@ class PublishQueue:
 
         Args:
             wanted: The runs. A run whose lease has a new owner by now is removed from the queue, but not taken.
-            taken: Those of them that were taken before, and so aren't in the queue.
+            taken: Runs among them that were taken before, and so aren't in the queue any more.
             own: The run that takes them. It leaves the queue too.
 
         Returns:

@@ -23,17 +23,17 @@ from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, CheckRecord, FileRecord, Run, RunKind, RunLine, RunStatus
 
-_LINE = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
-_NAMES = [column.name for column in _LINE]
+_LINE_COLUMNS = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
+_LINE_NAMES = [column.name for column in _LINE_COLUMNS]
 _STATUSES, _KINDS = frozenset(get_args(RunStatus)), frozenset(get_args(RunKind))
-_MOST = 1 << 62
+_LARGEST_PAGE = 1 << 62
 """Largest page: SQLite's integers end soon after."""
 _AT_ONCE = 250
 
 PageCursor: TypeAlias = tuple[datetime, str]
 """A run's place in the order of runs: its start time and its id."""
-_MOST_SEARCHED = 20_000
-_PIECES = (10_000, 90_000, 200_000, 700_000)
+_MOST_RUNS_SEARCHED = 20_000
+_FILES_SEARCHED_AT_ONCE = (10_000, 90_000, 200_000, 700_000)
 """Numbers of files to search at once; a piece is searched only if those before don't fill the page."""
 
 
@@ -81,20 +81,20 @@ class JournalPages:
             after: Place of the run before the first one.
             whole: Whether to include examples and the original requests.
         """
-        query, started, number = _query(wanted, runs.SHOWN)
+        query, started, number = _select_runs(wanted, runs.SHOWN)
         if after is not None:
             query = query.where(_after_cursor(started, number, after))
         with self._database.reading() as tx:
             end: PageCursor | None = None
             if wanted.file:
-                end = _cursor_after(tx, wanted, after, _MOST_SEARCHED)
+                end = _cursor_after(tx, wanted, after, _MOST_RUNS_SEARCHED)
                 fits = _may_have_file(tx, wanted.file)
                 query = query.where(or_(fits, runs.has_prefix(wanted.file)) if wanted.or_id else fits)
                 if end is not None:
                     # Without the second condition, the next page repeats runs that started at the same time.
                     query = query.where(started >= as_text(end[0]), not_(_after_cursor(started, number, end)))
             found = runs.read(
-                tx, query.order_by(started.desc(), number.desc()).limit(min(limit, _MOST) + 1), whole=whole
+                tx, query.order_by(started.desc(), number.desc()).limit(min(limit, _LARGEST_PAGE) + 1), whole=whole
             )
             if len(found) > limit:
                 found = found[:limit]
@@ -140,7 +140,7 @@ class JournalPages:
     def lines(self, run_ids: Collection[str]) -> Mapping[str, RunLine]:
         """Return the runs of these ids that exist, by id."""
         with self._database.reading() as tx:
-            found = tx.execute(select(*_LINE).where(RUNS.c.run_id.in_(tx.values(run_ids))))
+            found = tx.execute(select(*_LINE_COLUMNS).where(RUNS.c.run_id.in_(tx.values(run_ids))))
             return {row.run_id: _line(row) for row in found}
 
     def runs_of(self, run_ids: Collection[str], *, whole: bool = True) -> Mapping[str, Run]:
@@ -151,14 +151,14 @@ class JournalPages:
 
     def newest(self, status: str, *, limit: int) -> Sequence[RunLine]:
         """Return runs with this status, newest first."""
-        query = select(*_LINE).where(RUNS.c.status == status).order_by(RUNS.c.started_at.desc())
+        query = select(*_LINE_COLUMNS).where(RUNS.c.status == status).order_by(RUNS.c.started_at.desc())
         with self._database.reading() as tx:
             return [_line(row) for row in tx.execute(query.limit(limit))]
 
     def by_branch(self, branches: Collection[str]) -> Mapping[str, RunLine]:
         """Return the newest run that wrote to each of these branches, by branch."""
         with self._database.reading() as tx:
-            query = select(*_LINE).where(RUNS.c.branch.in_(tx.values(branches)))
+            query = select(*_LINE_COLUMNS).where(RUNS.c.branch.in_(tx.values(branches)))
             found = tx.execute(query.order_by(RUNS.c.started_at, RUNS.c.run_id))
             return {row.branch: _line(row) for row in found}
 
@@ -247,7 +247,7 @@ class JournalPages:
             newest = tx.scalar(select(func.max(of.claim_id))) or 0
             end = newest + 1 if before is None else min(before, newest + 1)
             # Piece by piece, by key: with an index by table, the database would have to sort all of a table's files.
-            for size in _PIECES:
+            for size in _FILES_SEARCHED_AT_ONCE:
                 piece = query.where(of.claim_id < end, of.claim_id >= end - size)
                 found += [_file(row) for row in tx.execute(piece)]
                 end = max(end - size, 1)
@@ -263,7 +263,7 @@ def _formerly(run: Run, table: str | None) -> str | None:
     return next((one.table for one in run.undone if one.dropped and not is_quarantine(one.table)), None)
 
 
-def _query(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:
+def _select_runs(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:
     """Return the query for the columns ``shown`` of the wanted runs, and the two columns that order them."""
     started: Any = RUNS.c.started_at
     number: Any = RUNS.c.run_id
@@ -279,7 +279,7 @@ def _cursor_after(
     tx: JournalTransaction, wanted: RunFilter, after: PageCursor | None, number: int
 ) -> PageCursor | None:
     """Return the place of the run that comes ``number`` runs after the place ``after``, whatever its files."""
-    query, started, run_id = _query(wanted, (RUNS.c.started_at, RUNS.c.run_id))
+    query, started, run_id = _select_runs(wanted, (RUNS.c.started_at, RUNS.c.run_id))
     if after is not None:
         query = query.where(_after_cursor(started, run_id, after))
     row = tx.execute(query.order_by(started.desc(), run_id.desc()).offset(number).limit(1)).one_or_none()
@@ -341,7 +341,7 @@ def _spellings(text: str) -> Sequence[str]:
 
 def _of_table(limit: int, *conditions: ColumnElement[bool]) -> Select[Any]:
     """Return a query for the newest runs of one table, its parameter ``:table``."""
-    query = select(*_LINE).join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
+    query = select(*_LINE_COLUMNS).join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
     query = query.where(RUN_TABLES.c.table_name == bindparam("table"), *conditions)
     return query.order_by(RUN_TABLES.c.started_at.desc(), RUN_TABLES.c.run_id.desc()).limit(limit)
 
@@ -369,7 +369,7 @@ def _after_cursor(started: Any, number: Any, after: PageCursor) -> ColumnElement
 
 
 def _line(row: Row[Any]) -> RunLine:
-    found = dict(zip(_NAMES, row, strict=True))
+    found = dict(zip(_LINE_NAMES, row, strict=True))
     # A newer lakegate's run must not hide the others.
     if found["status"] not in _STATUSES:
         found["status"] = "failed"

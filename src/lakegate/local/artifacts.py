@@ -104,7 +104,7 @@ def proxy_options(proxies: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return Java options for the proxies that Python would use. Java itself ignores proxy variables.
 
     Args:
-        proxies: Proxies by scheme, and under ``no`` the hosts to reach directly; by default those of the environment.
+        proxies: Proxies by scheme, and the hosts to reach directly as ``no``; by default those of the environment.
 
     Example:
         >>> proxy_options({"https": "http://proxy.example.com:3128", "no": "localhost,.example.com"})[:2]

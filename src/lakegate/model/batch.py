@@ -227,7 +227,7 @@ class ColumnText(Value):
 
 
 def merged_columns(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
-    """Merge the columns of several files by name, ignoring case, each with its type in a file where it has values."""
+    """Merge the columns of several files by name, ignoring case. Types come from files where a column has values."""
     found: dict[str, SourceColumn] = {}
     for column in (column for some in columns for column in some):
         known = found.get(column.name.lower())
@@ -386,7 +386,7 @@ class Claim(Value):
         changed: Already published in another version, which the :class:`KnownFile` holds.
         same_content: Same bytes as another file that a run published or is ingesting, or that comes earlier in the
             batch. If that's allowed, the file is also ``claimed`` or ``free``.
-        free: Not claimed only because other files of the batch were busy.
+        free: Not claimed, but only because other files of the batch were busy.
         went_back: The newer version that was published of a file in ``published``: the file changed back to earlier
             content.
     """

@@ -184,7 +184,7 @@ class RebuiltJournal(Value):
     Attributes:
         head: The branch and its commit up to which the history was read.
         files: Versions of source files that are published, counted once for each table.
-        rejected: Rejected runs that the journal had lost and that were restored from their branches.
+        rejected: Number of rejected runs that the journal had lost, restored from their branches.
     """
 
     head: Ref

@@ -108,7 +108,7 @@ class KeyTest:
         rows: The rows that the check judges, with its ``where``.
         others: Other rows to look the keys up in.
         other_columns: Their columns, in the order of ``columns``.
-        orphans: Whether keys that ``others`` lack fail. If not, keys fail that ``others`` have or ``rows`` repeats.
+        orphans: Whether keys fail if ``others`` lack them. Otherwise, they fail if ``others`` or two rows have them.
     """
 
     rows: AddedRows

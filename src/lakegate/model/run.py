@@ -492,9 +492,9 @@ CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]
 
 
 class FileCheckpoint(Value):
-    """The outcome of a file in a watched folder, so that it isn't retried forever.
+    """The last outcome for a file in a watched folder, so that the file isn't read again or retried forever.
 
-    It saves reading the file again. Only claims decide whether a file is published.
+    It doesn't decide whether a file is published: only claims do.
 
     Attributes:
         stamp: Fingerprint of its state without reading it (size and modification time, or an ETag).

@@ -74,7 +74,7 @@ class SchemaChange(Value):
         return list(type_differences(self.before, self.type, (self.column,)))
 
     def __str__(self) -> str:
-        """Return the change as people read it."""
+        """Describe the change in words."""
         changes = []
         for part in self.parts():
             noun, name = ("field", part.name) if len(part.path) > 1 else ("column", self.column)
@@ -99,7 +99,7 @@ class ColumnChange(Value):
     after: str | None = None
 
     def __str__(self) -> str:
-        """Return the change as people read it."""
+        """Describe the change in words."""
         match self.change:
             case "added":
                 return f"add column {self.column} ({self.after})"

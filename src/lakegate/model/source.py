@@ -16,7 +16,7 @@ from lakegate.errors import InputError
 from lakegate.model.base import Value
 
 SCHEME = "source://"
-_FORM = "shop.public.orders: a source from the settings, then the table's name in that system"
+_EXAMPLE = "shop.public.orders: a source from the settings, then the table's name in that system"
 _PART = re.compile(r'`(?P<ticks>[^`]+)`|"(?P<quotes>[^"]+)"|(?P<bare>[^.`"]+)')
 _NAME = re.compile(r'(?:`[^`]+`|"[^"]+"|[^.`"]+)(?:\.(?:`[^`]+`|"[^"]+"|[^.`"]+))*')
 # Spark quotes names in the SQL it sends to the database, but doesn't escape quotes inside a name.
@@ -69,9 +69,9 @@ class Source:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise InputError("A source needs a name.", hint=f"Write it as {_FORM}.")
+            raise InputError("A source needs a name.", hint=f"Write it as {_EXAMPLE}.")
         if bool(self.table) == (self.sql is not None):
-            raise InputError(f"Source '{self}' names no table.", hint=f"Write it as {_FORM}; or give a query (sql).")
+            raise InputError(f"Source '{self}' names no table.", hint=f"Write it as {_EXAMPLE}; or give a query (sql).")
         if self.watermark is not None and self.sql is not None:
             raise InputError(
                 "A watermark needs a table, not a query: a changed query would be another source, whose rows are all "
@@ -112,7 +112,7 @@ class Source:
         else:
             parts = [match[match.lastgroup or 0] for match in _PART.finditer(text)]
             if not _NAME.fullmatch(text):
-                raise InputError(f"'{text}' isn't the name of a source's table.", hint=f"Write it as {_FORM}.")
+                raise InputError(f"'{text}' isn't the name of a source's table.", hint=f"Write it as {_EXAMPLE}.")
         return cls(parts[0], tuple(parts[1:]), sql, watermark, until)
 
     @property
@@ -247,7 +247,7 @@ def allowed_range(column: str, kind: str, *, until: str | None, now: datetime) -
         >>> str(allowed_range("at", "date", until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC)))
         'at up to 2024-05-01'
     """
-    limits = [] if until is None else [_mark(until, kind, "'until'")]
+    limits = [] if until is None else [_parse_mark(until, kind, "'until'")]
     utc = now.astimezone(UTC).replace(tzinfo=None)
     if kind == "timestamp":
         limits.append(utc)
@@ -275,7 +275,7 @@ def untaken_ranges(
     if highest is None:
         return None
     read = _READ[kind]
-    end = _mark(highest, kind, f"The highest value of column '{column}'")
+    end = _parse_mark(highest, kind, f"The highest value of column '{column}'")
     every = [(after, read(upto)) for one in taken for after, upto in one.ranges]
     later = sorted((read(after), upto) for after, upto in every if after is not None)
     missing: list[tuple[Any, Any]] = []
@@ -292,7 +292,7 @@ def untaken_ranges(
     return WatermarkRanges(column=column, kind=kind, ranges=ranges) if ranges else None
 
 
-def _mark(text: str, kind: str, what: str) -> Any:
+def _parse_mark(text: str, kind: str, what: str) -> Any:
     try:
         found: Any = _READ[kind](text)
         if kind == "timestamp" and found.tzinfo is not None:

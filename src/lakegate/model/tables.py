@@ -289,7 +289,7 @@ class ScanResult(Value):
         total: Rows read.
         failing: Failing rows for each predicate, in order.
         is_unique: ``True`` if no key occurs twice, :attr:`IntegerKey.others` included; ``None`` if that isn't known or
-            wasn't asked.
+            wasn't checked.
     """
 
     total: int

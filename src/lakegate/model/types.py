@@ -151,7 +151,7 @@ def _widens_decimal(narrow: str, wide: str) -> bool:
 
 
 def wider_type(one: str, other: str) -> str | None:
-    """Return which of two plain types holds the values of both; ``None`` if neither does.
+    """Return the one of two plain types that holds the values of both; ``None`` if neither does.
 
     Between long and double, it's double: the engine refuses integers that a double may round.
     """

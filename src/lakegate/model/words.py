@@ -21,7 +21,7 @@ _Class = TypeVar("_Class", bound=type)
 _DURATION = re.compile(r"([0-9]{1,6})\s*([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LONGEST_AGE = timedelta(days=365_000)
-"""No time is much longer ago: years begin at 1."""
+"""The longest age, so that a time that long ago is still after the year 1."""
 _MINUTE = 60
 _HOUR = 3600
 _DAY = 24 * _HOUR

@@ -205,7 +205,7 @@ class Contents:
         with read_errors(f"Metadata file {location} of table {pointer.table}", pointer):
             content = metadata.decompressed(self._files.content(location))
             document = metadata.parse(content)
-            changes = _at(document, pointer)
+            changes = _catalog_overrides(document, pointer)
             if snapshots == "refs":
                 changes |= _only_referenced({**document, **changes})
         if changes:
@@ -214,7 +214,7 @@ class Contents:
         return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (json.dumps(location).encode(), content.strip())
 
 
-def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
+def _catalog_overrides(document: Document, pointer: TablePointer) -> dict[str, Any]:
     """Return the members of a metadata file that the catalog overrides.
 
     The catalog takes precedence, as for every reader that uses Nessie itself. lakegate publishes only files that agree
@@ -362,7 +362,7 @@ class _History:
         with self._lock:
             self._advance_to(self._catalog().get_ref(MAIN).hash)
             if commit not in self._known and self._unread is not None:
-                self._note(list(islice(self._catalog().history(self._unread), self._commits_per_request)))
+                self._add(list(islice(self._catalog().history(self._unread), self._commits_per_request)))
             if commit in self._known:
                 return True
             if self._unread is not None:
@@ -378,10 +378,10 @@ class _History:
             self._known.update(commit.hash for commit in added)
         else:
             self._known = {head}
-            self._note(added)
+            self._add(added)
         self._head = head
 
-    def _note(self, commits: Sequence[Commit]) -> None:
+    def _add(self, commits: Sequence[Commit]) -> None:
         self._known.update(commit.hash for commit in commits)
         oldest = commits[-1].parent if commits else None
         if oldest is not None:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -107,13 +107,13 @@ class SparkEngine:
         self._catalog_options = catalog_options
         self.shares_files = shares_files
         self._before_reading = before_reading
-        self._own: dict[str, Any] = {}
+        self._sessions_by_key: dict[str, Any] = {}
         self._abandoned: list[Any] = []
         self._frames: dict[str, WeakSet[Any]] = {}
         self._cancelled = (-math.inf, -math.inf)
         self._sources: dict[Batch, tuple[Any, Schema]] = {}
-        self._opening = threading.RLock()
-        self._signing = threading.Lock()
+        self._opening_lock = threading.RLock()
+        self._properties_lock = threading.Lock()
 
     @property
     def session(self) -> Any:
@@ -126,7 +126,7 @@ class SparkEngine:
         settings = session_settings(self._catalog_options(None))
 
         def work() -> None:
-            with suppress(Exception), self._opening:
+            with suppress(Exception), self._opening_lock:
                 self._writing_session(settings)
                 self._source(batch)
 
@@ -231,7 +231,7 @@ class SparkEngine:
         session, as for transactions, would make Spark recompile all generated code.
         """
         settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in properties.items()}
-        with self._signing:
+        with self._properties_lock:
             conf = self.session.conf
             for key, value in settings.items():
                 conf.set(key, value)
@@ -342,7 +342,7 @@ class SparkEngine:
     def known_examples(
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], limit: int
     ) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` rows of the first count of :meth:`count_known`."""
+        """Return up to ``limit`` of the rows that the first count of :meth:`count_known` counts."""
         with _fetching(rows):
             known = self._lookup(rows, columns, others, columns).rows(KNOWN, limit, file=self._file)
             return _shown_examples(known, rows)
@@ -393,14 +393,15 @@ class SparkEngine:
         session = self._open(transaction_settings(settings, run_id))
         key = f"transaction:{run_id}:{id(session)}"
         with _ended_on_error(session):
-            found = SparkTransaction(session, branch, create=self._create, ended=lambda: self._own.pop(key, None))
-        self._own[key] = session
+            ended = partial(self._sessions_by_key.pop, key, None)
+            found = SparkTransaction(session, branch, create=self._create, ended=ended)
+        self._sessions_by_key[key] = session
         return found
 
     @property
     def in_transaction(self) -> bool:
         """Whether this process has an open transaction, whose session must not end."""
-        return any(key.startswith("transaction:") for key in self._own)
+        return any(key.startswith("transaction:") for key in self._sessions_by_key)
 
     def query(self, sql: str, ref: Ref) -> Any:
         """Return a DataFrame of ``sql``, in which plain table names mean the tables at the commit of ``ref``.
@@ -463,7 +464,7 @@ class SparkEngine:
     def compare(
         self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]
     ) -> Sequence[Any]:
-        """Return DataFrames of the rows added, removed, and with a key changed, between two states of a table."""
+        """Return DataFrames of the rows added and removed between two states of a table and, with a key, changed."""
         with spark_errors(f"comparing {after.table} on {before.ref} and {after.ref}", query=True):
             old, new = self._rows(before), self._rows(after)
             if renamed:
@@ -494,7 +495,7 @@ class SparkEngine:
         if now - self._cancelled[1] > _INTERRUPTED_WITHIN_S:
             self._cancelled = (now, now)
         self._cancelled = (self._cancelled[0], now)
-        for key, session in tuple(self._own.items()):
+        for key, session in tuple(self._sessions_by_key.items()):
             try:
                 session.interruptAll()
                 is_interrupted = now - self._cancelled[0] < _INTERRUPTED_WITHIN_S
@@ -505,23 +506,23 @@ class SparkEngine:
 
     def reconnect(self) -> None:
         """Drop sessions whose server no longer answers. Later calls open new ones."""
-        for key, session in tuple(self._own.items()):
+        for key, session in tuple(self._sessions_by_key.items()):
             if not is_alive(session):
                 self._abandon(key, session)
 
     def close(self) -> None:
         """End our sessions. The engine can still be used, and opens new ones."""
         # A session may be opening in the background: wait for it, but not forever.
-        is_locked = self._opening.acquire(timeout=_CLOSING_S)
+        is_locked = self._opening_lock.acquire(timeout=_CLOSING_S)
         try:
-            for session in self._own.values():
+            for session in self._sessions_by_key.values():
                 end_session(session)
-            self._own.clear()
+            self._sessions_by_key.clear()
             self._frames.clear()
             self._sources.clear()
         finally:
             if is_locked:
-                self._opening.release()
+                self._opening_lock.release()
 
     def _open(self, settings: Mapping[str, str], *, catalog: str | None = None) -> Any:
         session = self._sessions(settings)
@@ -535,33 +536,33 @@ class SparkEngine:
         return session
 
     def _abandon(self, key: str, session: Any) -> None:
-        if self._own.get(key) is session:  # another thread may have ended or replaced it meanwhile
-            self._own.pop(key, None)
+        if self._sessions_by_key.get(key) is session:  # another thread may have ended or replaced it meanwhile
+            self._sessions_by_key.pop(key, None)
             self._frames.pop(key, None)
             self._sources.clear()  # DataFrames are useless without their session
         disconnect(session)
         self._abandoned.append(session)
 
     def _writing_session(self, settings: Mapping[str, str] | None = None) -> Any:
-        with self._opening:
-            if "" not in self._own:
+        with self._opening_lock:
+            if "" not in self._sessions_by_key:
                 known = settings or session_settings(self._catalog_options(None))
-                self._own[""] = self._open({**known, **PREDICATE_SETTINGS})
-            return self._own[""]
+                self._sessions_by_key[""] = self._open({**known, **PREDICATE_SETTINGS})
+            return self._sessions_by_key[""]
 
     def _query_session(self, ref: Ref) -> Any:
         key = _query_key(ref)
-        session = self._own.pop(key, None)
+        session = self._sessions_by_key.pop(key, None)
         if session is None:
-            open_queries = [known for known in self._own if known.startswith("query:")]
+            open_queries = [known for known in self._sessions_by_key if known.startswith("query:")]
             for known in open_queries[: max(0, len(open_queries) - _MOST_QUERY_SESSIONS + 1)]:
                 if not self._frames.get(known):  # the others are still being read
                     self._frames.pop(known, None)
-                    end_session(self._own.pop(known))
+                    end_session(self._sessions_by_key.pop(known))
             pinned = ref.model_copy(update={"kind": "detached"})
             settings = {**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS}
             session = self._open(settings, catalog=CATALOG)
-        self._own[key] = session  # moved to the end: the least recently used one is first
+        self._sessions_by_key[key] = session  # moved to the end: the least recently used one is first
         return session
 
     def _source_session(self, catalog: SourceCatalog) -> Any:
@@ -569,18 +570,18 @@ class SparkEngine:
         options = {f".{key}" if key else "": value for key, value in catalog.options.items()}
         # The options are part of the key, so a changed password gets a new session.
         key = f"source:{catalog.name}:{hash(tuple(sorted(options.items())))}"
-        session = self._own.get(key)
+        session = self._sessions_by_key.get(key)
         if session is None:
             prefix = f"spark.sql.catalog.{catalog.name}"
             settings = {f"{prefix}{key}": value for key, value in options.items()}
             # Spark must redact these in its settings and plans.
             hidden = {"spark.sql.redaction.options.regex": rf"(?i)url|{prefix.replace('.', '[.]')}"}
             settings = {**session_settings({}), **settings, **hidden, **PLAN_SETTINGS}
-            session = self._own[key] = self._open(settings, catalog=catalog.name)
+            session = self._sessions_by_key[key] = self._open(settings, catalog=catalog.name)
         return session
 
     def _source(self, batch: Batch) -> tuple[Any, Schema]:
-        with self._opening:
+        with self._opening_lock:
             if batch not in self._sources:
                 if self._before_reading is not None and self._before_reading(batch, self.in_transaction):
                     self.close()  # the sessions ended with the old Spark
@@ -605,7 +606,7 @@ class SparkEngine:
     def _others(self, rows: Rows, columns: Sequence[str], batch: Any, *, is_own: bool) -> Any:
         """Return the rows to look keys up in, as a DataFrame.
 
-        If they are earlier rows of the batch's own table, columns of the key or the filter that they lack are NULL.
+        Earlier rows of the batch's own table may lack columns of the key or the filter, which are NULL then.
         """
         frame = self._rows(rows.model_copy(update={"where": None}))
         if isinstance(rows, AddedRows) and not rows.is_measured:

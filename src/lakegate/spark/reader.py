@@ -124,7 +124,7 @@ def with_fields(frame: Any, table: Any, *, fills: bool) -> Any:
 
 
 def _is_rebuilt(own: str, there: str, *, fills: bool) -> bool:
-    """Return whether :func:`with_fields` casts a column of type ``own`` to the table's type ``there`` itself."""
+    """Return whether :func:`with_fields`, rather than Spark, casts a column of type ``own`` to the type ``there``."""
     differences = list(_differing_parts(own, there))
     pairs = [(one, other) for one, other in differences if one is not None]
     lacks = len(pairs) < len(differences)
@@ -443,7 +443,7 @@ def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
 
 
 def _as_float(text: str, cast: str, column: str) -> str:
-    """Return ``cast``, but failing on a whole number that a float would round, and on one that is too large for it."""
+    """Return ``cast``, but fail on whole numbers that a float would round, and on numbers too large for it."""
     is_rounded = f"TRY_CAST({cast} AS BIGINT) <> TRY_CAST({text} AS BIGINT)"
     overflows = _overflows(cast, f"CAST({text} AS DOUBLE)")
     return f"CASE WHEN {is_rounded} OR {overflows} THEN {_losing(text, column, 'float')} ELSE {cast} END"

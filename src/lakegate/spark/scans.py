@@ -192,7 +192,7 @@ def difference(frame: Any, others: Any) -> Any:
         name, kinds = fields[0].name, [one.dataType for one in fields]
         as_text = kinds[0] != kinds[-1] and not _widens(*kinds)
         for field, columns in ((left, own), (right, other)):
-            column = _null(kinds[0]) if field is None else _comparable(field.name, field.dataType, as_text=as_text)
+            column = _null_of(kinds[0]) if field is None else _comparable(field.name, field.dataType, as_text=as_text)
             columns.append(f"{column} AS {quote(name)}")
     return frame.selectExpr(*own).exceptAll(others.selectExpr(*other))
 
@@ -224,7 +224,7 @@ def _widens(left: Any, right: Any) -> bool:
     return names in ({"integer", "long"}, {"float", "double"}, {"date", "timestamp_ntz"})
 
 
-def _null(kind: Any) -> str:
+def _null_of(kind: Any) -> str:
     return f"CAST(NULL AS {'STRING' if kind.typeName() in _NESTED else kind.simpleString()})"
 
 
@@ -320,7 +320,7 @@ def key_ranges(bounded: Mapping[str, str], ends: Sequence[bytes]) -> Iterator[st
     """
     lows_and_highs = iter(ends)
     for name, kind in bounded.items():
-        low, high = _text(next(lows_and_highs)), _text(next(lows_and_highs))
+        low, high = _decoded(next(lows_and_highs)), _decoded(next(lows_and_highs))
         # ORC's statistics for dates before the Gregorian calendar (October 15, 1582) are off by days. Such bounds
         # would skip matching rows.
         if low is None or high is None or (kind in _DAYS_AND_TIMES and low < _GREGORIAN):
@@ -434,7 +434,7 @@ def _comparable_as_text(kind: str) -> bool:
     return kind == "string" or kind.partition("(")[0] in _EXACT_AS_TEXT
 
 
-def _text(given: bytes) -> str | None:
+def _decoded(given: bytes) -> str | None:
     try:
         return given.decode()
     except UnicodeDecodeError:
@@ -451,7 +451,7 @@ def count(
     """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique across them and ``others``.
 
     Args:
-        only: By index of a predicate, a filter for a separate scan of just the rows that can meet it. For
+        only: Filters, keyed by a predicate's index, for separate scans of only the rows that can meet it. For
             ``zone NOT IN (…)``, Iceberg then skips row groups whose dictionary has no other value.
     """
     if key is not None and key.is_hash:
@@ -502,7 +502,7 @@ def sample_passing_texts(frame: Any, predicates: Sequence[tuple[str, str]]) -> l
 
 
 def _plain_texts(values: Iterable[bytes]) -> Iterator[str]:
-    texts = (_text(value) for value in values if len(value) <= _LONGEST_LOOKED_UP)
+    texts = (_decoded(value) for value in values if len(value) <= _LONGEST_LOOKED_UP)
     return (text for text in texts if text is not None and text.isascii() and text.isprintable())
 
 

@@ -75,7 +75,7 @@ class S3Store(ObjectStore):
         """Return the object with exactly this key."""
         head = self._head(uri)
         return StoredObject(
-            uri, head["ContentLength"], head["LastModified"], _bare(head["ETag"]), head.get("VersionId")
+            uri, head["ContentLength"], head["LastModified"], _plain(head["ETag"]), head.get("VersionId")
         )
 
     def delete(self, uris: Sequence[str]) -> None:
@@ -94,7 +94,7 @@ class S3Store(ObjectStore):
         with translated(address.uri):
             page = self._client.list_objects_v2(**request)
         found = tuple(
-            StoredObject(f"{address.root}/{entry['Key']}", entry["Size"], entry["LastModified"], _bare(entry["ETag"]))
+            StoredObject(f"{address.root}/{entry['Key']}", entry["Size"], entry["LastModified"], _plain(entry["ETag"]))
             for entry in page.get("Contents", ())
         )
         if not page.get("IsTruncated"):
@@ -190,7 +190,7 @@ def s3_client(settings: S3Settings) -> S3Client:
     )
     try:
         region = settings.region or os.environ.get("AWS_REGION")
-        session = boto3.Session(region_name=region, botocore_session=_core())
+        session = boto3.Session(region_name=region, botocore_session=_botocore_session())
         region = session.region_name or _ASK_REGION
         client = session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=config)
         if is_loopback(urlsplit(client.meta.endpoint_url).hostname or ""):
@@ -240,7 +240,7 @@ def s3_place(settings: S3Settings) -> S3Settings:
         ) from None
 
 
-def _core() -> Session:
+def _botocore_session() -> Session:
     """Return a botocore session with a faster timestamp parser, which halves the time of listings."""
     from botocore.session import get_session
     from botocore.utils import parse_timestamp
@@ -306,5 +306,5 @@ def _is_address(host: str) -> bool:
         return host == "localhost"
 
 
-def _bare(etag: str) -> str:
+def _plain(etag: str) -> str:
     return etag.strip('"')

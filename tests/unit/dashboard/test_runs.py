@@ -82,7 +82,7 @@ def test_times_bound_the_page(big: BigLake) -> None:
 
 
 def test_a_search_stops_and_goes_on(big: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "_MOST_SEARCHED", 40)
+    monkeypatch.setattr(pages, "_MOST_RUNS_SEARCHED", 40)
     model, wanted, found, cursor = big.model(), RunFilter(file="trips_00005_1"), [], None
     for _ in range(10):
         page = list_runs(model, wanted, cursor=cursor)

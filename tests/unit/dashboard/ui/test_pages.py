@@ -99,8 +99,8 @@ def test_a_search_that_has_not_come_to_the_oldest_says_so_and_goes_on(
     made: BigLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share(made)
-    monkeypatch.setattr("lakegate.journal.pages._MOST_SEARCHED", 40)
-    monkeypatch.setattr("lakegate.journal.pages._PIECES", (40,))
+    monkeypatch.setattr("lakegate.journal.pages._MOST_RUNS_SEARCHED", 40)
+    monkeypatch.setattr("lakegate.journal.pages._FILES_SEARCHED_AT_ONCE", (40,))
     for path, word, none in (("runs", "q", "No run matches<"), ("files", "search", "No such file was published")):
         page = opened(path, **{word: "no such file"})
         assert "among the newest ones" in html_of(page)
