@@ -127,7 +127,6 @@ def compose(
 
     Args:
         settings: Whether to show rows, and where reports are.
-        group: The message's place in its group.
         masked: Patterns of columns whose values are hidden.
     """
     run = notice.run

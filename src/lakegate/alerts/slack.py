@@ -79,7 +79,8 @@ class BotSlackSender:
 
     def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
         """Send the message and return its timestamp, which identifies the thread."""
-        self._client.timeout = _seconds(deadline)
+        # The SDK takes whole seconds only. The dispatcher enforces the exact deadline.
+        self._client.timeout = max(ceil(deadline.left_s), 1)
         body = {
             "channel": self._channel,
             "text": fallback(message),
@@ -147,11 +148,6 @@ def _words(said: object) -> str:
 
 def _retry_after(headers: Mapping[str, str]) -> str | None:
     return next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
-
-
-def _seconds(deadline: SendDeadline) -> int:
-    # The SDK takes whole seconds only. The dispatcher enforces the exact deadline.
-    return max(ceil(deadline.left_s), 1)
 
 
 MAX_HEADER = 150

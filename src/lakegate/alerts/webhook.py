@@ -17,11 +17,7 @@ _LONGEST = 2000
 
 
 class WebhookSender:
-    """Implements :class:`lakegate.alerts.message.Sender` with an HTTP POST.
-
-    Args:
-        secret: The key that signs messages; ``None`` to send them unsigned.
-    """
+    """Implements :class:`lakegate.alerts.message.Sender` with an HTTP POST."""
 
     def __init__(self, url: str, secret: str | None) -> None:
         self._post = SignedPost(url, secret)

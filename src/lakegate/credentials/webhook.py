@@ -41,7 +41,6 @@ class UndeliveredError(Exception):
     """A message couldn't be sent.
 
     Attributes:
-        again: Whether to try again.
         after_s: Seconds to wait first, if the receiver asked for that.
     """
 

@@ -27,7 +27,6 @@ class BranchOverview(Value):
         run: The newest run that wrote to it; ``None`` if the journal has none.
         since: When that run began.
         failing: Its failed checks, those that block the publish first.
-        changes: What publishing it would change in each table.
         target: Branch that its run publishes to; ``None``, as is ``base``, if the journal has no run.
         base: Commit of the target that the run started from.
         as_staged: Whether its tables are still as the run left them; ``None`` if unknown.
@@ -76,8 +75,6 @@ def list_branches(
     Args:
         table: Only branches of runs that wrote to this table.
         status: Only branches of runs with this status; ``other`` for branches without a run in the journal.
-        search: Only branches whose name contains this text, in any case.
-        examples: Maximum number of failing rows to show per failed check.
 
     Returns:
         The page. Without the journal, branches have no runs, and ``problems`` says so.
@@ -109,9 +106,6 @@ def list_branches(
 
 def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOverview:
     """Return one branch.
-
-    Args:
-        examples: Maximum number of failing rows to show per failed check.
 
     Raises:
         InputError: ``name`` is ``main`` or a tag.

@@ -302,7 +302,6 @@ class ReadModel:
 
         Args:
             kind: What the value is. Each kind has a cache of its own.
-            most: Maximum number of values of this kind to keep. Default: 2,000.
         """
         with self._lock:
             cache = self._caches[kind]
@@ -397,11 +396,7 @@ def rows_after(snapshot: Snapshot) -> int | None:
 
 
 def open_read_model(lake: Lake) -> ReadModel:
-    """Return the read model of ``lake``. It connects on first use, and starts no server.
-
-    Args:
-        lake: The lake. Close it once you're done with the read model.
-    """
+    """Return the read model of a lake, which must stay open. It connects on first use, and starts no server."""
     components: Components = lake._components  # noqa: SLF001 - not worth a place in the public API
     # Contracts can set how fresh a table must be, too.
     notify = lake.settings.notify.model_copy(update={"late": dict(lake.expected_publishes())})

@@ -55,12 +55,10 @@ class TableOverview(Value):
     """One table on the home page.
 
     Attributes:
-        table: ``namespace.table``.
         needs: Why a human should look at it, the most urgent reason first; empty if all is well.
         exists: Whether it's on ``main``; ``None`` if the catalog is unavailable.
         rows: Rows on ``main``; ``None`` if unknown.
         rows_at_most: Rows in data files, including deleted ones.
-        data_files: Data files on ``main``.
         last_publish: The last run that brought data and wasn't reverted.
         expected_every: How often a publish is expected (``notify.late``); ``None`` if no limit is set.
         late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
@@ -128,10 +126,6 @@ def overview(
     model: ReadModel, *, search: str = "", needing: bool = False, limit: int = 50, cursor: str | None = None
 ) -> Overview:
     """Return a page of tables, those that need a human first, then by name.
-
-    Args:
-        search: Only tables whose name contains this text, in any case.
-        needing: Only tables that need a human.
 
     Returns:
         The page. What couldn't be read is in its ``problems``.

@@ -86,11 +86,9 @@ class QueryJob:
 
     Attributes:
         where: The ref and time that it reads, for people.
-        state: ``running``, or how it ended.
         doing: What it's doing or waiting for.
         progress: Tasks done and total tasks, once Spark reports them.
         result: The rows of a query that is ``done``.
-        error: Why it ``failed``.
     """
 
     def __init__(self, plan: Plan, limit: int, where: str) -> None:

@@ -47,8 +47,7 @@ class RunSummary(RunLine):
 
     Attributes:
         seconds: Seconds that its steps took; ``None`` while it runs.
-        rows: Rows that it added, or would add; ``None`` if unknown.
-        rows_removed: Rows that it removed; ``None`` if unknown.
+        rows: Rows that it added, or would add; ``None`` if unknown, like ``rows_removed``.
         quarantined: Rows of its batch that it set aside.
         failed_checks: Number of failed checks that block the publish.
         warned_checks: Number of failed checks of severity ``warn``.
@@ -94,14 +93,10 @@ class StepLine(Value):
 
 
 class TableDelta(Value):
-    """What a run or branch did, or would do, to one table.
+    """What a run or branch did, or would do, to one table. Row counts are ``None`` if unknown.
 
     Attributes:
         change: ``append``, ``create``, ``rewrite``, ``metadata`` or ``drop``.
-        rows_added: Rows added; ``None`` if unknown.
-        rows_removed: Rows removed; ``None`` if unknown.
-        rows_before: Rows before the change; ``None`` if unknown.
-        rows_after: Rows after the change; ``None`` if unknown.
         rebased: Whether the change was rebased onto newer commits of ``main``.
     """
 
@@ -181,11 +176,7 @@ def list_runs(
 
 
 def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
-    """Return one run.
-
-    Args:
-        examples: Maximum number of failing rows to show per check, if ``ui.examples`` isn't lower.
-    """
+    """Return one run, with ``ui.examples`` failing rows per check at most."""
     run = find_run(model, run_id)
     problems: list[Problem] = []
     exists: bool | None = None
@@ -213,11 +204,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
 def list_run_files(
     model: ReadModel, run_id: str, *, search: str = "", limit: int = 50, cursor: str | None = None
 ) -> ResultPage[RunFile]:
-    """Return a page of a run's source files in batch order, skipped files last.
-
-    Args:
-        search: Only files whose name contains this text, in any case.
-    """
+    """Return a page of a run's source files in batch order, skipped files last."""
     files = [file for file in _files(find_run(model, run_id)) if search.lower() in file_name(file.uri).lower()]
     items, following = paginate(files, cursor, limit)
     return ResultPage[RunFile](items=items, next=following, total=len(files))
@@ -240,11 +227,7 @@ def find_run(model: ReadModel, run_id: str) -> Run:
 
 
 def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
-    """Return a run as one line of a list.
-
-    Args:
-        search: The file search that it should be matched with.
-    """
+    """Return a run as one line of a list, with the files that match ``search``."""
     results = [result for report in run.reports for result in report.results]
     failed = [result for result in results if result.verdict == "fail"]
     uris = run.request.batch.uris if run.request is not None else ()

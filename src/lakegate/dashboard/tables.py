@@ -49,8 +49,6 @@ class TableDetail(Value):
     """A table at one commit.
 
     Attributes:
-        table: ``namespace.table``.
-        ref: The ref that was read.
         overview: The table as the home page shows it; ``None`` at another ref or time than ``main`` now.
     """
 
@@ -88,8 +86,7 @@ class SnapshotLine(Value):
 
     Attributes:
         operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
-        rows_added: Rows added; ``None`` if its summary doesn't say.
-        rows_removed: Rows removed; ``None`` if its summary doesn't say.
+        rows_added: Rows added; ``None`` if its summary doesn't say, like ``rows_removed``.
         rows: Rows of the table after it; ``None`` if delete files hide the number.
         size_bytes: Bytes in all data files after it.
         run_id: The run that wrote it; ``None`` for other writers.
@@ -113,8 +110,7 @@ class ColumnPoint(Value):
     Attributes:
         nulls: Number of NULLs; ``None`` if a file lacks the count.
         null_share: Share of NULLs, from 0 to 1.
-        lower: Lower bound of the values; ``None`` if unknown. Text may be truncated.
-        upper: Upper bound; as ``lower``.
+        lower: Lower bound of the values; ``None`` if unknown, like ``upper``. Text may be truncated.
     """
 
     at: datetime

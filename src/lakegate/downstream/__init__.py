@@ -72,7 +72,6 @@ def policy_of(name: str, settings: DownstreamSettings) -> Mapping[str, Any]:
 
     Raises:
         InputError: This type needs no policy.
-        ConfigurationError: As for :func:`open_downstream`.
     """
     make_policy = getattr(_module(name, settings), "policy", None)
     if make_policy is None:

@@ -173,9 +173,7 @@ class EventContext:
     """Facts for events that a run doesn't have.
 
     Attributes:
-        namespace: Namespace of the jobs.
         catalog: URI of the catalog, used as the namespace of the tables' symlinks.
-        schemas: Schemas by table.
         locations: Folders by table; those of staged tables are known from the run.
     """
 

@@ -14,11 +14,7 @@ from lakegate.model.run import Run, new_run_id
 
 
 class WebhookTarget:
-    """Implements :class:`lakegate.ports.Downstream` with an HTTP POST.
-
-    Args:
-        secret: Key to sign events with; ``None`` to send them unsigned.
-    """
+    """Implements :class:`lakegate.ports.Downstream` with an HTTP POST."""
 
     def __init__(self, url: str, secret: str | None, timeout_s: float) -> None:
         self._post = SignedPost(url, secret)

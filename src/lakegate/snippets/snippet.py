@@ -23,7 +23,6 @@ class Snippet(Value):
     Attributes:
         ref: Branch, tag or commit requested.
         commit: The commit that ``ref`` pointed at when the snippet was written.
-        metadata_location: The table's metadata file at that commit.
         follows: Whether it also shows later publishes.
         run_here: Whether lakegate's tests run this engine's snippets.
     """
@@ -43,7 +42,6 @@ def write_snippet(engine: str, target: SnippetTarget, *, rest: str | None = None
     """Return the snippet for an engine.
 
     Args:
-        engine: One of :data:`ENGINES`.
         rest: URL of ``lakegate serve``, to read through it.
 
     Raises:

@@ -37,7 +37,6 @@ class Access:
     Attributes:
         login: ``none`` on loopback, ``oidc``, or ``proxy`` for a trusted proxy's header.
         allow_actions: Whether anyone may act at all (``--allow-actions``).
-        settings: The section ``[ui]``.
     """
 
     login: Login = "none"

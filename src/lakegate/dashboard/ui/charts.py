@@ -124,7 +124,6 @@ def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title
 
     Args:
         found: Points by name, oldest first; ``None`` leaves a gap.
-        description: What the chart shows, for screen readers.
     """
     times = sorted({at for points in found.values() for at, _ in points})
     place = {at: number for number, at in enumerate(times)}

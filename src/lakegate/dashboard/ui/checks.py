@@ -118,7 +118,7 @@ def show_quarantine(table: str, *, run_id: str | None = None) -> None:
     """Show a table's quarantined rows: how many wait and why, some examples, and commands to run."""
     found = get_quarantine(shared().model, table, run_id=run_id)
     if found is None:
-        parts.html(markup.empty("No row is quarantined"))
+        parts.show_empty("No row is quarantined")
         return
     if found.waiting:
         verb = "waits" if found.waiting == 1 else "wait"

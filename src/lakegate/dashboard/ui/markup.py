@@ -45,13 +45,7 @@ _SIGNS: Mapping[str, tuple[Tone, str]] = {
 
 
 def badge(word: str, *, tone: Tone | None = None, sign: str | None = None) -> Html:
-    """Return a status as an icon and a word.
-
-    Args:
-        word: The status, such as ``published``, ``fail`` or ``late``.
-        tone: Its colour. Default: that of the status.
-        sign: Its icon. Default: that of the status.
-    """
+    """Return a status, such as ``published``, as an icon and a word. ``tone`` and ``sign`` override its own."""
     known = _SIGNS.get(word, ("off", "·"))
     return Markup('<span class="badge {}"><i aria-hidden="true">{}</i>{}</span>').format(
         tone or known[0], sign or known[1], clipped(word)
@@ -265,8 +259,6 @@ def example_rows(
     """Return example rows as a grid, with the cells of some columns marked and these columns first.
 
     Args:
-        marked: The columns to mark.
-        caption: What the rows are, for screen readers.
         cells: The columns whose cells to mark in each row, instead of ``marked``.
     """
     wrong = [marked] * len(rows) if cells is None else cells

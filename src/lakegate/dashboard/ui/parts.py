@@ -55,6 +55,11 @@ def note(*parts: object) -> None:
     html(markup.note(*parts))
 
 
+def show_empty(title: str, *lines: object) -> None:
+    """Show a placeholder for missing content: what's missing, and what to do."""
+    html(markup.empty(title, *lines))
+
+
 def param(name: str) -> str | None:
     """Return a query parameter; ``None`` if it's missing or empty."""
     return st.query_params.get(name) or None
@@ -123,7 +128,6 @@ def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
     """Show a search field whose text is the query parameter ``key``.
 
     Args:
-        key: The query parameter, and the widget's key.
         cursor_name: Query parameter with the cursor, which a new search resets.
     """
     _note_filter(key)
@@ -188,11 +192,7 @@ def forget_cursor(name: str) -> Callable[[], None]:
 
 
 def read_page(read: Callable[[str | None], _Result]) -> _Result:
-    """Return the page of results that the URL asks for; the first one if its cursor is invalid.
-
-    Args:
-        read: Returns the page that starts at a cursor.
-    """
+    """Return the page of results at the URL's cursor; the first page if the cursor is invalid."""
     try:
         return read(param("after"))
     except InputError:
@@ -212,7 +212,6 @@ def show_page_buttons(
     Args:
         noun: What the results are, such as ``run``.
         following: Cursor of the next page; ``None`` on the last one.
-        cursor_name: The query parameter that holds the cursor.
     """
     at = param(cursor_name)
     if at is None and following is None:

@@ -70,17 +70,15 @@ def _streamlit_page(page: Page) -> Any:
 
 def _ask_to_log_in(visitor: Visitor) -> None:
     if visitor.name is not None:
-        parts.html(
-            markup.empty(
-                "You don't have access to this dashboard",
-                Markup("You are logged in as {}.").format(markup.text(visitor.name)),
-                Markup("Its operator can add you to {} in lakegate.toml.").format(markup.code("ui.users")),
-            )
+        parts.show_empty(
+            "You don't have access to this dashboard",
+            Markup("You are logged in as {}.").format(markup.text(visitor.name)),
+            Markup("Its operator can add you to {} in lakegate.toml.").format(markup.code("ui.users")),
         )
         if shared().access.login == "oidc" and st.button("Log out"):
             st.logout()
         return
-    parts.html(markup.empty("This lakehouse's dashboard", "Log in to see it."))
+    parts.show_empty("This lakehouse's dashboard", "Log in to see it.")
     if shared().access.login == "oidc" and st.button("Log in", type="primary"):
         st.login()
 
@@ -279,7 +277,6 @@ def documents(access: Access, hosts: Sequence[str]) -> list[Route]:
     Without that address, a browser first looks for the server below each page's own URL, and logs errors.
 
     Args:
-        access: Who may see the dashboard.
         hosts: Host names that the server answers to; empty for any.
     """
     base = urlsplit(access.settings.url or "").path.strip("/")

@@ -278,10 +278,7 @@ def make_plan(
     tables: Sequence[LakeTable],
     found: AccountState,
 ) -> tuple[PlanStep, ...]:
-    """Plan every object that Snowflake needs, in order of creation.
-
-    Returns:
-        A step per object, including those that exist.
+    """Plan a step for every object that Snowflake needs, existing ones too, in order of creation.
 
     Raises:
         ConfigurationError: A setting is missing, or contradicts the volume or integration that exists.

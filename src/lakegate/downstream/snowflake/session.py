@@ -94,11 +94,7 @@ class Session:
                 return
 
     def run(self, sql: str) -> list[dict[str, Any]]:
-        """Run a statement.
-
-        Returns:
-            Its rows as dicts, with column names in lower case.
-        """
+        """Run a statement; return its rows as dicts, with column names in lower case."""
         connector = require_connector()
         if time.monotonic() >= self._ends_at:
             raise DownstreamUnavailableError(
@@ -205,7 +201,8 @@ class Session:
                 number=number,
                 hint="Grant the permissions that this prints: lakegate snowflake status",
             )
-        return SnowflakeError(f"Snowflake refused a statement: {said}", number=number, hint=_statement_hint(sql))
+        hint = "The statement was: " + sql.partition("\n")[0][:200]
+        return SnowflakeError(f"Snowflake refused a statement: {said}", number=number, hint=hint)
 
 
 _FIRST_SERVER_ERROR = 100
@@ -260,11 +257,6 @@ def _message(error: Exception) -> str:
     said = one_line(" ".join(lines))
     said = said.removeprefix("Failed to login: ").removeprefix("Login error: ")
     return re.sub(r",? ?(?:code: \d+|\((?:request_id|sfqid)=[^)]*\))", "", said).strip()
-
-
-def _statement_hint(sql: str) -> str:
-    first = sql.partition("\n")[0]
-    return f"The statement was: {first[:200]}"
 
 
 def _signed_out(session: Session, said: str, number: int) -> LakegateError:

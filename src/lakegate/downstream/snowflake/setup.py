@@ -51,7 +51,6 @@ class TableStatus(Value):
     """A table of the lake, and its state in Snowflake.
 
     Attributes:
-        table: Its name in the lake.
         snowflake: Its quoted name in Snowflake.
         state: ``current`` if it shows main's state, ``behind`` if an earlier one, ``taken`` if it isn't lakegate's.
         wanted: Path of main's metadata file.

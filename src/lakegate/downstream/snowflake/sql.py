@@ -86,7 +86,6 @@ def qualified_name(table: TableIdentifier, settings: SnowflakeDownstream) -> Qua
 
     Args:
         table: The table. A nested namespace becomes one schema, its levels joined by dots.
-        settings: Names the database, and the schemas of some namespaces.
 
     Raises:
         DownstreamError: The schema's name is too long for Snowflake, or reserved.
@@ -144,9 +143,6 @@ def create_table(
 
     Args:
         path: The metadata file, relative to the external volume.
-        comment: The lake's table, recorded as the comment.
-        settings: Name the external volume and the catalog integration.
-        replace: Replace an existing table in one step.
     """
     return (
         f"CREATE {'OR REPLACE ' if replace else ''}ICEBERG TABLE {place.sql}\n"

@@ -23,7 +23,6 @@ class VolumeLocation:
 
     Attributes:
         root: The warehouse's URI, ending in ``/``.
-        address: The same, parsed.
         base_url: The same in Snowflake's notation: ``s3://…``, ``gcs://…``, ``azure://…``.
     """
 
@@ -32,11 +31,7 @@ class VolumeLocation:
     base_url: str
 
     def relative(self, location: str) -> str:
-        """Return a file's path relative to the external volume, without a leading ``/``.
-
-        Args:
-            location: URI of the file, such as a table's metadata file.
-        """
+        """Return a file's path relative to the external volume, without a leading ``/``."""
         uri = canonical(location)
         path = uri.removeprefix(self.root)
         if path == uri or not path or path.startswith("/"):
@@ -69,13 +64,7 @@ def volume_location(warehouse: str) -> VolumeLocation:
 
 
 def describe_location(location: VolumeLocation, settings: SnowflakeDownstream, lake: Settings) -> str:
-    """Return the storage location of a new external volume, as SQL.
-
-    Args:
-        settings: Name the role or tenant that the volume uses.
-
-    Returns:
-        The lines inside the parentheses.
+    """Return the storage location of a new external volume: the lines of SQL inside the parentheses.
 
     Raises:
         ConfigurationError: A setting is missing, or the store would need keys in the SQL.

@@ -117,11 +117,7 @@ def _base(kind: Kind) -> str:
 
 
 class Repository:
-    """The ECR repository for one kind of a deployment's images. Its tags are immutable.
-
-    Args:
-        stack: The name of the deployment's stack, with which everything that belongs to it is tagged.
-    """
+    """The ECR repository for one kind of a deployment's images. Its tags are immutable."""
 
     def __init__(self, clients: Clients, stack: str, kind: Kind) -> None:
         self.name = f"{stack}/{kind}"
@@ -286,11 +282,7 @@ class _BuildJob:
 
 
 class ImageBuilder:
-    """Builds images of one deployment and pushes them to its repositories.
-
-    Args:
-        poll_s: Seconds between two requests for the status of a CodeBuild build.
-    """
+    """Builds images of one deployment and pushes them to its repositories."""
 
     def __init__(
         self, name: DeploymentName, clients: Clients, narrator: Narrator, folder: Path, *, poll_s: float = 5.0

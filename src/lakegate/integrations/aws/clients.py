@@ -33,11 +33,7 @@ _BOTO3_NAMES = {"functions": "lambda", "tagging": "resourcegroupstaggingapi"}
 
 
 class Clients:
-    """The AWS services that a deployment uses. Each client is created on first use.
-
-    Args:
-        session: A ``boto3.Session``.
-    """
+    """The AWS services that a deployment uses, in a ``boto3.Session``. Each client is created on first use."""
 
     cloudformation: CloudFormationClient
     codebuild: Any

@@ -29,7 +29,6 @@ class Data:
     """The data of one deployment.
 
     Args:
-        stack: The stack's name, with which everything that belongs to it is tagged.
         pause_s: Seconds before a bucket that someone wrote to is emptied again. Each further pause is twice as long.
     """
 

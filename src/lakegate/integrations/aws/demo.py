@@ -133,15 +133,15 @@ def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, waiter: OutcomeWaite
     return alert
 
 
-class SlackStandIn:
-    """The messages that the webhook received.
+class SlackStandIn(ThreadingHTTPServer):
+    """A webhook on this machine, with the messages that it received. Its URL is a secret, like Slack's own."""
 
-    Attributes:
-        url: The webhook's URL, a secret like Slack's own.
-    """
+    daemon_threads = True
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.path = f"/services/{secrets.token_urlsafe(16)}"
+        self.url = f"http://127.0.0.1:{self.server_port}{self.path}"
         self.messages: list[Mapping[str, Any]] = []
 
     def about(self, text: str) -> Mapping[str, Any] | None:
@@ -152,14 +152,11 @@ class SlackStandIn:
 @contextmanager
 def slack_stand_in() -> Iterator[SlackStandIn]:
     """Serve the webhook while the body runs."""
-    path = f"/services/{secrets.token_urlsafe(16)}"
-    with _Server(("127.0.0.1", 0), _Handler) as server:
-        server.path = path
-        server.state = SlackStandIn(f"http://127.0.0.1:{server.server_address[1]}{path}")
+    with SlackStandIn() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         thread.start()
         try:
-            yield server.state
+            yield server
         finally:
             server.shutdown()
             thread.join()
@@ -183,14 +180,8 @@ def _texts(block: Mapping[str, Any]) -> list[str]:
     return [*fields, *(str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part)]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    path: str
-    state: SlackStandIn
-
-
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: SlackStandIn
     timeout = 10
 
     def do_POST(self) -> None:
@@ -203,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             self._answer(400, "invalid_payload")
             return
-        self.server.state.messages.append(message)
+        self.server.messages.append(message)
         self._answer(200, "ok")
 
     def _answer(self, status: int, text: str) -> None:
@@ -425,11 +416,7 @@ class OutcomeWaiter:
 
 
 class DemoHome:
-    """The demo's folder.
-
-    Args:
-        path: Its path. It doesn't have to exist.
-    """
+    """The demo's folder, which may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -528,11 +515,7 @@ class DemoFile:
 
 
 def make_files(folder: Path, generate: Callable[..., tuple[Path, ...]], *, rows: int) -> tuple[DemoFile, ...]:
-    """Write three new files, and return them in upload order.
-
-    Args:
-        generate: :func:`lakegate.sources.synthetic.generate`.
-    """
+    """Write three new files, and return them in upload order."""
     seed = secrets.randbelow(_SEEDS)
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
 

@@ -63,9 +63,7 @@ class Deployment:
     """One deployment, by its name.
 
     Args:
-        clients: Connections to AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
         role: ARN of the role for CloudFormation to assume; by default, the caller's own.
-        poll_s: Seconds between two requests for CloudFormation's progress.
     """
 
     def __init__(
@@ -91,10 +89,6 @@ class Deployment:
             package: The function's zip, see :func:`lakegate.integrations.aws.package.build_package`.
             built: Parameters for the images to run, see :class:`lakegate.integrations.aws.building.Images`. Without an
                 image, the function runs the zip.
-
-        Raises:
-            LakegateError: If AWS refuses or is unavailable; see
-                :func:`lakegate.integrations.aws.clients.translate_errors`.
         """
         values = self._values(given, package, built)
         with self._narrator.step(f"Planning stack {self.name.stack}"):
@@ -111,18 +105,14 @@ class Deployment:
         *,
         approve: Callable[[DeploymentPlan], bool] = lambda _: True,
     ) -> Deployed:
-        """Create or update the deployment; do nothing if it's up to date.
+        """Create or update the deployment; do nothing if it's up to date. Other arguments are as for :meth:`plan`.
 
         Args:
-            given: As for :meth:`plan`.
-            package: As for :meth:`plan`.
-            built: As for :meth:`plan`.
             approve: Called with the plan; returns whether to carry it out. Until then, nothing is created.
 
         Raises:
             DeploymentError: If a resource can't be created, after all changes were rolled back. Or if the function's
                 code isn't the package.
-            LakegateError: If AWS refuses or is unavailable.
         """
         values = self._values(given, package, built)
         with self._narrator.step(f"Planning stack {self.name.stack}"):
@@ -196,11 +186,7 @@ class Deployment:
         return dict(state.parameters) if state else {}
 
     def settings(self, folder: Path) -> Path | None:
-        """Fetch the ``lakegate.toml`` of the deployed function; ``None`` if it has none.
-
-        Args:
-            folder: The folder to write it to; created if missing.
-        """
+        """Fetch the ``lakegate.toml`` of the deployed function into ``folder``; ``None`` if it has none."""
         content = self._beside_package("toml")
         if not content:
             return None
@@ -210,11 +196,7 @@ class Deployment:
         return path
 
     def contracts(self, folder: Path) -> Path | None:
-        """Fetch the contracts of the deployed function; ``None`` if it has none.
-
-        Args:
-            folder: The folder to write their folder to; created if missing.
-        """
+        """Fetch the contracts of the deployed function into a folder in ``folder``; ``None`` if it has none."""
         content = self._beside_package("contracts.json")
         if not content:
             return None
@@ -265,7 +247,6 @@ class Deployment:
         """Delete the deployment. Parts that are already deleted are skipped.
 
         Args:
-            found: What :meth:`survey` returned.
             keep_data: Keep the bucket of landing files and warehouse, the catalog's tables and a database snapshot.
 
         Raises:

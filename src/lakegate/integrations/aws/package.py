@@ -71,9 +71,6 @@ def build_package(folder: Path, wanted: FunctionPackage) -> Path:
     The same lakegate, lock file, settings and interpreter produce the same bytes. If this machine has the wanted
     version of Python, the zip contains the packages' bytecode instead of their source, for a faster first start.
 
-    Args:
-        folder: The folder for zips; created if missing.
-
     Raises:
         ConfigurationError: If uv isn't installed, or there are no wheels for this Python version and CPU.
         RetryableError: If the package index doesn't answer.
@@ -102,11 +99,7 @@ def unpacked_bytes(package: Path) -> int:
 
 
 def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
-    """Refuse a zip that's too large for Lambda.
-
-    Raises:
-        ConfigurationError: If it's too large; the message names the largest packages.
-    """
+    """Raise if a zip is too large for Lambda, with its largest packages."""
     total = unpacked_bytes(package)
     if total > limit:
         sizes: Counter[str] = Counter()
@@ -134,11 +127,7 @@ _LACKING = {"snowflake": "Snowflake's connector", "openlineage": "OpenLineage's 
 
 
 def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
-    """Return notes about what the settings need but the function's zip lacks.
-
-    Args:
-        settings: The ``lakegate.toml`` that goes into the zip, if any.
-    """
+    """Return notes about what the ``lakegate.toml`` in the function's zip needs, but the zip lacks."""
     if settings is None:
         return ()
     try:

@@ -235,9 +235,7 @@ class Costs(Value):
     """The monthly cost of an idle deployment.
 
     Attributes:
-        total_usd: The sum of all known costs.
         unknown: The parts with unknown prices.
-        smaller: Ways to reduce the cost.
         prices_of: Year and month of the prices.
         source: The source of the prices, and what they exclude.
     """
@@ -275,11 +273,7 @@ class Smoke(Value):
 
 
 class Deployed(Value):
-    """The result of a deployment.
-
-    Attributes:
-        smoke: The result of the smoke test, if there was one.
-    """
+    """The result of a deployment, and of its smoke test, if there was one."""
 
     stack: str
     changed: bool
@@ -332,7 +326,6 @@ class ServerStatus(Value):
     """The state of a server on ECS.
 
     Attributes:
-        running: Number of running tasks.
         wanted: Number of tasks that should run.
         stopped: When and why the last one stopped, within about an hour; ``None`` if none did.
     """
@@ -409,7 +402,6 @@ class DeploymentInventory(Value):
         code: Buckets with functions' zips.
         tables: DynamoDB tables that hold the catalog's commits.
         snapshots: Database snapshots that an earlier deletion kept.
-        repositories: Repositories of container images.
         builder: The stack that builds an image, or was left by an interrupted build.
     """
 

@@ -114,7 +114,6 @@ class FileOutcome:
 
     Attributes:
         is_done: Whether it's finished. Otherwise its message must be delivered again.
-        reason: Why, unless that's obvious.
         is_given_up: Whether it failed too often to be retried.
     """
 
@@ -408,9 +407,6 @@ def deliver_again(delays: Iterable[tuple[EventMessage, int]]) -> None:
     """Ask SQS to redeliver messages after some seconds instead of after the queue's visibility timeout.
 
     If that fails, SQS redelivers them after that timeout, so failures are only logged.
-
-    Args:
-        delays: Messages of this call that aren't done, each with its delay in seconds.
     """
     by_queue = defaultdict[str, list[tuple[str, int]]](list)
     for message, after_s in delays:

@@ -176,19 +176,14 @@ def main(mode: str, **flags: Any) -> None:
     brackets, in the environment or in section env of dbos-config.yaml, which has DBOS's own format.
     """
     home = flags["home"] or find_home()
-    configuration = _configuration(flags["config"], home)
-    given = Options(flags, configuration.variables)
-    from lakegate.integrations.dbos import workflows
-
-    workflows.use_lake(lambda narrator: connect(home, narrator=narrator, orchestrator="dbos"))
-    raise click.exceptions.Exit(MODES[mode](configuration, given, flags))
-
-
-def _configuration(path: Path | None, home: Path) -> DbosConfiguration:
     require_extra("dbos", "dbos", "3.4", "4")
+    from lakegate.integrations.dbos import workflows
     from lakegate.integrations.dbos.configuration import load_configuration
 
-    return load_configuration(path, home=home, journal=load_settings(home).journal)
+    configuration = load_configuration(flags["config"], home=home, journal=load_settings(home).journal)
+    given = Options(flags, configuration.variables)
+    workflows.use_lake(lambda narrator: connect(home, narrator=narrator, orchestrator="dbos"))
+    raise click.exceptions.Exit(MODES[mode](configuration, given, flags))
 
 
 def _run(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Required, TypedDict
 from dbos import DBOS, EnqueueOptions, SetEnqueueOptions, SetWorkflowID, WorkflowHandle
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakegate.errors import ConfigurationError, EngineError, LakegateError
+from lakegate.errors import ConfigurationError, EngineError
 from lakegate.integrations import leaving_out_secrets
 from lakegate.integrations.dbos.workflows import (
     WAP,
@@ -100,12 +100,7 @@ def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> W
 
 
 def enqueue_options(order: Order, *, run_id: str | None, version: str, queue: str = QUEUE) -> EnqueueOptions:
-    """Return the options of :func:`enqueue`, also for ``DBOSClient.enqueue`` from outside.
-
-    Args:
-        run_id: Id of the run and its workflow; by default a new one.
-        queue: One of :data:`QUEUES`.
-    """
+    """Return the options of :func:`enqueue`, also for ``DBOSClient.enqueue`` from outside."""
     table = str(TableIdentifier.parse(order["table"]))
     digest = hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
     return {
@@ -180,9 +175,8 @@ def ingest_new(table: str, watch: ScheduledScan) -> dict[str, int]:
         save_outcomes(chunk, watch, error, others_worked=bool(ended.keys() - {"failed"}))
         status = "failed" if outcome is None else outcome["status"]
         ended[status] = ended.get(status, 0) + 1
-        if problem is not None and _is_unreachable(problem):
-            # Other chunks would fail too.
-            break
+        if problem is not None and may_succeed_again(problem) and not isinstance(problem, EngineError):
+            break  # the lake is unreachable, so other chunks would fail too
     return ended
 
 
@@ -256,10 +250,6 @@ def _ingest(chunk: NextChunk, watch: ScheduledScan) -> tuple[Outcome | None, tup
         DBOS.logger.error(f"Run {chunk['run_id']} failed: {without_secrets(str(error))}")
         # An error read back from the database has only its code and message.
         return None, (str(getattr(error, "code", "error")), str(error))
-
-
-def _is_unreachable(error: LakegateError) -> bool:
-    return may_succeed_again(error) and not isinstance(error, EngineError)
 
 
 def _chunk(chunk: NextChunk) -> Chunk:

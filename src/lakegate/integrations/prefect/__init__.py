@@ -52,11 +52,7 @@ _HOMES = {
 
 
 def require_prefect() -> None:
-    """Make sure that a supported version of Prefect is installed.
-
-    Raises:
-        ConfigurationError: If it isn't.
-    """
+    """Make sure that a supported version of Prefect is installed."""
     require_extra("prefect", "prefect", "3.8.8", "3.9")
 
 

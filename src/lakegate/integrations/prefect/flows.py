@@ -145,7 +145,11 @@ def wap_flow(
     except LakegateError as error:
         return _stopped(run_id, home, error)
     except (httpx.HTTPError, PrefectException, ConcurrencySlotAcquisitionError) as error:
-        return _stopped(run_id, home, _server_unreachable(run_id, error))
+        unreachable = RetryableError(
+            f"Prefect's server didn't answer between two steps ({type(error).__name__}).",
+            hint=f"Check the run's status: lakegate runs {run_id}. Then run the flow again.",
+        )
+        return _stopped(run_id, home, unreachable)
     return _final_state(run)
 
 
@@ -175,13 +179,6 @@ def _require_not_cancelled() -> None:
         return
     if state is not None and (state.is_cancelling() or state.is_cancelled()):
         raise CancelledInPrefectError("The flow run was cancelled; nothing was published.")
-
-
-def _server_unreachable(run_id: str, error: Exception) -> LakegateError:
-    return RetryableError(
-        f"Prefect's server didn't answer between two steps ({type(error).__name__}).",
-        hint=f"Check the run's status: lakegate runs {run_id}. Then run the flow again.",
-    )
 
 
 def _stopped(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
@@ -214,11 +211,7 @@ def _failed(error: LakegateError) -> State[Any]:
 
 @retriable_task("chunk", timeout_s=9 * HOUR_S, task_run_name="{chunk.name}")
 def ingest_chunk(chunk: BackfillChunk, backfill: Backfill, run_id: str) -> ChunkResult | State[Any]:
-    """Ingest one chunk.
-
-    Raises:
-        LakegateError: If it can't be ingested. None of it was published.
-    """
+    """Ingest one chunk. If that raises, none of it was published."""
     result = returning_retryable(lambda: backfill.run(chunk, run_id=run_id))
     if isinstance(result, ChunkResult):
         get_run_logger().info("%s: %s, %d rows.", chunk.name, result.outcome, result.rows)

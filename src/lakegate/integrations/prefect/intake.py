@@ -207,14 +207,10 @@ def deployments(
     """Return the deployment that looks for new files on a schedule, and the one that ingests announced files.
 
     A scheduled flow run that's due while another one is running is cancelled: the next one finds the same files. The
-    schedule also restarts announced files that no flow run ingested.
+    schedule also restarts announced files that no flow run ingested. Other arguments are as for :func:`intake_flow`.
 
     Args:
-        table: The table for all files. Pass either this or ``routes``.
-        routes: Patterns that map files to tables.
         interval_s: Seconds between two scheduled flow runs.
-        checks: Checks in addition to those of the tables' settings.
-        on_failure: Keep or drop the branch of a rejected chunk. Default: the settings.
     """
     folder = str(Path(home).absolute() if home else find_home())
     shared: dict[str, Any] = {"home": folder, "checks": checks or None, "on_failure": on_failure}
@@ -249,19 +245,15 @@ def serve_flows(paths: Sequence[str], **given: Any) -> None:
 
 
 def restart_lost_files(lake: Lake, deployment: str, table: str | None) -> int:
-    """Start a flow run for each file that was announced within the last day but never ingested.
+    """Start a flow run for each file that was announced within the last day but never ingested; return how many.
 
     Such a file has no flow run since, or its flow runs crashed, failed or fell silent. At most three flow runs are
     started per file. A file that was published, skipped, rejected or cancelled is left alone. If Prefect doesn't
     answer, the next scheduled flow run tries again.
 
     Args:
-        lake: The lake. Its journal has the outcome of flow runs whose processes died.
         deployment: The deployment of ``wap_flow`` that ingests announced files: ``lakegate-wap/NAME``.
         table: Only restart this table's files; by default every table's.
-
-    Returns:
-        The number of flow runs started.
     """
     logger = get_run_logger()
     started = 0

@@ -86,7 +86,6 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
 
     Raises:
         AuditFailedError: If the run was already rejected.
-        LakegateError: If the files can't be written.
     """
     run = _run_step(home, lambda lake: lake.write(table, path, **options))
     if isinstance(run, Run):
@@ -103,7 +102,6 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
 
     Raises:
         AuditFailedError: If a check failed. The run has ended as ``rejected``.
-        LakegateError: If the audit can't run.
     """
     run = _run_step(home, lambda lake: lake.audit_run(run_id))
     if isinstance(run, Run):
@@ -118,7 +116,6 @@ def publish(run_id: str, home: str | None = None, *, with_examples: bool = True)
 
     Raises:
         AuditFailedError: If a check that passed now fails, because a table that it reads has changed.
-        LakegateError: If the run can't be published.
     """
     run = _run_step(home, lambda lake: lake.publish_run(run_id))
     if isinstance(run, Run) and run.status == "rejected":

@@ -88,14 +88,12 @@ def _show_all(search: str, table: str | None, status: str | None) -> None:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Branches"))
         parts.show_pagination(found, "branch")
     elif search or table or status:
-        parts.html(markup.empty("No branch matches", "Clear a filter above."))
+        parts.show_empty("No branch matches", "Clear a filter above.")
     else:
-        parts.html(
-            markup.empty(
-                "No branches besides main",
-                "Each run writes to its own branch, which is deleted once the run is published. A rejected batch's "
-                "branch stays here for you to look at.",
-            )
+        parts.show_empty(
+            "No branches besides main",
+            "Each run writes to its own branch, which is deleted once the run is published. A rejected batch's "
+            "branch stays here for you to look at.",
         )
 
 

@@ -29,7 +29,7 @@ def show() -> None:
         )
         parts.problems(found.problems)
         if not found.items and found.next is not None:
-            parts.html(markup.empty("No file matches among the newest ones", "The next page searches older files."))
+            parts.show_empty("No file matches among the newest ones", "The next page searches older files.")
             parts.show_pagination(found, "file")
             return
         if not found.items:
@@ -51,17 +51,15 @@ def show() -> None:
 def _show_empty(search: str, table: str, *, is_first: bool) -> None:
     if search or table:
         runs = markup.link("Runs", "runs", q=search or None, table=table or None)
-        parts.html(
-            markup.empty(
-                "No such file was published",
-                Markup("To find files of rejected and failed runs, see {}.").format(runs),
-            )
+        parts.show_empty(
+            "No such file was published",
+            Markup("To find files of rejected and failed runs, see {}.").format(runs),
         )
     elif is_first:
         command = markup.code("lakegate ingest nyc.trips trips.parquet")
-        parts.html(markup.empty("No file has been ingested yet", Markup("Ingest one: {}").format(command)))
+        parts.show_empty("No file has been ingested yet", Markup("Ingest one: {}").format(command))
     else:
-        parts.html(markup.empty("There are no more files"))
+        parts.show_empty("There are no more files")
 
 
 def _row(one: FileLine) -> Sequence[object]:

@@ -35,15 +35,13 @@ def show() -> None:
         parts.problems(found.problems)
         if not found.items:
             command = markup.code("lakegate ingest nyc.trips trips.parquet")
-            parts.html(markup.empty("There are no commits yet", Markup("Publish something: {}").format(command)))
+            parts.show_empty("There are no commits yet", Markup("Publish something: {}").format(command))
             return
         foreign = sum(line.kind == "other" for line in found.items)
         if foreign and ref == MAIN:
-            commits = counted(foreign, "commit")
+            were = "was" if foreign == 1 else "were"
             parts.show_alert(
-                f"{commits} on this page {'is' if foreign == 1 else 'are'} by "
-                f"{'another writer' if foreign == 1 else 'other writers'} and {'was' if foreign == 1 else 'were'} "
-                "never audited.",
+                f"{counted(foreign, 'commit')} on this page {were} made by another writer and never audited.",
                 "Let only lakegate commit to main: docs/explanation/security.md",
             )
         columns: list[str | TableColumn] = [

@@ -52,7 +52,7 @@ def show() -> None:
         parts.html(markup.table(_COLUMNS, _rows(found), caption="Tables"))
         parts.show_pagination(found, "table")
     elif not found.problems:
-        parts.html(_empty(search, needing=needing))
+        _show_empty(search, needing=needing)
     with parts.boundary("the downstream systems"):
         show_systems(found.downstream)
 
@@ -174,11 +174,12 @@ def _last_run(one: TableOverview) -> Html:
     return markup.link(markup.badge(one.last_status), "run", run=one.last_run)
 
 
-def _empty(search: str, *, needing: bool) -> Html:
+def _show_empty(search: str, *, needing: bool) -> None:
     if search or needing:
         what = f"Nothing matches '{search}'." if search else "Nothing needs you."
-        return markup.empty(what, "Clear the search and the switch above to see all tables.")
-    return markup.empty(
+        parts.show_empty(what, "Clear the search and the switch above to see all tables.")
+        return
+    parts.show_empty(
         "No tables yet",
         "Write a batch to a branch, audit it, and publish it:",
         markup.commands("lakegate ingest nyc.trips trips/*.parquet --check 'not_null(trip_id)'"),

@@ -28,7 +28,7 @@ def show() -> None:
     if not _may_query():
         names = map(markup.code, ("ui.query", "ui.examples", "ui.masked", "audit.mask"))
         why = Markup("They're off because {}, {}, {} or {} in lakegate.toml hides rows of data.").format(*names)
-        parts.html(markup.empty("Queries are turned off", why))
+        parts.show_empty("Queries are turned off", why)
         return
     job: QueryJob | None = st.session_state.get(_JOB)
     asked = _ask(is_running=job is not None and job.state == "running")
@@ -91,7 +91,7 @@ def _show_result(job: QueryJob, result: Result) -> None:
     columns = counted(result.table.num_columns, "column")
     parts.note(f"{rows} · {columns} · {duration(result.seconds)} · on ", markup.code(job.where))
     if count == 0:
-        parts.html(markup.empty("The query returned no rows"))
+        parts.show_empty("The query returned no rows")
         return
     view = st.segmented_control(
         "View", ["Table", "Chart"], default="Table", key="query-view", label_visibility="collapsed"
@@ -123,7 +123,7 @@ def _chart(result: Result) -> None:
     types = charts.types_of(result.table)
     numbers = [name for name, kind in types.items() if kind == "Q"]
     if not numbers:
-        parts.html(markup.empty("A chart needs a column of numbers", "This result has none."))
+        parts.show_empty("A chart needs a column of numbers", "This result has none.")
         return
     names = list(types)
     first = next((name for name in names if types[name] != "Q"), names[0])
@@ -135,7 +135,7 @@ def _chart(result: Result) -> None:
             "Up", numbers, default=others[:1], key="chart-y", format_func=charts.short, max_selections=6
         )
     if not ys:
-        parts.html(markup.empty("Choose at least one column for the vertical axis"))
+        parts.show_empty("Choose at least one column for the vertical axis")
         return
     points = result.page(0, _MOST_POINTS)
     charts.free(points, kind=kind, x=x, ys=ys, types=types)

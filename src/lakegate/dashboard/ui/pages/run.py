@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from urllib.parse import urljoin
 
 import streamlit as st
@@ -21,7 +22,7 @@ from lakegate.model.words import count, counted, duration, size
 
 _FILES = 25
 _AGAIN_S = 3.0
-_TONES: dict[str, markup.Tone] = {"done": "ok", "failed": "bad", "running": "live"}
+_OUTCOMES: dict[str, tuple[markup.Tone, str]] = {"done": ("ok", "✓"), "failed": ("bad", "✕"), "running": ("live", "●")}
 _CHANGES = {
     "append": "appended",
     "create": "created",
@@ -38,7 +39,7 @@ def show() -> None:
     run_id = parts.param("run")
     if run_id is None:
         parts.heading("Run")
-        parts.html(markup.empty("No run was chosen", markup.link("See all runs", "runs")))
+        parts.show_empty("No run was chosen", markup.link("See all runs", "runs"))
         return
     found = get_run(shared().model, run_id, examples=shared().access.settings.examples)
     parts.heading(f"Run {found.summary.run_id}")
@@ -91,7 +92,10 @@ def _show_facts(found: RunDetail) -> None:
             ("Reverts", Markup(", ").join(map(markup.run_link, one.reverts)) if one.reverts else None),
             ("Kind", one.kind + (f" {one.name}" if one.name else "")),
             ("Started by", one.orchestrator),
-            ("Published, discarded or reverted by", _actors(found)),
+            (
+                "Published, discarded or reverted by",
+                ", ".join(f"{one.actor} ({one.action})" for one in found.actions) or None,
+            ),
             ("Started", Markup("{} ({})").format(markup.clock(one.started_at), markup.ago(one.started_at, now))),
             ("Took", None if one.seconds is None else duration(one.seconds)),
             ("Suspended until", None if found.suspended_until is None else markup.clock(found.suspended_until)),
@@ -114,10 +118,6 @@ def _accepted(found: RunDetail) -> Html | None:
     )
 
 
-def _actors(found: RunDetail) -> str | None:
-    return ", ".join(f"{one.actor} ({one.action})" for one in found.actions) or None
-
-
 def _branch(found: RunDetail) -> Html | None:
     name = found.summary.branch
     if not name:
@@ -130,31 +130,29 @@ def _branch(found: RunDetail) -> Html | None:
 
 def _timeline(found: RunDetail) -> Html:
     now = shared().model.now()
-    ends = [step.starts_s + _length(step, now.timestamp()) for step in found.steps]
-    whole = max(*ends, 0.001)
-    lines = (
-        Markup(
-            '<span>{}</span><span class="track {}"><i style="left:{:.2f}%;width:{:.2f}%"></i></span>'
-            '<span class="figure">{}</span>'
-        ).format(
-            markup.badge(step.name, tone=_TONES.get(step.outcome, "off"), sign=_sign(step)),
-            _TONES.get(step.outcome, "off"),
-            100 * step.starts_s / whole,
-            100 * _length(step, now.timestamp()) / whole,
-            f"{duration(_length(step, now.timestamp()))}" + (" so far" if step.seconds is None else ""),
+    whole = max(*(step.starts_s + _length(step, now) for step in found.steps), 0.001)
+    lines = []
+    for step in found.steps:
+        tone, sign = _OUTCOMES.get(step.outcome, ("off", "●"))
+        seconds = _length(step, now)
+        lines.append(
+            Markup(
+                '<span>{}</span><span class="track {}"><i style="left:{:.2f}%;width:{:.2f}%"></i></span>'
+                '<span class="figure">{}</span>'
+            ).format(
+                markup.badge(step.name, tone=tone, sign=sign),
+                tone,
+                100 * step.starts_s / whole,
+                100 * seconds / whole,
+                duration(seconds) + (" so far" if step.seconds is None else ""),
+            )
         )
-        for step in found.steps
-    )
     axis = Markup('<span class="axis"><span>0 s</span><span>{}</span></span>').format(duration(whole))
     return Markup('<div class="steps">{}{}</div>').format(Markup("").join(lines), axis)
 
 
-def _length(step: StepLine, now: float) -> float:
-    return max(now - step.started_at.timestamp(), 0.0) if step.seconds is None else step.seconds
-
-
-def _sign(step: StepLine) -> str:
-    return {"done": "✓", "failed": "✕"}.get(step.outcome, "●")
+def _length(step: StepLine, now: datetime) -> float:
+    return max((now - step.started_at).total_seconds(), 0.0) if step.seconds is None else step.seconds
 
 
 def _changes(changes: Sequence[TableDelta]) -> Html | str:
@@ -189,7 +187,7 @@ def _show_files(found: RunDetail) -> None:
     files = list_run_files(shared().model, found.summary.run_id, search=search, limit=_FILES, cursor=cursor)
     if not files.items:
         if search:
-            parts.html(markup.empty("No file matches"))
+            parts.show_empty("No file matches")
         return
     if found.summary.files <= _FILES:
         parts.html(Markup("<h2>Source files</h2>"))

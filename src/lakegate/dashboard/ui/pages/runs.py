@@ -50,9 +50,15 @@ def show() -> None:
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))
     elif found.next is not None:
-        parts.html(markup.empty("No run matches among the newest ones", "The next page searches older runs."))
+        parts.show_empty("No run matches among the newest ones", "The next page searches older runs.")
+    elif wanted != RunFilter():
+        parts.show_empty("No run matches", "Clear a filter above.")
     else:
-        parts.html(_empty(is_filtered=wanted != RunFilter()))
+        parts.show_empty(
+            "No runs yet",
+            "A run is one pass through write–audit–publish, such as:",
+            markup.commands("lakegate ingest nyc.trips trips/*.parquet --check 'not_null(trip_id)'"),
+        )
     if found.items or found.next is not None:
         parts.show_pagination(found, "run")
 
@@ -136,16 +142,6 @@ def _notes(one: RunSummary) -> Iterator[Html]:
         yield Markup("<span>by {}</span>").format(markup.run_link(one.reverted_by))
     if one.error_code is not None:
         yield Markup("<span>{}</span>").format(markup.code(one.error_code))
-
-
-def _empty(*, is_filtered: bool) -> Html:
-    if is_filtered:
-        return markup.empty("No run matches", "Clear a filter above.")
-    return markup.empty(
-        "No runs yet",
-        "A run is one pass through write–audit–publish, such as:",
-        markup.commands("lakegate ingest nyc.trips trips/*.parquet --check 'not_null(trip_id)'"),
-    )
 
 
 PAGE = Page("Runs", path="runs", icon="list_alt", order=20, show=show)

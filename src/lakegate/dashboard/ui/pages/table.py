@@ -53,7 +53,7 @@ def show() -> None:
     name = parts.param("table")
     if name is None:
         parts.heading("Table")
-        parts.html(markup.empty("No table was chosen", markup.link("See all tables", "")))
+        parts.show_empty("No table was chosen", markup.link("See all tables", ""))
         return
     model = shared().model
     head = st.container()
@@ -168,7 +168,7 @@ def _publishes(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     cursor = parts.param("after")
     page = list_snapshots(model, detail.table, ref=detail.ref, at=at, limit=_PUBLISHES, cursor=cursor)
     if not page.items:
-        parts.html(markup.empty("Nothing has been written to this table yet"))
+        parts.show_empty("Nothing has been written to this table yet")
         return
     charts.bars(
         [bar for line in reversed(page.items) for bar in _bars(line)],
@@ -229,7 +229,7 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     search = parts.search_box("Search columns", key="column").lower()
     names = [one.name for one in detail.columns if search in one.name.lower()]
     if not names:
-        parts.html(markup.empty("No column name contains that"))
+        parts.show_empty("No column name contains that")
         return
     start = parts.start_param("after", len(names))
     shown = names[start : start + _COLUMNS_ON_A_PAGE]
@@ -347,12 +347,10 @@ def _bounds(one: ColumnHistory) -> list[tuple[datetime, Any, Any]]:
 def _checks(model: ReadModel, table: str) -> None:
     found = check_history(model, table, limit=_CHECK_RUNS)
     if not found:
-        parts.html(
-            markup.empty(
-                "No checks have run on this table",
-                Markup("Add checks to {}:").format(markup.code("lakegate.toml")),
-                markup.commands(f'[tables."{table}"]', 'checks = ["row_count(min=1)"]'),
-            )
+        parts.show_empty(
+            "No checks have run on this table",
+            Markup("Add checks to {}:").format(markup.code("lakegate.toml")),
+            markup.commands(f'[tables."{table}"]', 'checks = ["row_count(min=1)"]'),
         )
         return
     failing = sum(one.failing_since is not None for one in found)
@@ -464,7 +462,7 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         cursor=parts.param("after"),
     )
     if not page.items:
-        parts.html(markup.empty("No data file's path contains that" if search else "The table has no data files"))
+        parts.show_empty("No data file's path contains that" if search else "The table has no data files")
         return
     rows = (
         (_relative_path(one.path, detail.location), one.partition or "–", _number(one.rows), size(one.size_bytes))
@@ -511,9 +509,7 @@ def _relative_path(path: str, location: str) -> Markup:
 
 def _preview(detail: TableDetail, at: str | None) -> None:
     if shared().access.settings.examples == 0:
-        parts.html(
-            markup.empty("Rows of data are hidden", Markup("by the setting {}").format(markup.code("ui.examples")))
-        )
+        parts.show_empty("Rows of data are hidden", Markup("by the setting {}").format(markup.code("ui.examples")))
         return
     table = shared().lake.table(detail.table, ref=detail.commit)
     names = [one.name for one in detail.columns]
@@ -521,7 +517,7 @@ def _preview(detail: TableDetail, at: str | None) -> None:
     shown = names[start : start + _PREVIEW_COLUMNS]
     rows = table.to_arrow(columns=shown, limit=_PREVIEW_ROWS)
     if rows.num_rows == 0:
-        parts.html(markup.empty("The table has no rows here"))
+        parts.show_empty("The table has no rows here")
         return
     found = parts.unmasked(rows_of(rows))
     parts.html(
