@@ -63,7 +63,7 @@ MAX_FAILURES = 10
 MAX_EXAMPLES = 3
 """Failing rows that a message shows per check."""
 
-_PLAIN = re.compile(r"[\w ./:%+=,(){}~'&-]+", re.ASCII)
+_UNALTERED_NAME = re.compile(r"[\w ./:%+=,(){}~'&-]+", re.ASCII)
 """File names that every channel shows unchanged."""
 _LONGEST_COMMAND = 280
 _MAX_TABLES = 5
@@ -289,7 +289,7 @@ def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
             yield "See its last run", shlex.join(("lakegate", "runs", file.run_id))
         command = shlex.join(("lakegate", "ingest", file.table, redact(file.uri)))
         # Channels clip or alter other names, so a command copied from there would be wrong.
-        if _PLAIN.fullmatch(file.uri) and len(command) <= _LONGEST_COMMAND:
+        if _UNALTERED_NAME.fullmatch(file.uri) and len(command) <= _LONGEST_COMMAND:
             yield "Try it yourself", command
         return
     status = () if notice.event in ("late", "test", "given_up") else ("--status", notice.event)

@@ -17,8 +17,8 @@ from lakegate.model.secrets import FORMS, Scheme, SecretReference
 from lakegate.progress import hide
 
 _LONGEST_BYTES = 65_536
-_MOUNTED = (Path("/run/secrets"), Path("/var/run/secrets"))
-_KEPT_S = 300.0
+_SECRET_MOUNTS = (Path("/run/secrets"), Path("/var/run/secrets"))
+_CACHE_S = 300.0
 _ATTEMPTS = 4
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 10
@@ -134,7 +134,7 @@ def _require_private(path: Path, found: os.stat_result, setting: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise _unusable(setting, path, "isn't a file")
     # Container engines mount secrets there for a single container, readable by all of its users.
-    readable = stat.S_IROTH if not any(path.is_relative_to(folder) for folder in _MOUNTED) else 0
+    readable = stat.S_IROTH if not any(path.is_relative_to(folder) for folder in _SECRET_MOUNTS) else 0
     if found.st_mode & (stat.S_IWOTH | readable):
         raise ConfigurationError(
             f"Setting {setting} refers to the file {path}, which every user of this machine can read or change.",
@@ -156,21 +156,21 @@ class AwsSecrets:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, str]] = {}
+        self._cached: dict[str, tuple[float, str]] = {}
 
     def read(self, reference: SecretReference, setting: str) -> str:
         """Return the value that ``reference`` points to."""
         with self._lock:
-            read_at, text = self._kept.get(reference.place, (float("-inf"), ""))
-            if self._clock() - read_at >= _KEPT_S:
+            read_at, text = self._cached.get(reference.place, (float("-inf"), ""))
+            if self._clock() - read_at >= _CACHE_S:
                 text = _fetch(reference, setting)
-                self._kept[reference.place] = (self._clock(), text)
+                self._cached[reference.place] = (self._clock(), text)
         return _value(text, reference, setting)
 
     def forget(self, reference: SecretReference) -> None:
         """Fetch the secret at its next use."""
         with self._lock:
-            self._kept.pop(reference.place, None)
+            self._cached.pop(reference.place, None)
 
 
 def _fetch(reference: SecretReference, setting: str) -> str:

@@ -128,8 +128,8 @@ class ClientCredentials:
         self._transport = transport
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept = ""
-        self._kept_until = float("-inf")
+        self._access_token = ""
+        self._renew_at = float("-inf")
 
     def __repr__(self) -> str:
         return f"ClientCredentials({self.endpoint!r}, {self.client_id!r})"
@@ -142,19 +142,19 @@ class ClientCredentials:
             ConfigurationError: When it rejects the client, or doesn't return a token.
         """
         with self._lock:
-            if self._clock() >= self._kept_until:
+            if self._clock() >= self._renew_at:
                 asked_at = self._clock()
                 answer = self._fetch()
                 # Renew a short-lived token after half of its life, or it would never be used.
                 life_s = answer.expires_in - min(_RENEW_BEFORE_S, answer.expires_in / 2)
-                self._kept, self._kept_until = answer.access_token, asked_at + life_s
+                self._access_token, self._renew_at = answer.access_token, asked_at + life_s
                 hide(answer.access_token)
-            return self._kept
+            return self._access_token
 
     def renew(self) -> None:
         """Drop the access token after it was rejected."""
         with self._lock:
-            self._kept_until = float("-inf")
+            self._renew_at = float("-inf")
 
     def _fetch(self) -> _TokenResponse:
         secret = self.secret.value()

@@ -148,7 +148,7 @@ _RETRY_AFTER_S = 10.0
 """Seconds before retrying a catalog or journal that was unavailable. Without it, each part of a page would wait."""
 _REFS_TTL_S = 2.0
 """Seconds to cache the list of branches, which several parts of a page need."""
-_AT_ONCE = 8
+_PARALLEL_READS = 8
 _CACHE_SIZE = 2_000
 _TREND = 20
 _Key = TypeVar("_Key")
@@ -346,7 +346,7 @@ class ReadModel:
 
         if len(keys) <= 1:
             return [attempt(key) for key in keys]
-        with ThreadPoolExecutor(min(_AT_ONCE, len(keys)), thread_name_prefix="lakegate-dashboard") as pool:
+        with ThreadPoolExecutor(min(_PARALLEL_READS, len(keys)), thread_name_prefix="lakegate-dashboard") as pool:
             return list(pool.map(attempt, keys))
 
     def _require_available(self, part: Part) -> None:

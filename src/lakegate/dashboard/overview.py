@@ -141,7 +141,7 @@ def overview(
         wanted = [name for name in wanted if needs[name]]
     wanted.sort(key=lambda name: (_rank(needs[name]), name))
     names, following = paginate(wanted, cursor, limit)
-    found = sorted(_details(model, known, names, problems), key=lambda one: _rank(one.needs))
+    found = sorted(_table_overviews(model, known, names, problems), key=lambda one: _rank(one.needs))
     return Overview(
         items=tuple(found),
         next=following,
@@ -168,7 +168,7 @@ def _downstream(model: ReadModel, problems: list[Problem]) -> tuple[DownstreamSt
 
 def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> TableOverview:
     """Return one table as the home page shows it."""
-    return _details(model, read_facts(model, problems), [table], problems)[0]
+    return _table_overviews(model, read_facts(model, problems), [table], problems)[0]
 
 
 def read_facts(model: ReadModel, problems: list[Problem]) -> LakeFacts:
@@ -248,7 +248,7 @@ def _rank(needs: Sequence[Need]) -> int:
     return min(map(_ORDER.index, needs), default=len(_ORDER))
 
 
-def _details(
+def _table_overviews(
     model: ReadModel, known: LakeFacts, names: Sequence[str], problems: list[Problem]
 ) -> tuple[TableOverview, ...]:
     publishes: Mapping[str, RunLine] = {}
@@ -260,11 +260,11 @@ def _details(
     present = [name for name in names if name in pointers]
     read = dict(zip(present, model.read_each(present, lambda name: model.facts(pointers[name])), strict=True))
     return tuple(
-        _detail(model, known, name, publishes.get(name), trends.get(name, ()), read.get(name)) for name in names
+        _table_overview(model, known, name, publishes.get(name), trends.get(name, ()), read.get(name)) for name in names
     )
 
 
-def _detail(
+def _table_overview(
     model: ReadModel,
     known: LakeFacts,
     table: str,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 State = Literal["running", "done", "failed", "stopped"]
 LIMITS = (1_000, 10_000, 100_000)
 """Rows that a query may return, the default first."""
-_AT_ONCE = 4
+_PARALLEL_QUERIES = 4
 _IDLE_S = 600.0
 _MAX_BYTES = 256 * 1024**2
 """Largest result, in bytes; further rows are dropped. Results stay in memory while somebody looks at them."""
@@ -204,7 +204,7 @@ class Queries:
         self._running = 0
         # Planning opens sessions, which only one thread may do at a time. Rows are read in parallel.
         self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(_AT_ONCE)
+        self._slots = threading.BoundedSemaphore(_PARALLEL_QUERIES)
         self._idle: threading.Timer | None = None
 
     def start(

@@ -34,9 +34,9 @@ from lakegate.model.schema import MASK, Column, ColumnChange, column_changes
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapshot
 
 Scalar = str | int | float | bool | None
-_MADE_OF = re.compile(r"_(?:trunc|bucket|year|month|day|hour)(?:_[0-9]+)?$")
+_TRANSFORM_SUFFIX = re.compile(r"_(?:trunc|bucket|year|month|day|hour)(?:_[0-9]+)?$")
 """The suffix that Iceberg appends to a column's name to name a partition field."""
-_FOLDER = re.compile(r"/([^/=]+)=[^/]*(?=/)")
+_PARTITION_FOLDER = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 """A partition folder: the field's name and its value."""
 _MOST_FILES = 10_000
 _MOST_LISTINGS = 8
@@ -496,15 +496,15 @@ def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLi
 
 def _is_hidden(model: ReadModel, file: DataFile, name: str) -> bool:
     """Return whether the settings hide the values of a partition field."""
-    made_of = (name, _MADE_OF.sub("", name), file.partition_sources.get(name, name))
-    return model.settings.ui.examples == 0 or any(map(model.is_masked, made_of))
+    names = (name, _TRANSFORM_SUFFIX.sub("", name), file.partition_sources.get(name, name))
+    return model.settings.ui.examples == 0 or any(map(model.is_masked, names))
 
 
 def _file(model: ReadModel, file: DataFile) -> DataFileLine:
     masked = {name for name in file.partition if _is_hidden(model, file, name)}
     values = {name: MASK if name in masked else as_scalar(value) for name, value in file.partition.items()}
     # Iceberg's writers also put partition names and values into file paths, encoded like form fields.
-    path = _FOLDER.sub(
+    path = _PARTITION_FOLDER.sub(
         lambda found: f"/{found[1]}={MASK}" if {found[1], unquote_plus(found[1])} & masked else found[0], file.path
     )
     partition = ", ".join(f"{name}={value}" for name, value in values.items())

@@ -155,7 +155,7 @@ def test_a_file_for_everybody_is_refused(file: Path, mode: int) -> None:
 
 
 def test_what_an_engine_mounted_may_be_readable_but_not_writable(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets_by_reference, "_MOUNTED", (file.parent,))
+    monkeypatch.setattr(secrets_by_reference, "_SECRET_MOUNTS", (file.parent,))
     file.chmod(0o444)
     assert Secret(f"file:{file}", setting="engine.token").value() == PLANTED
     file.chmod(0o446)

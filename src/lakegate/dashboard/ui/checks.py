@@ -19,10 +19,10 @@ from lakegate.model.quarantine import REASONS, SOURCE_FILE
 from lakegate.model.schema import FILE_COLUMN
 from lakegate.model.words import count, counted, share
 
-_SHOWN_PASSED = 5
-_ON_A_PAGE = 30
+_MAX_UNFOLDED = 5
+_CHECKS_PER_PAGE = 30
 """Failed checks per page. The example rows of hundreds would take a browser seconds."""
-_COLUMNS = 40
+_MAX_COLUMNS = 40
 
 
 def show_checks(checks: Sequence[CheckLine]) -> None:
@@ -31,17 +31,17 @@ def show_checks(checks: Sequence[CheckLine]) -> None:
     failed = [one for one in checks if one.verdict == "fail" or one.quarantined]
     passed = [one for one in checks if one.verdict != "fail" and not one.quarantined]
     every, start = len(failed), parts.start_param("checks", len(failed))
-    failed = failed[start : start + _ON_A_PAGE]
+    failed = failed[start : start + _CHECKS_PER_PAGE]
     lines = Markup("").join(_line(one, names_table=several) for one in failed)
     rest = Markup("").join(_line(one, names_table=several) for one in passed)
-    if failed and len(passed) > _SHOWN_PASSED:
+    if failed and len(passed) > _MAX_UNFOLDED:
         or_skipped = " or skipped" if any(one.verdict == "skipped" for one in passed) else ""
         rest = Markup('<details class="check"><summary>{}</summary>{}</details>').format(
             f"{counted(len(passed), 'check')} passed{or_skipped}", rest
         )
     parts.html(lines, rest)
-    if every > _ON_A_PAGE:
-        following = start + _ON_A_PAGE
+    if every > _CHECKS_PER_PAGE:
+        following = start + _CHECKS_PER_PAGE
         parts.show_page_buttons(
             "failed check",
             shown=len(failed),
@@ -102,16 +102,16 @@ def _examples(one: CheckLine) -> Html | str:
 
 def _first_columns(row: Mapping[str, object], own: Sequence[str]) -> Mapping[str, object]:
     """Return a row's first columns, including the check's own, and the row's data file."""
-    if len(row) <= _COLUMNS:
+    if len(row) <= _MAX_COLUMNS:
         return row
     kept = {name: row[name] for name in own if name in row}
     file = {FILE_COLUMN: row[FILE_COLUMN]} if FILE_COLUMN in row else {}
     others = (name for name in row if name not in kept and name not in file)
-    return kept | {name: row[name] for name in islice(others, max(_COLUMNS - len(kept | file), 0))} | file
+    return kept | {name: row[name] for name in islice(others, max(_MAX_COLUMNS - len(kept | file), 0))} | file
 
 
-_RUNS = 25
-_REASONS = 50
+_MAX_RUNS = 25
+_MAX_REASONS = 50
 
 
 def show_quarantine(table: str, *, run_id: str | None = None) -> None:
@@ -148,7 +148,7 @@ def _reasons(found: QuarantineDetail) -> Html | str:
             "–" if column is None else column,
             markup.joined(markup.bar(number, found.waiting, tone="warn"), f" {number:,}"),
         )
-        for (check, column), number in total.most_common(_REASONS)
+        for (check, column), number in total.most_common(_MAX_REASONS)
     )
     return markup.table(("Check", "Column", "Rows that wait"), rows, caption="Why rows are quarantined")
 
@@ -162,7 +162,7 @@ def _runs(found: QuarantineDetail) -> Html:
             count(one.rows - one.waiting),
             markup.joined(*map(markup.run_link, one.released_by), by=", "),
         )
-        for one in found.runs[:_RUNS]
+        for one in found.runs[:_MAX_RUNS]
     )
     columns = (
         "Run",
@@ -171,7 +171,7 @@ def _runs(found: QuarantineDetail) -> Html:
         TableColumn("Released", "num"),
         "Released by",
     )
-    more = len(found.runs) - _RUNS
+    more = len(found.runs) - _MAX_RUNS
     rest = markup.note(f"and {counted(more, 'more run')}") if more > 0 else ""
     return markup.joined(markup.table(columns, rows, caption="Runs that quarantined rows"), rest, by="")
 

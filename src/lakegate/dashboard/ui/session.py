@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BUSY = "lg-busy"
 """Session state key, set while a redraw would hide a dialog or an action's progress."""
 _WAIT_S = 0.2
-_KEPT = 200
+_MAX_ENDED = 200
 """Maximum number of ended actions to keep, for all visitors, until somebody has seen their outcome."""
 _log = get_logger(__name__)
 
@@ -43,7 +43,7 @@ class Actions:
         """Add an action. It stays until its outcome has been seen."""
         with self._lock:
             ended = [one for one in self._works if one.is_done]
-            forgotten = ended[: max(len(ended) - _KEPT + 1, 0)]
+            forgotten = ended[: max(len(ended) - _MAX_ENDED + 1, 0)]
             self._works = [*(one for one in self._works if one not in forgotten), work]
 
     def of(self, actor: str) -> tuple[BackgroundAction, ...]:

@@ -226,7 +226,7 @@ def loading_screen() -> str:
 
 _TABLES_TIMEOUT_S = 1.5
 """Seconds that a document waits for the tables. If the catalog is slower, the page itself waits, and says so."""
-_AT_ONCE = 2
+_PARALLEL_DOCUMENTS = 2
 # Without this, a click on one of our links reloads the whole page. With it, Streamlit navigates as if the visitor had
 # gone back or forward. Opening a link in a new tab, or copying it, still works.
 _LINK_SCRIPT = """
@@ -292,7 +292,7 @@ def documents(access: Access, hosts: Sequence[str]) -> list[Route]:
     start = "" if module is None else _START_SCRIPT % (json.dumps(_LINK.findall(before)), json.dumps(module[1]))
     before = before if module is None else _LINK.sub("", _MODULE.sub("", before))
     after = after.replace("</body>", f"<script>{start}{_HANDOVER_SCRIPT}</script></body>")
-    limiter = anyio.CapacityLimiter(_AT_ONCE)
+    limiter = anyio.CapacityLimiter(_PARALLEL_DOCUMENTS)
 
     async def document(request: Request) -> HTMLResponse:
         content = None

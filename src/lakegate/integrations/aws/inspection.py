@@ -15,7 +15,7 @@ from lakegate.integrations.aws.clients import GONE, Clients, DeploymentError, tr
 from lakegate.integrations.aws.parameters import FunctionStatus, LoggedError, ServerStatus, Smoke
 from lakegate.ports import Narrator
 
-_SINCE = timedelta(days=1)
+_ERRORS_SINCE = timedelta(days=1)
 _PUT_OFF_SINCE = timedelta(hours=4)
 _PUT_OFF = '"\\"outcome\\": \\"put off\\""'
 _ERRORS = '?"\\"level\\": \\"error\\"" ?"[ERROR]" ?"Task timed out" ?"Runtime exited" ?" ERROR " ?"FATAL"'
@@ -112,7 +112,7 @@ def function_image(clients: Clients, name: str | None) -> str | None:
 
 def last_errors(clients: Clients, group: str | None, limit: int) -> tuple[LoggedError, ...]:
     """Return the last errors in the logs of the past day, oldest first."""
-    return _logged(clients, group, _ERRORS, _SINCE, limit)
+    return _logged(clients, group, _ERRORS, _ERRORS_SINCE, limit)
 
 
 def last_put_off(clients: Clients, group: str | None) -> LoggedError | None:

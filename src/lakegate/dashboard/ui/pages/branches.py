@@ -25,13 +25,13 @@ from lakegate.model.refs import MAIN
 from lakegate.model.words import counted, duration, share
 from lakegate.table import Query
 
-_LIMIT = 20
-_BARS = 12
+_PAGE_SIZE = 20
+_MAX_BRANCHES = 12
 _STATUSES = ("rejected", "failed", "staged", "published", "discarded", "other")
-_FAILING = 3
+_MAX_FAILING = 3
 _MOST_TABLES = 2_000
-_CHANGES = 4
-_ROWS = 20
+_MAX_CHANGES = 4
+_MAX_ROWS = 20
 _MOST_COLUMNS = 40
 _SHOWN = "lg-rows"
 _JOBS = ("lg-rows-added", "lg-rows-removed")
@@ -80,7 +80,7 @@ def _tables() -> Sequence[str]:
 def _show_all(search: str, table: str | None, status: str | None) -> None:
     found = parts.read_page(
         lambda cursor: list_branches(
-            shared().model, table=table, status=status, search=search, limit=_LIMIT, cursor=cursor
+            shared().model, table=table, status=status, search=search, limit=_PAGE_SIZE, cursor=cursor
         )
     )
     parts.problems(found.problems)
@@ -120,7 +120,7 @@ def _name(one: BranchOverview) -> Html:
     if one.run is None:
         return name
     return name + Markup('<div class="why">{}</div>').format(
-        Markup(" ").join(markup.table_link(table) for table in one.run.tables[:_CHANGES])
+        Markup(" ").join(markup.table_link(table) for table in one.run.tables[:_MAX_CHANGES])
     )
 
 
@@ -143,19 +143,21 @@ def _failing(one: BranchOverview) -> Html:
             line.total_rows,
             markup.muted(share(line.failing_rows, line.total_rows)),
         )
-        for line in one.failing[:_FAILING]
+        for line in one.failing[:_MAX_FAILING]
     ]
-    if len(one.failing) > _FAILING:
-        lines.append(Markup('<div class="muted">and {} more</div>').format(len(one.failing) - _FAILING))
+    if len(one.failing) > _MAX_FAILING:
+        lines.append(Markup('<div class="muted">and {} more</div>').format(len(one.failing) - _MAX_FAILING))
     return Markup("").join(lines)
 
 
 def _would_change(changes: Sequence[TableDelta]) -> Html:
     if not changes:
         return markup.muted("nothing")
-    lines = [markup.joined(_delta(one), markup.muted(markup.text(one.table, longest=40))) for one in changes[:_CHANGES]]
-    if len(changes) > _CHANGES:
-        lines.append(markup.muted(f"and {counted(len(changes) - _CHANGES, 'more table')}"))
+    lines = [
+        markup.joined(_delta(one), markup.muted(markup.text(one.table, longest=40))) for one in changes[:_MAX_CHANGES]
+    ]
+    if len(changes) > _MAX_CHANGES:
+        lines.append(markup.muted(f"and {counted(len(changes) - _MAX_CHANGES, 'more table')}"))
     return Markup("<br>").join(lines)
 
 
@@ -291,7 +293,7 @@ def _offer_button(request: _RowsRequest) -> None:
             where = f"{request.branch} against {request.target}"
             st.session_state[_SHOWN] = request
             for key, plan in zip(_JOBS, (request.added, request.removed), strict=True):
-                st.session_state[key] = known.read(plan, where=where, limit=_ROWS)
+                st.session_state[key] = known.read(plan, where=where, limit=_MAX_ROWS)
             st.rerun()
         parts.html(markup.muted(about))
 
@@ -341,7 +343,7 @@ def _show_changed(verb: str, job: QueryJob) -> None:
 
 
 def _show_rows(table: str, mark: str | None = None) -> None:
-    found = rows_by_branch(shared().model, table, limit=_BARS)
+    found = rows_by_branch(shared().model, table, limit=_MAX_BRANCHES)
     parts.problems(found.problems)
     highest = max((one.rows or 0 for one in found.items), default=0)
     columns = (
@@ -355,7 +357,7 @@ def _show_rows(table: str, mark: str | None = None) -> None:
     rows = (_rows_row(one, main, highest, mark) for one in found.items)
     parts.html(markup.table(columns, rows, caption=f"Rows of {table} on each branch"))
     if found.next is not None and found.total is not None:
-        parts.note("and ", counted(found.total - _BARS, "more branch"))
+        parts.note("and ", counted(found.total - _MAX_BRANCHES, "more branch"))
 
 
 def _rows_row(one: BranchRows, main: int | None, highest: int, mark: str | None) -> Sequence[object]:
@@ -364,15 +366,15 @@ def _rows_row(one: BranchRows, main: int | None, highest: int, mark: str | None)
         name = Markup("<b>{}</b>").format(markup.code(one.branch))
     if one.problem is not None or one.rows is None:
         why = "not there" if not one.exists else "unknown" if one.problem is None else one.problem.message
-        return name, markup.muted(why), "", "", _run_of(one)
+        return name, markup.muted(why), "", "", _run_badge(one)
     difference = (
         "" if main is None or one.branch == "main" else (f"{one.rows - main:+,}" if one.rows != main else "same")
     )
     tone: markup.Tone = "ok" if one.branch == "main" else "bad" if one.status == "rejected" else "off"
-    return name, f"{one.rows:,}", difference, markup.bar(one.rows, highest, tone=tone, wide=True), _run_of(one)
+    return name, f"{one.rows:,}", difference, markup.bar(one.rows, highest, tone=tone, wide=True), _run_badge(one)
 
 
-def _run_of(one: BranchRows) -> Html:
+def _run_badge(one: BranchRows) -> Html:
     if one.run_id is None or one.status is None:
         return Markup("")
     return markup.link(markup.badge(one.status), "run", run=one.run_id)

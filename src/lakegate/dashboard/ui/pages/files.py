@@ -14,7 +14,7 @@ from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.words import count, size
 
-_ON_A_PAGE = 50
+_PAGE_SIZE = 50
 
 
 def show() -> None:
@@ -25,7 +25,7 @@ def show() -> None:
         table = parts.search_box("Table, such as nyc.trips", key="table")
     with parts.boundary("the files"):
         found = list_files(
-            shared().model, search=search, table=table or None, limit=_ON_A_PAGE, cursor=parts.param("after")
+            shared().model, search=search, table=table or None, limit=_PAGE_SIZE, cursor=parts.param("after")
         )
         parts.problems(found.problems)
         if not found.items and found.next is not None:

@@ -15,7 +15,7 @@ from lakegate.dashboard.ui.session import current_visitor, shared
 from lakegate.model.refs import MAIN
 from lakegate.model.words import counted
 
-_ON_A_PAGE = 50
+_PAGE_SIZE = 50
 _MOST_TABLES = 3
 
 
@@ -31,7 +31,7 @@ def show() -> None:
         with parts.boundary("the revert"):
             actions.show_revert(run_id, may_act=may_act)
     with parts.boundary("the history"):
-        found = list_commits(shared().model, ref, limit=_ON_A_PAGE, cursor=parts.param("after"))
+        found = list_commits(shared().model, ref, limit=_PAGE_SIZE, cursor=parts.param("after"))
         parts.problems(found.problems)
         if not found.items:
             command = markup.code("lakegate ingest nyc.trips trips.parquet")
@@ -41,7 +41,7 @@ def show() -> None:
         if foreign and ref == MAIN:
             were = "was" if foreign == 1 else "were"
             parts.show_alert(
-                f"{counted(foreign, 'commit')} on this page {were} made by another writer and never audited.",
+                f"{counted(foreign, 'commit')} on this page {were} not made by lakegate and never audited.",
                 "Let only lakegate commit to main: docs/explanation/security.md",
             )
         columns: list[str | TableColumn] = [
@@ -64,7 +64,7 @@ def _row(line: CommitLine, *, can_revert: bool) -> Sequence[object]:
     cells: list[object] = [
         markup.ago(line.at),
         _kind(line),
-        markup.joined(markup.text(line.message, longest=120), _more(line)),
+        markup.joined(markup.text(line.message, longest=120), _remarks(line)),
         _tables(line.tables),
         markup.run_link(line.run_id) if line.run_id else markup.joined("by ", markup.text(line.author, longest=60)),
         Markup('<span title="{}">{}</span>').format(line.hash, markup.code(line.hash[:10])),
@@ -87,7 +87,7 @@ def _kind(line: CommitLine) -> Markup:
     return markup.badge("accepted", tone="warn", sign="✓") if line.accepted else markup.badge("published")
 
 
-def _more(line: CommitLine) -> Markup:
+def _remarks(line: CommitLine) -> Markup:
     said = []
     if line.reverted_by is not None:
         said.append(markup.joined("reverted by ", markup.run_link(line.reverted_by)))

@@ -15,7 +15,7 @@ from lakegate.dashboard.ui.parts import show_systems
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.words import counted, duration
 
-_LIMIT = 50
+_PAGE_SIZE = 50
 _DAY_S = 86_400
 _COLUMNS = (
     TableColumn("Table"),
@@ -37,7 +37,7 @@ def show() -> None:
             "Only what needs you", key="needs", bind="query-params", on_change=parts.forget_cursor("after")
         )
     found = parts.read_page(
-        lambda cursor: overview(shared().model, search=search, needing=needing, limit=_LIMIT, cursor=cursor)
+        lambda cursor: overview(shared().model, search=search, needing=needing, limit=_PAGE_SIZE, cursor=cursor)
     )
     with figures:
         parts.html(_figures(found))
@@ -59,7 +59,7 @@ def show() -> None:
 
 def prerendered() -> Html | None:
     """Return the figures and tables for the page's document; ``None`` if the page must show anything else."""
-    found = overview(shared().model, limit=_LIMIT)
+    found = overview(shared().model, limit=_PAGE_SIZE)
     if found.problems or found.interrupted or not found.items:
         return None
     title = Markup('<h1 class="lg-title">Home</h1>')

@@ -15,7 +15,7 @@ from lakegate.model.refs import MAIN
 from lakegate.model.words import counted, duration
 
 _JOB = "query-job"
-_ROWS_ON_A_PAGE = 500
+_ROWS_PER_PAGE = 500
 _MOST_POINTS = 5_000
 _SHORTEST_QUERY_S = 0.4
 _KINDS: tuple[charts.Kind, ...] = ("bars", "line", "points")
@@ -104,12 +104,12 @@ def _show_result(job: QueryJob, result: Result) -> None:
 
 
 def _table(result: Result) -> None:
-    pages = -(-result.table.num_rows // _ROWS_ON_A_PAGE)
+    pages = -(-result.table.num_rows // _ROWS_PER_PAGE)
     number = 0
     if pages > 1:
         label = f"Page, of {pages:,}"
         number = int(st.number_input(label, min_value=1, max_value=pages, key="query-page", width=160)) - 1
-    rows = result.page(number, _ROWS_ON_A_PAGE)
+    rows = result.page(number, _ROWS_PER_PAGE)
     # The grid draws only visible cells, however many columns there are, and shows data as plain text.
     grid = {name: [_cell(row[name]) for row in rows] for name in result.table.column_names}
     st.dataframe(grid, hide_index=True, width="stretch", height=min(38 * (len(rows) + 1), 560), key="query-grid")

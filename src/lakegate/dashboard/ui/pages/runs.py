@@ -19,7 +19,7 @@ from lakegate.journal.pages import RunFilter
 from lakegate.model.run import RunKind, RunStatus
 from lakegate.model.words import counted, duration
 
-_LIMIT = 50
+_PAGE_SIZE = 50
 _SINCE = {
     "last hour": timedelta(hours=1),
     "last 24 hours": timedelta(days=1),
@@ -45,7 +45,7 @@ def show() -> None:
     """Draw the page."""
     parts.heading("Runs")
     wanted = _filters()
-    found = parts.read_page(lambda cursor: list_runs(shared().model, wanted, limit=_LIMIT, cursor=cursor))
+    found = parts.read_page(lambda cursor: list_runs(shared().model, wanted, limit=_PAGE_SIZE, cursor=cursor))
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))

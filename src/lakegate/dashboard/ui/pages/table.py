@@ -39,9 +39,9 @@ from lakegate.model.rows import rows_of
 from lakegate.model.schema import ColumnChange, is_masked
 from lakegate.model.words import count, counted, share, size
 
-_ON_A_PAGE = 50
+_PAGE_SIZE = 50
 _PUBLISHES = 60
-_COLUMNS_ON_A_PAGE = 25
+_COLUMNS_PER_PAGE = 25
 _POINTS = 30
 _CHECK_RUNS = 40
 _PREVIEW_ROWS = 50
@@ -232,7 +232,7 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         parts.show_empty("No column name contains that")
         return
     start = parts.start_param("after", len(names))
-    shown = names[start : start + _COLUMNS_ON_A_PAGE]
+    shown = names[start : start + _COLUMNS_PER_PAGE]
     histories = {one.column: one for one in column_history(model, detail.table, columns=shown, limit=_POINTS)}
     known = [histories[name] for name in shown if name in histories]
     _null_chart(known)
@@ -260,7 +260,7 @@ def _paginate_columns(start: int, shown: int, total: int) -> None:
 
 def _plain_columns(detail: TableDetail) -> None:
     start = parts.start_param("after", len(detail.columns))
-    shown = detail.columns[start : start + _ON_A_PAGE]
+    shown = detail.columns[start : start + _PAGE_SIZE]
     rows = ((one.name, markup.code(one.type), "required" if one.required else "") for one in shown)
     parts.html(markup.table(("Column", "Type", ""), rows, caption="Columns"))
     _paginate_columns(start, len(shown), len(detail.columns))
@@ -434,8 +434,8 @@ def _schema_about(one: SchemaLine) -> Markup:
 
 def _first_columns(one: SchemaLine) -> None:
     rows = [(change.column, markup.code(change.after or "")) for change in one.changes if change.change == "added"]
-    table = markup.table(("Column", "Type"), rows[:_ON_A_PAGE], caption="Columns")
-    more = len(rows) - _ON_A_PAGE
+    table = markup.table(("Column", "Type"), rows[:_PAGE_SIZE], caption="Columns")
+    more = len(rows) - _PAGE_SIZE
     rest = markup.note(f"and {more:,} more; Columns lists them.") if more > 0 else ""
     parts.html(table, rest)
 
@@ -458,7 +458,7 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         ref=detail.ref,
         at=at,
         search=search,
-        limit=_ON_A_PAGE,
+        limit=_PAGE_SIZE,
         cursor=parts.param("after"),
     )
     if not page.items:
@@ -478,7 +478,7 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
 
 def _partitions(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     page = list_partitions(
-        model, detail.table, ref=detail.ref, at=at, limit=_COLUMNS_ON_A_PAGE, cursor=parts.param("partitions")
+        model, detail.table, ref=detail.ref, at=at, limit=_COLUMNS_PER_PAGE, cursor=parts.param("partitions")
     )
     largest = max((one.size_bytes for one in page.items), default=0)
     rows = (
