@@ -47,23 +47,23 @@ def _header(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[s
 # Nessie
 
 
-def spark(target: SnippetTarget) -> str:
+def spark(target: SnippetTarget) -> list[str]:
     """Return Python for Spark, through Nessie."""
     options = {**target.spark_options, "warehouse": file_uri(target.warehouse)}
     lines = [*_spark_start(target), *_spark_options({**options, **spark_file_io(target.warehouse, target.storage)})]
     variable = target.token_variable()
     if variable is not None:
-        lines.insert(0, "import os\n")
+        lines = ["import os", "", *lines]
         lines += [
             '    .config("spark.sql.catalog.lake.authentication.type", "BEARER")',
             f'    .config("spark.sql.catalog.lake.authentication.token", os.environ[{python_literal(variable)}])',
         ]
     elif target.catalog.oauth2_token_endpoint is not None:
         lines.append("    # and spark.sql.catalog.lake.authentication.type OAUTH2, with its client's id and secret")
-    return "\n".join([*lines, *_spark_end(target)])
+    return [*lines, *_spark_end(target)]
 
 
-def trino(target: SnippetTarget) -> str:
+def trino(target: SnippetTarget) -> list[str]:
     """Return Trino's catalog file and a query, through Nessie.
 
     Raises:
@@ -92,10 +92,10 @@ def trino(target: SnippetTarget) -> str:
             "iceberg.nessie-catalog.authentication.type=BEARER",
             f"iceberg.nessie-catalog.authentication.token=${{ENV:{target.token_variable()}}}",
         ]
-    return "\n".join([*lines, *_trino_files(target), "", *_trino_query(target)])
+    return [*lines, *_trino_files(target), "", *_trino_query(target)]
 
 
-def dremio(target: SnippetTarget) -> str:
+def dremio(target: SnippetTarget) -> list[str]:
     """Return SQL for Dremio, through a source of type Nessie."""
     if target.is_commit:
         at = f"COMMIT {quoted(target.ref.hash)}"
@@ -103,18 +103,16 @@ def dremio(target: SnippetTarget) -> str:
         at = f"{'TAG' if target.ref.kind == 'tag' else 'BRANCH'} {quoted(target.ref.name)}"
     endpoint = f"Once: add a source of type Nessie, named lake, with the endpoint {target.nessie_uri}"
     credentials = "Credentials: in the settings of the source, for Nessie and for the files."
-    return "\n".join(
-        [
-            *_header(target, endpoint, credentials, mark="--"),
-            f"SELECT * FROM lake.{target.dotted} AT {at} LIMIT 10;",
-        ]
-    )
+    return [
+        *_header(target, endpoint, credentials, mark="--"),
+        f"SELECT * FROM lake.{target.dotted} AT {at} LIMIT 10;",
+    ]
 
 
 # lakegate serve
 
 
-def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], str]:
+def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], list[str]]:
     """Return the writer of Python snippets for a library that reads through PyIceberg's catalogs."""
     imports = {"pyiceberg": None, "polars": "import polars as pl", "daft": "import daft"}
     reads = {
@@ -123,7 +121,7 @@ def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], st
         "daft": ("daft.read_iceberg({table})", "{name}.show(10)"),
     }
 
-    def make(target: SnippetTarget, server: ServeEndpoint) -> str:
+    def make(target: SnippetTarget, server: ServeEndpoint) -> list[str]:
         options = {
             "type": "rest",
             "uri": server.url,
@@ -136,23 +134,21 @@ def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], st
         given = ", ".join(f"{python_literal(key)}: {python_literal(value)}" for key, value in options.items())
         token = f', "token": os.environ[{python_literal(_READER_VARIABLE)}]' if server.has_token else ""
         table = f"lake.load_table({python_literal(str(target.table))})"
-        return "\n".join(
-            [
-                *(["import os", ""] if server.has_token else []),
-                *([imported] if (imported := imports[engine]) else []),
-                "from pyiceberg.catalog import load_catalog",
-                "",
-                *_header(target, target.credentials()),
-                f'lake = load_catalog("lake", **{{{given}{token}}})',
-                f"{target.variable} = {read.format(table=table)}",
-                show.format(name=target.variable),
-            ]
-        )
+        return [
+            *(["import os", ""] if server.has_token else []),
+            *([imported] if (imported := imports[engine]) else []),
+            "from pyiceberg.catalog import load_catalog",
+            "",
+            *_header(target, target.credentials()),
+            f'lake = load_catalog("lake", **{{{given}{token}}})',
+            f"{target.variable} = {read.format(table=table)}",
+            show.format(name=target.variable),
+        ]
 
     return make
 
 
-def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> str:
+def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> list[str]:
     """Return SQL for DuckDB."""
     access = "AUTHORIZATION_TYPE 'none'"
     warehouse, url = quoted_text(target.warehouse_name), quoted_text(server.url)
@@ -163,46 +159,42 @@ def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> str:
             "CREATE OR REPLACE SECRET reader (TYPE iceberg, TOKEN '…');",
         ]
         access = "SECRET reader"
-    return "\n".join(
-        [
-            *_header(target, mark="--"),
-            "INSTALL iceberg; LOAD iceberg;",
-            *lines,
-            f"ATTACH {warehouse} AS lake (TYPE iceberg, ENDPOINT {url}, {access});",
-            f"SELECT * FROM lake.{quoted('.'.join(target.table.namespace))}.{quoted(target.table.name)} LIMIT 10;",
-        ]
-    )
+    return [
+        *_header(target, mark="--"),
+        "INSTALL iceberg; LOAD iceberg;",
+        *lines,
+        f"ATTACH {warehouse} AS lake (TYPE iceberg, ENDPOINT {url}, {access});",
+        f"SELECT * FROM lake.{quoted('.'.join(target.table.namespace))}.{quoted(target.table.name)} LIMIT 10;",
+    ]
 
 
-def served_spark(target: SnippetTarget, server: ServeEndpoint) -> str:
+def served_spark(target: SnippetTarget, server: ServeEndpoint) -> list[str]:
     """Return Python for Spark."""
     options = {"type": "rest", "uri": server.url, "warehouse": target.warehouse_name}
     lines = [*_spark_start(target), *_spark_options({**options, **spark_file_io(target.warehouse, target.storage)})]
     if server.has_token:
-        lines.insert(0, "import os\n")
+        lines = ["import os", "", *lines]
         lines.append(f'    .config("spark.sql.catalog.lake.token", os.environ[{python_literal(_READER_VARIABLE)}])')
-    return "\n".join([*lines, *_spark_end(target)])
+    return [*lines, *_spark_end(target)]
 
 
-def served_trino(target: SnippetTarget, server: ServeEndpoint) -> str:
+def served_trino(target: SnippetTarget, server: ServeEndpoint) -> list[str]:
     """Return Trino's catalog file and a query."""
     token = ["iceberg.rest-catalog.security=OAUTH2", f"iceberg.rest-catalog.oauth2.token=${{ENV:{_READER_VARIABLE}}}"]
     has_capitals = str(target.table) != str(target.table).lower()
-    return "\n".join(
-        [
-            *_header(target, "etc/catalog/lake.properties:"),
-            "connector.name=iceberg",
-            "iceberg.catalog.type=rest",
-            f"iceberg.rest-catalog.uri={server.url}",
-            f"iceberg.rest-catalog.warehouse={target.warehouse_name}",
-            *(["iceberg.rest-catalog.nested-namespace-enabled=true"] if len(target.table.namespace) > 1 else []),
-            *(["iceberg.rest-catalog.case-insensitive-name-matching=true"] if has_capitals else []),
-            *(token if server.has_token else []),
-            *_trino_files(target),
-            "",
-            *_trino_query(target),
-        ]
-    )
+    return [
+        *_header(target, "etc/catalog/lake.properties:"),
+        "connector.name=iceberg",
+        "iceberg.catalog.type=rest",
+        f"iceberg.rest-catalog.uri={server.url}",
+        f"iceberg.rest-catalog.warehouse={target.warehouse_name}",
+        *(["iceberg.rest-catalog.nested-namespace-enabled=true"] if len(target.table.namespace) > 1 else []),
+        *(["iceberg.rest-catalog.case-insensitive-name-matching=true"] if has_capitals else []),
+        *(token if server.has_token else []),
+        *_trino_files(target),
+        "",
+        *_trino_query(target),
+    ]
 
 
 def _spark_start(target: SnippetTarget) -> list[str]:
@@ -255,8 +247,8 @@ def _trino_query(target: SnippetTarget) -> list[str]:
     return ["-- Then, in a Trino client:", f"SELECT * FROM lake.{schema}.{table} LIMIT 10;"]
 
 
-NESSIE: Mapping[Engine, Callable[[SnippetTarget], str]] = {"spark": spark, "trino": trino, "dremio": dremio}
-SERVED: Mapping[Engine, Callable[[SnippetTarget, ServeEndpoint], str]] = {
+NESSIE: Mapping[Engine, Callable[[SnippetTarget], list[str]]] = {"spark": spark, "trino": trino, "dremio": dremio}
+SERVED: Mapping[Engine, Callable[[SnippetTarget, ServeEndpoint], list[str]]] = {
     "pyiceberg": served_python("pyiceberg"),
     "polars": served_python("polars"),
     "daft": served_python("daft"),

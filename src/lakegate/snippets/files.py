@@ -19,68 +19,60 @@ def _header(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[s
     return [f"{mark} {line}" for line in (first, *more) if line]
 
 
-def pyiceberg(target: SnippetTarget) -> str:
+def pyiceberg(target: SnippetTarget) -> list[str]:
     """Return Python for PyIceberg."""
-    return "\n".join(
-        [
-            "from pyiceberg.table import StaticTable",
-            "",
-            *_header(target, target.credentials()),
-            f"{target.variable} = {_static_table(target)}",
-            f"print({target.variable}.scan(limit=10).to_arrow())",
-        ]
-    )
+    return [
+        "from pyiceberg.table import StaticTable",
+        "",
+        *_header(target, target.credentials()),
+        f"{target.variable} = {_static_table(target)}",
+        f"print({target.variable}.scan(limit=10).to_arrow())",
+    ]
 
 
-def polars(target: SnippetTarget) -> str:
+def polars(target: SnippetTarget) -> list[str]:
     """Return Python for Polars."""
     properties = target.pyiceberg_properties()
     options = f", storage_options={python_literal(properties)}" if properties else ""
-    return "\n".join(
-        [
-            "import polars as pl",
-            "",
-            *_header(target, target.credentials()),
-            f"{target.variable} = pl.scan_iceberg({python_literal(target.metadata)}{options})",
-            f"print({target.variable}.head(10).collect())",
-        ]
-    )
+    return [
+        "import polars as pl",
+        "",
+        *_header(target, target.credentials()),
+        f"{target.variable} = pl.scan_iceberg({python_literal(target.metadata)}{options})",
+        f"print({target.variable}.head(10).collect())",
+    ]
 
 
-def daft(target: SnippetTarget) -> str:
+def daft(target: SnippetTarget) -> list[str]:
     """Return Python for Daft."""
     read = f"daft.read_iceberg({_static_table(target)})"
     why = None
     if target.has_deletes:
         why = "The table has delete files, which Daft 0.7 doesn't read reliably: PyIceberg reads the rows instead."
         read = f"daft.from_arrow({_static_table(target)}.scan().to_arrow())"
-    return "\n".join(
-        [
-            "import daft",
-            "from pyiceberg.table import StaticTable",
-            "",
-            *_header(target, why, target.credentials()),
-            f"{target.variable} = {read}",
-            f"{target.variable}.show(10)",
-        ]
-    )
+    return [
+        "import daft",
+        "from pyiceberg.table import StaticTable",
+        "",
+        *_header(target, why, target.credentials()),
+        f"{target.variable} = {read}",
+        f"{target.variable}.show(10)",
+    ]
 
 
-def duckdb(target: SnippetTarget) -> str:
+def duckdb(target: SnippetTarget) -> list[str]:
     """Return SQL for DuckDB."""
     view = quoted(target.table.name)
-    return "\n".join(
-        [
-            *_header(target, mark="--"),
-            "INSTALL iceberg; LOAD iceberg;",
-            *_duckdb_secret(target),
-            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM iceberg_scan({quoted_text(target.metadata)});",
-            f"SELECT * FROM {view} LIMIT 10;",
-        ]
-    )
+    return [
+        *_header(target, mark="--"),
+        "INSTALL iceberg; LOAD iceberg;",
+        *_duckdb_secret(target),
+        f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM iceberg_scan({quoted_text(target.metadata)});",
+        f"SELECT * FROM {view} LIMIT 10;",
+    ]
 
 
-def clickhouse(target: SnippetTarget) -> str:
+def clickhouse(target: SnippetTarget) -> list[str]:
     """Return SQL for ClickHouse."""
     folder = file_uri(target.location).rstrip("/") + "/"
     file = target.metadata.removeprefix(folder)
@@ -94,44 +86,40 @@ def clickhouse(target: SnippetTarget) -> str:
         engine = f"IcebergS3({quoted_text(_http_url(target, folder))})"
         note = "Credentials: from the server's own environment, or as arguments: IcebergS3(url, key, secret)."
     view = quoted(target.variable)
-    return "\n".join(
-        [
-            *_header(target, note, mark="--"),
-            f"CREATE OR REPLACE TABLE {view}",
-            f"ENGINE = {engine}",
-            f"SETTINGS iceberg_metadata_file_path = {quoted_text(file)};",
-            f"SELECT * FROM {view} LIMIT 10;",
-        ]
-    )
+    return [
+        *_header(target, note, mark="--"),
+        f"CREATE OR REPLACE TABLE {view}",
+        f"ENGINE = {engine}",
+        f"SETTINGS iceberg_metadata_file_path = {quoted_text(file)};",
+        f"SELECT * FROM {view} LIMIT 10;",
+    ]
 
 
-def snowflake(target: SnippetTarget) -> str:
+def snowflake(target: SnippetTarget) -> list[str]:
     """Return SQL for Snowflake."""
     target.require_store("snowflake", "s3", "gcs", "adls")
     root = file_uri(target.warehouse).rstrip("/") + "/"
     volume = f"The external volume lakegate must point at {one_line(root)}. It uses its own role: no secret is needed."
     database, schema = quoted("LAKE"), quoted("_".join(target.table.namespace))
-    return "\n".join(
-        [
-            *_header(
-                target,
-                "lakegate snowflake sets up all of this, the volume's permissions included, and keeps it fresh.",
-                volume,
-                mark="--",
-            ),
-            "CREATE CATALOG INTEGRATION IF NOT EXISTS lakegate_files",
-            "  CATALOG_SOURCE = OBJECT_STORE TABLE_FORMAT = ICEBERG ENABLED = TRUE;",
-            f"CREATE DATABASE IF NOT EXISTS {database};",
-            f"CREATE SCHEMA IF NOT EXISTS {database}.{schema};",
-            f"CREATE ICEBERG TABLE IF NOT EXISTS {database}.{schema}.{quoted(target.table.name)}",
-            "  EXTERNAL_VOLUME = 'lakegate' CATALOG = 'lakegate_files'",
-            f"  METADATA_FILE_PATH = {quoted_text(target.metadata.removeprefix(root))};",
-            f"SELECT * FROM {database}.{schema}.{quoted(target.table.name)} LIMIT 10;",
-        ]
-    )
+    return [
+        *_header(
+            target,
+            "lakegate snowflake sets up all of this, the volume's permissions included, and keeps it fresh.",
+            volume,
+            mark="--",
+        ),
+        "CREATE CATALOG INTEGRATION IF NOT EXISTS lakegate_files",
+        "  CATALOG_SOURCE = OBJECT_STORE TABLE_FORMAT = ICEBERG ENABLED = TRUE;",
+        f"CREATE DATABASE IF NOT EXISTS {database};",
+        f"CREATE SCHEMA IF NOT EXISTS {database}.{schema};",
+        f"CREATE ICEBERG TABLE IF NOT EXISTS {database}.{schema}.{quoted(target.table.name)}",
+        "  EXTERNAL_VOLUME = 'lakegate' CATALOG = 'lakegate_files'",
+        f"  METADATA_FILE_PATH = {quoted_text(target.metadata.removeprefix(root))};",
+        f"SELECT * FROM {database}.{schema}.{quoted(target.table.name)} LIMIT 10;",
+    ]
 
 
-def athena(target: SnippetTarget) -> str:
+def athena(target: SnippetTarget) -> list[str]:
     """Return AWS CLI commands that register the table in Glue, and query it in Athena."""
     target.require_store("athena", "s3")
     database, table = "_".join(target.table.namespace).lower(), target.table.name.lower()
@@ -144,33 +132,29 @@ def athena(target: SnippetTarget) -> str:
     }
     made = shlex.quote(json.dumps(entry))
     query = f"SELECT * FROM {quoted(database)}.{quoted(table)} LIMIT 10"
-    return "\n".join(
-        [
-            *_header(target, target.credentials(), "If the table is already in Glue, use aws glue update-table."),
-            f"aws glue create-database --database-input {shlex.quote(json.dumps({'Name': database}))}",
-            f"aws glue create-table --database-name {shlex.quote(database)} --table-input {made}",
-            f"aws athena start-query-execution --work-group primary --query-string {shlex.quote(query)}",
-        ]
-    )
+    return [
+        *_header(target, target.credentials(), "If the table is already in Glue, use aws glue update-table."),
+        f"aws glue create-database --database-input {shlex.quote(json.dumps({'Name': database}))}",
+        f"aws glue create-table --database-name {shlex.quote(database)} --table-input {made}",
+        f"aws athena start-query-execution --work-group primary --query-string {shlex.quote(query)}",
+    ]
 
 
-def redshift(target: SnippetTarget) -> str:
+def redshift(target: SnippetTarget) -> list[str]:
     """Return SQL for Redshift, which reads through Glue."""
     target.require_store("redshift", "s3")
     database, table = "_".join(target.table.namespace).lower(), target.table.name.lower()
-    return "\n".join(
-        [
-            *_header(
-                target,
-                "The table must be in Glue: lakegate table connect --engine athena prints how.",
-                "Credentials: the cluster's default IAM role, with permission to read Glue and the bucket.",
-                mark="--",
-            ),
-            f"CREATE EXTERNAL SCHEMA IF NOT EXISTS {quoted(database)}",
-            f"FROM DATA CATALOG DATABASE {quoted_text(database)} IAM_ROLE default;",
-            f"SELECT * FROM {quoted(database)}.{quoted(table)} LIMIT 10;",
-        ]
-    )
+    return [
+        *_header(
+            target,
+            "The table must be in Glue: lakegate table connect --engine athena prints how.",
+            "Credentials: the cluster's default IAM role, with permission to read Glue and the bucket.",
+            mark="--",
+        ),
+        f"CREATE EXTERNAL SCHEMA IF NOT EXISTS {quoted(database)}",
+        f"FROM DATA CATALOG DATABASE {quoted_text(database)} IAM_ROLE default;",
+        f"SELECT * FROM {quoted(database)}.{quoted(table)} LIMIT 10;",
+    ]
 
 
 def _static_table(target: SnippetTarget) -> str:
@@ -216,7 +200,7 @@ def _http_url(target: SnippetTarget, folder: str) -> str:
     return f"https://{address.bucket}.s3.{s3.region or 'us-east-1'}.amazonaws.com/{address.key}"
 
 
-SNIPPETS: Mapping[Engine, Callable[[SnippetTarget], str]] = {
+SNIPPETS: Mapping[Engine, Callable[[SnippetTarget], list[str]]] = {
     "pyiceberg": pyiceberg,
     "duckdb": duckdb,
     "polars": polars,

@@ -67,16 +67,16 @@ def write_snippet(engine: str, target: SnippetTarget, *, rest: str | None = None
                 hint=f"Leave out --rest, or see the rows: lakegate quarantine show {table_of(target.table)}",
                 table=str(target.table),
             )
-        text = catalogs.SERVED[known](target, catalogs.ServeEndpoint.parse(rest, has_token=has_token))
+        lines = catalogs.SERVED[known](target, catalogs.ServeEndpoint.parse(rest, has_token=has_token))
     elif known in catalogs.NESSIE:
         if target.catalog.type != "nessie":
             raise InputError(
                 f"The snippet for {known} needs Nessie, but the catalog is of type '{target.catalog.type}'.",
                 hint="Read through lakegate serve: --rest URL.",
             )
-        text = catalogs.NESSIE[known](target)
+        lines = catalogs.NESSIE[known](target)
     else:
-        text = files.SNIPPETS[known](target)
+        lines = files.SNIPPETS[known](target)
     follows = not target.is_pinned and (rest is not None or known in catalogs.NESSIE)
     return Snippet(
         engine=known,
@@ -87,5 +87,5 @@ def write_snippet(engine: str, target: SnippetTarget, *, rest: str | None = None
         metadata_location=target.metadata,
         follows=follows,
         run_here=known in RUN_HERE,
-        text=text,
+        text="\n".join(lines),
     )
