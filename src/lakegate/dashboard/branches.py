@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from itertools import islice
 
 from lakegate.dashboard.model import CheckLine, Problem, ReadModel, ResultPage, paginate
@@ -25,7 +24,6 @@ class BranchOverview(Value):
 
     Attributes:
         run: The newest run that wrote to it; ``None`` if the journal has none.
-        since: When that run began.
         failing: Its failed checks, those that block the publish first.
         target: Branch that its run publishes to; ``None``, as is ``base``, if the journal has no run.
         base: Commit of the target that the run started from.
@@ -35,7 +33,6 @@ class BranchOverview(Value):
     branch: str
     head: str
     run: RunSummary | None = None
-    since: datetime | None = None
     failing: tuple[CheckLine, ...] = ()
     changes: tuple[TableDelta, ...] = ()
     target: str | None = None
@@ -171,7 +168,6 @@ def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, example
         branch=ref.name,
         head=ref.hash,
         run=summary_of(run),
-        since=run.started_at,
         failing=tuple(line for line in checks_of(model, run, examples=examples) if line.verdict == "fail"),
         changes=changes,
         target=run.target,

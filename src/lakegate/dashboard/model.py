@@ -156,18 +156,17 @@ _Found = TypeVar("_Found")
 
 
 class TableFacts(Value):
-    """A table's size, from its metadata.
+    """A table's size, from its metadata. What's unknown is ``None``, such as a number of rows that delete files hide.
 
     Attributes:
-        rows: Number of rows; ``None`` if delete files hide it.
         rows_at_most: Rows in data files, including deleted ones.
-        trend: Rows after each of the newest snapshots, oldest first; ``None`` if unknown.
+        trend: Rows after each of the newest snapshots, oldest first.
     """
 
-    rows: int | None
-    rows_at_most: int | None
-    data_files: int | None
-    size_bytes: int | None
+    rows: int | None = None
+    rows_at_most: int | None = None
+    data_files: int | None = None
+    size_bytes: int | None = None
     trend: tuple[int | None, ...] = ()
 
 

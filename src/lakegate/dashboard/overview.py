@@ -51,31 +51,24 @@ class ChecksPoint(Value):
     warnings: int
 
 
-class TableOverview(Value):
-    """One table on the home page.
+class TableOverview(TableFacts):
+    """One table on the home page, with its size on ``main``.
 
     Attributes:
         needs: Why a human should look at it, the most urgent reason first; empty if all is well.
         exists: Whether it's on ``main``; ``None`` if the catalog is unavailable.
-        rows: Rows on ``main``; ``None`` if unknown.
-        rows_at_most: Rows in data files, including deleted ones.
         last_publish: The last run that brought data and wasn't reverted.
         expected_every: How often a publish is expected (``notify.late``); ``None`` if no limit is set.
         late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
         waiting: Rejected batches that wait on their branches.
         waiting_runs: Up to five of their runs, newest first.
         quarantines: Whether rows of it were ever quarantined.
-        rows_trend: Rows after each of the newest snapshots, oldest first; ``None`` if delete files hide the number.
         checks_trend: Failed checks of its newest runs, oldest first.
     """
 
     table: str
     needs: tuple[Need, ...] = ()
     exists: bool | None = None
-    rows: int | None = None
-    rows_at_most: int | None = None
-    data_files: int | None = None
-    size_bytes: int | None = None
     last_publish: PublishPoint | None = None
     expected_every: str | None = None
     late_s: float | None = None
@@ -85,7 +78,6 @@ class TableOverview(Value):
     quarantines: bool = False
     last_run: str | None = None
     last_status: RunStatus | None = None
-    rows_trend: tuple[int | None, ...] = ()
     checks_trend: tuple[ChecksPoint, ...] = ()
     problem: Problem | None = None
 
@@ -281,13 +273,10 @@ def _table_overview(
     at = None if publish is None else publish.finished_at or publish.started_at
     waiting = known.waiting.get(table, ())
     return TableOverview(
+        **dict(facts or TableFacts()),
         table=table,
         needs=needs,
         exists=None if known.pointers is None else table in known.pointers,
-        rows=None if facts is None else facts.rows,
-        rows_at_most=None if facts is None else facts.rows_at_most,
-        data_files=None if facts is None else facts.data_files,
-        size_bytes=None if facts is None else facts.size_bytes,
         last_publish=None if publish is None or at is None else PublishPoint(run_id=publish.run_id, at=at),
         expected_every=model.settings.notify.late.get(table),
         late_s=known.late.get(table),
@@ -297,7 +286,6 @@ def _table_overview(
         quarantines=f"{table}{SUFFIX}" in pointers,
         last_run=trend[-1].run_id if trend else None,
         last_status=trend[-1].status if trend else None,
-        rows_trend=() if facts is None else facts.trend,
         checks_trend=trend,
         problem=problem,
     )

@@ -301,7 +301,7 @@ class Queries:
 
 
 class _PlanningNarrator:
-    """Shows the start of the servers in the query that waits for them."""
+    """Reports that servers are starting to the query that waits for them."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries

@@ -152,4 +152,4 @@ def test_the_page_survives_json(big: BigLake) -> None:
     page = overview(big.model())
     assert Overview.model_validate_json(page.model_dump_json()) == page
     assert sum(one.waiting for one in page.items) > 10
-    assert all(one.rows_trend[-1] == one.rows for one in page.items)
+    assert all(one.trend[-1] == one.rows for one in page.items)

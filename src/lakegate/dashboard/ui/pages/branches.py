@@ -103,7 +103,7 @@ def _row(one: BranchOverview) -> Sequence[object]:
         _name(one),
         _failing(one),
         _would_change(one.changes),
-        markup.ago(one.since, shared().model.now()) if one.since else markup.muted("unknown"),
+        markup.muted("unknown") if one.run is None else markup.ago(one.run.started_at, shared().model.now()),
     )
 
 
@@ -187,7 +187,7 @@ def _show_one(name: str) -> None:
             ("Status", _status(one)),
             ("Run", None if run is None else markup.run_link(run.run_id)),
             ("Tables", None if run is None else Markup(", ").join(map(markup.table_link, run.tables))),
-            ("Age", markup.ago(one.since, shared().model.now()) if one.since else None),
+            ("Age", None if run is None else markup.ago(run.started_at, shared().model.now())),
             ("Head", markup.code(one.head)),
             ("Note", "It was written to after its run." if one.as_staged is False else None),
         )

@@ -96,7 +96,7 @@ def _row(one: TableOverview) -> Sequence[object]:
     return (
         name,
         _row_count(one),
-        markup.sparkline(one.rows_trend, label="rows after each of the newest publishes"),
+        markup.sparkline(one.trend, label="rows after each of the newest publishes"),
         _published(one),
         _checks(one),
         _last_run(one),
