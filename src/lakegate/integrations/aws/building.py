@@ -408,7 +408,7 @@ class ImageBuilder:
             finally:  # the password would be valid for twelve hours
                 subprocess.run([engine, "logout", registry], check=False, capture_output=True)
         if done.returncode:
-            raise _failed(Path(engine).name, job, job.log.read_text(encoding="utf-8", errors="replace"))
+            raise _build_error(Path(engine).name, job, job.log.read_text(encoding="utf-8", errors="replace"))
         return (job.folder / _RESOLVED).read_text(encoding="utf-8")
 
     def _with_codebuild(self, job: _BuildJob) -> str:
@@ -483,7 +483,7 @@ class ImageBuilder:
             )
             reason = next((text for text in phases if text.strip()), build["buildStatus"])
             output = job.log.read_text(encoding="utf-8") if job.log.is_file() else ""
-            raise _failed("CodeBuild", job, f"{output}\n{reason}")
+            raise _build_error("CodeBuild", job, f"{output}\n{reason}")
         exported = {one["name"]: one.get("value", "") for one in build.get("exportedEnvironmentVariables", ())}
         return exported.get("RESOLVED") or job.source.base
 
@@ -509,7 +509,7 @@ def _engine(wanted: Builder) -> str | None:
     """Return the engine to build with; ``None`` for ``auto`` if none is running."""
     for name in ENGINES if wanted == "auto" else (wanted,):
         path = shutil.which(name)
-        if path and _answers(path):
+        if path and _is_running(path):
             return path
     if wanted == "auto":
         return None
@@ -518,7 +518,7 @@ def _engine(wanted: Builder) -> str | None:
     )
 
 
-def _answers(engine: str) -> bool:
+def _is_running(engine: str) -> bool:
     """Return whether an engine's server is running. Its command alone can't build anything."""
     try:
         checked = subprocess.run([engine, "info"], check=False, capture_output=True, timeout=_ANSWER_TIMEOUT_S)
@@ -527,7 +527,7 @@ def _answers(engine: str) -> bool:
     return checked.returncode == 0
 
 
-def _failed(builder: str, job: _BuildJob, output: str) -> DeploymentError:
+def _build_error(builder: str, job: _BuildJob, output: str) -> DeploymentError:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = " ".join(lines[-3:])[-400:] or "no output"
     hint = f"Full log: {job.log}."

@@ -85,20 +85,20 @@ def run_demo(
     """
     home = DemoHome(folder)
     ministack = MiniStack(home.path, narrator)
-    endpoint = _started(ministack, home, narrator)
+    endpoint = _start_ministack(ministack, home, narrator)
     with in_environment(ministack.environment), slack_stand_in() as slack:
         home.write(endpoint, table, checks)
-        with _opened(home, slack, narrator) as (lake, cloud):
+        with _open_lake_and_cloud(home, slack, narrator) as (lake, cloud):
             waiter = OutcomeWaiter(lake, cloud, narrator, timeout_s=_WAIT_S)
             files = make_files(home.uploads, generate, rows=rows)
             outcomes = tuple(waiter.upload_and_wait(file, table) for file in files)
-            alert = _alert(outcomes, slack, waiter)
+            alert = _await_alert(outcomes, slack, waiter)
             found = lake.table(table)
             counted = (found.rows, found.rows_at_most)
             return AwsDemo(home.path, endpoint, cloud.bucket, ministack.log, outcomes, alert, counted)
 
 
-def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
+def _start_ministack(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
     home.require_ours()
     endpoint = ministack.start()
     with in_environment(ministack.environment):
@@ -112,7 +112,7 @@ def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
 
 
 @contextmanager
-def _opened(home: DemoHome, slack: SlackStandIn, narrator: Narrator) -> Iterator[tuple[Lake, Cloud]]:
+def _open_lake_and_cloud(home: DemoHome, slack: SlackStandIn, narrator: Narrator) -> Iterator[tuple[Lake, Cloud]]:
     settings = home.settings(os.environ)
     stores = stores_of([settings.catalog.warehouse or ""], settings.storage)
     stack = local_stack(home.path, settings, narrator).up(stores)
@@ -121,7 +121,7 @@ def _opened(home: DemoHome, slack: SlackStandIn, narrator: Narrator) -> Iterator
         yield lake, cloud
 
 
-def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, waiter: OutcomeWaiter) -> Mapping[str, Any]:
+def _await_alert(outcomes: Sequence[Upload], slack: SlackStandIn, waiter: OutcomeWaiter) -> Mapping[str, Any]:
     run_id = next(
         outcome.run.run_id for outcome in outcomes if outcome.outcome == "rejected" and outcome.run is not None
     )
@@ -292,7 +292,7 @@ _DEPLOY_POLL_S = 0.3
 def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) -> Cloud:
     """Build the function for this machine and deploy it."""
     with narrator.step("Building the function"):
-        package = build_package(home.function, _wanted(home))
+        package = build_package(home.function, _package_to_build(home))
     clients = open_clients()
     given = {
         **_PARAMETERS,
@@ -312,7 +312,7 @@ def is_deployed(narrator: Narrator) -> bool:
     return Deployment(_DEPLOYMENT_NAME, open_clients(), narrator).survey().state is not None
 
 
-def _wanted(home: DemoHome) -> FunctionPackage:
+def _package_to_build(home: DemoHome) -> FunctionPackage:
     architecture = _ARCHITECTURES.get(platform.machine().lower())
     if sys.platform != "linux" or architecture is None:
         raise ConfigurationError(

@@ -95,7 +95,7 @@ class Deployment:
             prepared = self._stack.prepare(values)
             if prepared is not None:
                 self._stack.discard(prepared)
-        return self._planned(values, prepared)
+        return self._plan_from(values, prepared)
 
     def deploy(
         self,
@@ -122,7 +122,7 @@ class Deployment:
         else:
             ready = False
             try:
-                if approve(self._planned(values, prepared)):
+                if approve(self._plan_from(values, prepared)):
                     self._put_code(package, values)
                     self._allow_servers(prepared)
                     ready = True
@@ -296,7 +296,7 @@ class Deployment:
     def _code_bucket(self) -> str:
         return self.name.code_bucket(self._clients.account, self._clients.region)
 
-    def _planned(self, values: Mapping[str, str], prepared: ChangeSet | None) -> DeploymentPlan:
+    def _plan_from(self, values: Mapping[str, str], prepared: ChangeSet | None) -> DeploymentPlan:
         if prepared is None:
             deployed = {name: value for name, value in self.parameters().items() if name in NAMES}
             known: Mapping[str, str] = {**defaults(), **deployed, **values}

@@ -176,7 +176,7 @@ def smoke(
     uri = f"s3://{bucket}/{key}"
     began = time.monotonic()
     with narrator.step("Waiting until a test file is published"):
-        answer = _ask(clients, outputs, uri)
+        answer = _ask_function(clients, outputs, uri)
         if answer.get("outcome") in ("no route", "not canary"):
             raise DeploymentError(
                 f"No route maps {uri} to {NAMESPACE}.{canary}, so the deployment can't be tested.",
@@ -187,11 +187,11 @@ def smoke(
         try:
             while answer.get("outcome") not in ("done", "rejected", "failed"):
                 if time.monotonic() - began > timeout_s:
-                    raise _stuck(clients, outputs, services, answer, f"not published within {timeout_s:.0f} s")
+                    raise _smoke_error(clients, outputs, services, answer, f"not published within {timeout_s:.0f} s")
                 time.sleep(poll_s)
-                answer = _ask(clients, outputs, uri)
+                answer = _ask_function(clients, outputs, uri)
             if answer["outcome"] != "done":
-                raise _stuck(clients, outputs, services, answer, answer["outcome"])
+                raise _smoke_error(clients, outputs, services, answer, answer["outcome"])
         finally:
             with translate_errors(f"deleting from bucket {bucket}"):
                 extra: Any = {"VersionId": version} if (version := stored.get("VersionId", "")) else {}
@@ -200,7 +200,7 @@ def smoke(
     return Smoke(table=f"{NAMESPACE}.{canary}", run_id=answer.get("run_id") or "", seconds=seconds)
 
 
-def _ask(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, Any]:
+def _ask_function(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, Any]:
     """Return the function's response. A failed call counts as ``waiting``, since it may be temporary."""
     name = outputs["FunctionName"]
     try:
@@ -215,7 +215,7 @@ def _ask(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, An
     return payload if isinstance(payload, dict) else {"outcome": "waiting"}
 
 
-def _stuck(
+def _smoke_error(
     clients: Clients, outputs: Mapping[str, str], services: tuple[str, ...], answer: Mapping[str, Any], what: str
 ) -> DeploymentError:
     facts = [str(answer["reason"])] if answer.get("reason") else []

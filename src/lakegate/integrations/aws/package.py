@@ -197,7 +197,7 @@ def _install(installed: Path, tree: Path, wanted: FunctionPackage) -> None:
     command += ["--only-binary", ":all:", "--no-binary", "pyspark-client", "--requirements", str(_LOCK)]
     done = _run(command)
     if done.returncode:
-        raise _refused(done.stderr, wanted)
+        raise _install_error(done.stderr, wanted)
     for path in _files(installed):
         name = path.relative_to(installed).as_posix()
         if is_needed(name):
@@ -208,7 +208,7 @@ def _install(installed: Path, tree: Path, wanted: FunctionPackage) -> None:
                 strip_symbols(target)
 
 
-def _refused(output: str, wanted: FunctionPackage) -> ConfigurationError | RetryableError:
+def _install_error(output: str, wanted: FunctionPackage) -> ConfigurationError | RetryableError:
     last = " ".join(output.split())[-400:]
     message = f"Couldn't get the function's packages for Python {wanted.python} on {wanted.architecture}: "
     if "No solution found" in output:

@@ -165,7 +165,7 @@ class Stack:
             self._client.execute_change_set(ChangeSetName=change_set.id, ClientRequestToken=uuid.uuid4().hex)
         end, events = self._follow(change_set.stack_id, f"Changing stack {self.name}", total, before)
         if end.status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}:
-            raise self._failed("Deploying", end, events)
+            raise self._change_error("Deploying", end, events)
         return end
 
     def delete(self) -> None:
@@ -183,7 +183,7 @@ class Stack:
             self._client.delete_stack(StackName=found.id)
         end, events = self._follow(found.id, f"Deleting stack {self.name}", total, before)
         if end.status != "DELETE_COMPLETE":
-            raise self._failed("Deleting", end, events)
+            raise self._change_error("Deleting", end, events)
 
     def drifted(self) -> tuple[str, ...]:
         """Return the resources that were changed outside CloudFormation."""
@@ -227,14 +227,14 @@ class Stack:
             if found["Status"] == "FAILED":
                 reason = found.get("StatusReason", "")
                 is_change = not any(text in reason for text in _NO_CHANGES)
-                invalid = self._invalid(ChangeSetName=change_set) if is_change else None
+                invalid = self._validation_error(ChangeSetName=change_set) if is_change else None
                 self._delete_change_set(change_set, stack_id, is_new=is_new)
                 if is_change:
-                    raise self._refused(reason, invalid)
+                    raise self._planning_error(reason, invalid)
                 return None
         raise RetryableError(f"CloudFormation didn't plan stack {self.name} in {_PREPARE_TIMEOUT_S:g} s.")
 
-    def _refused(self, reason: str, invalid: Any) -> DeploymentError:
+    def _planning_error(self, reason: str, invalid: Any) -> DeploymentError:
         where = ""
         if invalid is not None:
             where = f" at {invalid.get('LogicalResourceId')} ({invalid.get('ResourceType')})"
@@ -299,8 +299,8 @@ class Stack:
                     break
         return events[::-1]
 
-    def _failed(self, doing: str, end: CloudStackState, events: Sequence[Any]) -> DeploymentError:
-        culprit = next(filter(self._is_cause, events), None) or self._invalid(StackName=end.id)
+    def _change_error(self, doing: str, end: CloudStackState, events: Sequence[Any]) -> DeploymentError:
+        culprit = next(filter(self._is_cause, events), None) or self._validation_error(StackName=end.id)
         is_undone = "ROLLBACK" in end.status or end.status == "DELETE_COMPLETE"
         undone = " All changes were rolled back." if is_undone else ""
         if culprit is None:
@@ -317,7 +317,7 @@ class Stack:
             resource=resource,
         )
 
-    def _invalid(self, **of: Any) -> Any:
+    def _validation_error(self, **of: Any) -> Any:
         """Return an error that CloudFormation found before executing, which isn't among the stack's events."""
         with suppress(LakegateError), translate_errors(f"following stack {self.name}"):
             found = self._client.describe_events(**of, Filters={"FailedEvents": True})["OperationEvents"]

@@ -264,7 +264,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(demo, "MiniStack", FakeMiniStack)
     monkeypatch.setattr(demo, "local_stack", lambda *_: fake_stack)
-    monkeypatch.setattr(demo, "_opened", opened)
+    monkeypatch.setattr(demo, "_open_lake_and_cloud", opened)
     return told
 
 
