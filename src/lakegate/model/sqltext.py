@@ -164,7 +164,7 @@ def sql_string(text: str) -> str:
 def not_pushed_down(predicate: str) -> str:
     """Rewrite a predicate so that Spark evaluates it for each row instead of pushing it down.
 
-    Spark then takes any value for a predicate, also one that is neither true nor false.
+    Spark then accepts predicates of any type, even if their values are neither true nor false.
 
     Example:
         >>> not_pushed_down("fare > 5")

@@ -21,7 +21,7 @@ RowCount: TypeAlias = tuple[int | None, int | None]
 """A table's exact number of rows, if known, and an upper bound: all rows in data files, deleted ones included."""
 
 OWN_BATCH = "__lakegate_batch"
-"""Name of the audited rows in lakegate's own queries. In users' queries, it's ``batch``, which may also be a column."""
+"""Name of the audited rows in lakegate's own queries. Users call them ``batch``, but a column may have that name."""
 
 REPLACE: Final = "replace"
 """Iceberg's operation for a snapshot with the same rows as the one before, in other files or manifests."""

@@ -110,7 +110,7 @@ class SparkEngine:
         self._sessions_by_key: dict[str, Any] = {}
         self._abandoned: list[Any] = []
         self._frames: dict[str, WeakSet[Any]] = {}
-        self._cancelled = (-math.inf, -math.inf)
+        self._cancelled = (-math.inf, -math.inf)  # the times of the first and the last of successive cancel() calls
         self._sources: dict[Batch, tuple[Any, Schema]] = {}
         self._opening_lock = threading.RLock()
         self._properties_lock = threading.Lock()

@@ -207,7 +207,7 @@ def s3_client(settings: S3Settings) -> S3Client:
 
 
 def expect_owner(client: S3Client, account: str) -> None:
-    """Let S3 refuse a client's requests to buckets that don't belong to ``account``.
+    """Make S3 refuse a client's requests to buckets that don't belong to ``account``.
 
     Once a bucket is deleted, anyone can create one with the same name.
     """
