@@ -387,7 +387,7 @@ class TableEditor(Protocol):
     Each method writes new metadata next to the old and returns its location. Nobody sees it before it's committed.
     """
 
-    def replay(
+    def rebase(
         self,
         source: TablePointer,
         snapshot_ids: Sequence[int],
@@ -414,7 +414,7 @@ class TableEditor(Protocol):
                 required, or their partition spec means something else there.
         """
 
-    def replay_each(
+    def rebase_each(
         self,
         sources: Sequence[tuple[TablePointer, Sequence[int]]],
         onto: TablePointer,
@@ -423,7 +423,7 @@ class TableEditor(Protocol):
         keep_row_ids: bool = False,
         is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
-        """Append to ``onto`` what each of ``sources`` appended, one after the other, as :meth:`replay` does.
+        """Append to ``onto`` what each of ``sources`` appended, one after the other, as :meth:`rebase` does.
 
         Args:
             at_least: Number of newest snapshots of ``onto`` that the result lists in any case, besides the appended
@@ -433,10 +433,10 @@ class TableEditor(Protocol):
             The new state, and the errors of sources that were left out, by their index in ``sources``.
         """
 
-    def replay_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
-        """Return why :meth:`replay` would refuse these snapshots; ``None`` if it wouldn't. Writes nothing."""
+    def rebase_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+        """Return why :meth:`rebase` would refuse these snapshots; ``None`` if it wouldn't. Writes nothing."""
 
-    def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
+    def rebase_compaction(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         """Replace in ``onto`` the data files that a compaction replaced between ``before`` and ``source``.
 
         Raises:

@@ -128,7 +128,7 @@ def test_replayed_files_join_those_that_are_there(world: World) -> None:
     staged = world.snapshots(branch)[-2:]
     expected = world.files(main) | world.files(branch)
 
-    moved = world.editor.replay(branch.model_copy(update={"content_id": "branch"}), staged, main)
+    moved = world.editor.rebase(branch.model_copy(update={"content_id": "branch"}), staged, main)
 
     assert world.files(moved) == expected
     assert sorted(expected.values()) == [1, 2, 2, 4]
@@ -144,7 +144,7 @@ def test_replayed_files_join_those_that_are_there(world: World) -> None:
 def test_the_replayed_snapshots_added_what_they_added_on_the_branch(world: World) -> None:
     base = world.append(world.create(), [1])
     branch, main = world.append(base, [11]), world.append(base, [21])
-    moved = world.editor.replay(branch, [branch.snapshot_id], main)
+    moved = world.editor.rebase(branch, [branch.snapshot_id], main)
     added = world.reader.added_files(moved, [branch.snapshot_id])
     assert added.complete
     assert added.files == world.reader.added_files(branch, [branch.snapshot_id]).files
@@ -157,7 +157,7 @@ def test_what_an_editor_did_is_told_apart(world: World) -> None:
     base = world.append(created, [1])
     branch, main = world.append(world.append(base, [11]), [12]), world.append(base, [21])
     staged = world.snapshots(branch)[-2:]
-    moved = world.editor.replay(branch, staged, main)
+    moved = world.editor.rebase(branch, staged, main)
 
     def told(before: TablePointer | None, after: TablePointer | None) -> tuple[str, list[int]]:
         change = world.reader.change(before, after)
@@ -180,37 +180,37 @@ def test_what_an_editor_did_is_told_apart(world: World) -> None:
 def test_a_table_without_a_snapshot_takes_files(world: World) -> None:
     base = world.create()
     branch = world.append(base, [11, 12])
-    moved = world.editor.replay(branch, [branch.snapshot_id], base)
+    moved = world.editor.rebase(branch, [branch.snapshot_id], base)
     assert world.files(moved) == world.files(branch)
     assert list(world.files(world.append(moved, [1])).values()).count(1) == 1
 
 
 def test_no_snapshots_change_nothing(world: World) -> None:
     base = world.append(world.create(), [1])
-    assert world.editor.replay(base, [], base) == base
+    assert world.editor.rebase(base, [], base) == base
     assert world.editor.drop_files(base, [], {}) == base
 
 
 def test_replaying_twice_is_refused(world: World) -> None:
     base = world.append(world.create(), [1])
     branch, main = world.append(base, [11]), world.append(base, [21])
-    moved = world.editor.replay(branch, [branch.snapshot_id], main)
+    moved = world.editor.rebase(branch, [branch.snapshot_id], main)
     with pytest.raises(NotReplayableError, match=r"nyc\.trips: it has snapshot \d+ already"):
-        world.editor.replay(branch, [branch.snapshot_id], moved)
+        world.editor.rebase(branch, [branch.snapshot_id], moved)
 
 
 def test_what_cannot_be_replayed_is_refused(world: World) -> None:
     base = world.append(world.create(), [1])
     branch, main = world.append(base, [11]), world.append(base, [21])
     with pytest.raises(NotReplayableError, match="snapshot 123 isn't in"):
-        world.editor.replay(branch, [branch.snapshot_id, 123], main)
+        world.editor.rebase(branch, [branch.snapshot_id, 123], main)
     emptied, renamed = world.empty(branch), world.rename_region(main)
     with pytest.raises(NotReplayableError, match="did more than append"):
-        world.editor.replay(emptied, [emptied.snapshot_id], main)
+        world.editor.rebase(emptied, [emptied.snapshot_id], main)
     with pytest.raises(NotReplayableError, match="column 'region' isn't in the table") as caught:
-        world.editor.replay(branch, [branch.snapshot_id], renamed)
-    assert world.editor.replay_problem(branch, [branch.snapshot_id], renamed) == caught.value.message
-    assert world.editor.replay_problem(branch, [branch.snapshot_id], main) is None
+        world.editor.rebase(branch, [branch.snapshot_id], renamed)
+    assert world.editor.rebase_problem(branch, [branch.snapshot_id], renamed) == caught.value.message
+    assert world.editor.rebase_problem(branch, [branch.snapshot_id], main) is None
     assert caught.value.hint
     assert caught.value.context["table"] == "nyc.trips"
 
@@ -219,9 +219,9 @@ def test_files_join_no_other_table_of_the_name_but_one_that_was_created_with_the
     base = world.append(world.create(), [1])
     branch, another = world.append(base, [11]), world.append(world.create(), [21])
     with pytest.raises(NotReplayableError, match=r"nyc\.trips: it was replaced by another table with the same name"):
-        world.editor.replay(branch, [branch.snapshot_id], another)
-    assert "was replaced by another table" in (world.editor.replay_problem(branch, [branch.snapshot_id], another) or "")
-    both = world.editor.replay(branch, world.snapshots(branch), another)
+        world.editor.rebase(branch, [branch.snapshot_id], another)
+    assert "was replaced by another table" in (world.editor.rebase_problem(branch, [branch.snapshot_id], another) or "")
+    both = world.editor.rebase(branch, world.snapshots(branch), another)
     assert world.files(both) == world.files(branch) | world.files(another)
 
 
@@ -260,7 +260,7 @@ def test_dropping_everything_leaves_an_empty_table_that_goes_on(world: World) ->
     branch = world.append(base, [11])
     empty = world.editor.drop_files(base, list(world.files(base)), {})
     assert world.files(empty) == {}
-    moved = world.editor.replay(branch, [branch.snapshot_id], empty)
+    moved = world.editor.rebase(branch, [branch.snapshot_id], empty)
     assert world.files(moved) == {p: n for p, n in world.files(branch).items() if p not in world.files(base)}
     assert len(world.files(world.append(moved, [2, 3]))) == 2
 

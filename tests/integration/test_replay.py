@@ -254,7 +254,7 @@ def test_staged_rows_join_what_main_became_and_leave_it_again(name: str, place: 
     own_files = place.staged_files(source, staged)
     onto = place.pointer()
 
-    moved = place.editor.replay(source, staged, onto)
+    moved = place.editor.rebase(source, staged, onto)
     assert place.pointer() == onto
     place.publish(moved)
     place.holds([*before, *mine], scenario.hidden)
@@ -300,7 +300,7 @@ def test_a_table_that_spark_wrote_as_version_1(place: Place, *, counts: bool) ->
         leave_out_counts(local_path(manifests))
     (before,) = place.by_spark()
 
-    place.publish(place.editor.replay(source, staged, place.pointer()))
+    place.publish(place.editor.rebase(source, staged, place.pointer()))
 
     place.holds([*before, *STAGED])
     place.sql("INSERT INTO {t} VALUES {rows}", values=LATER)
@@ -316,7 +316,7 @@ def test_two_runs_that_created_one_table(place: Place) -> None:
     place.sql("INSERT INTO {t} VALUES {rows}", values=BASE)
     files = place.files()
 
-    place.publish(place.editor.replay(source, staged, place.pointer()))
+    place.publish(place.editor.rebase(source, staged, place.pointer()))
 
     place.holds([*BASE, *STAGED])
     assert place.files() == files | place.staged_files(source, staged)
@@ -335,7 +335,7 @@ def test_what_does_more_than_append_is_refused(statement: str, place: Place) -> 
     before = place.metadata_files()
 
     with pytest.raises(NotReplayableError, match=r"snapshot \d+ did more than append") as caught:
-        place.editor.replay(source, staged, place.pointer())
+        place.editor.rebase(source, staged, place.pointer())
 
     assert str(place.table) in caught.value.message
     assert before
@@ -348,7 +348,7 @@ def test_files_with_deleted_rows_stay(place: Place) -> None:
     place.sql("INSERT INTO {t} VALUES {rows}", values=BASE)
     place.fork()
     source, staged = place.stage()
-    place.publish(place.editor.replay(source, staged, place.pointer()))
+    place.publish(place.editor.rebase(source, staged, place.pointer()))
     place.sql("DELETE FROM {t} WHERE id = 101")
     with pytest.raises(NotReplayableError, match="delete files deleted rows of"):
         place.editor.drop_files(place.pointer(), place.staged_files(source, staged), {})

@@ -21,7 +21,7 @@ class TableEdits:
     versions: Any
     snapshot_ids: Iterator[int] = itertools.count(1)
 
-    def replay(
+    def rebase(
         self,
         source: TablePointer,
         snapshot_ids: Sequence[int],
@@ -55,14 +55,14 @@ class TableEdits:
             moved = self._saved(version, onto)
         return moved
 
-    def replay_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+    def rebase_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
         try:
-            self.replay(source, snapshot_ids, onto)
+            self.rebase(source, snapshot_ids, onto)
         except NotReplayableError as error:
             return error.message
         return None
 
-    def replay_each(
+    def rebase_each(
         self,
         sources: Sequence[tuple[TablePointer, Sequence[int]]],
         onto: TablePointer,
@@ -74,12 +74,12 @@ class TableEdits:
         refused: dict[int, LakegateError] = {}
         for place, (source, snapshot_ids) in enumerate(sources):
             try:
-                onto = self.replay(source, snapshot_ids, onto)
+                onto = self.rebase(source, snapshot_ids, onto)
             except NotReplayableError as error:
                 refused[place] = error
         return onto, refused
 
-    def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
+    def rebase_compaction(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         del before
         _refuse(onto, f"snapshot {source.snapshot_id} isn't a one-step compaction")
 

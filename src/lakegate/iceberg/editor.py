@@ -1,6 +1,6 @@
 """Change tables through their metadata alone, without an engine and without reading or writing a data file.
 
-A replayed snapshot reuses the manifests that the staged snapshot wrote. Their entries carry no sequence numbers but
+A rebased snapshot reuses the manifests that the staged snapshot wrote. Their entries carry no sequence numbers but
 inherit them from the manifest list (Iceberg spec, "Sequence Number Inheritance"). PyIceberg's ``Snapshot.manifests``
 can't be used here: it caches manifests by path for the whole process, with the sequence numbers of the first list that
 named them.
@@ -65,7 +65,7 @@ class IcebergTableEditor:
     def __init__(self, files: TableFiles | None = None) -> None:
         self._files = files or TableFiles()
 
-    def replay(
+    def rebase(
         self,
         source: TablePointer,
         snapshot_ids: Sequence[int],
@@ -76,12 +76,12 @@ class IcebergTableEditor:
     ) -> TablePointer:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``."""
         sources = [(source, snapshot_ids)]
-        replayed, refused = self.replay_each(sources, onto, keep_row_ids=keep_row_ids, is_ours=is_ours)
+        rebased, refused = self.rebase_each(sources, onto, keep_row_ids=keep_row_ids, is_ours=is_ours)
         for error in refused.values():
             raise error
-        return replayed
+        return rebased
 
-    def replay_each(
+    def rebase_each(
         self,
         sources: Sequence[tuple[TablePointer, Sequence[int]]],
         onto: TablePointer,
@@ -128,8 +128,8 @@ class IcebergTableEditor:
         }
         return _commit_one(producer, kept, "delete", {**summary, **counts})
 
-    def replay_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
-        """Return why :meth:`replay` would refuse these snapshots; ``None`` if it wouldn't."""
+    def rebase_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+        """Return why :meth:`rebase` would refuse these snapshots; ``None`` if it wouldn't."""
         staged, table = self._table(source), self._table(onto)
         try:
             _check_compatible(staged, snapshot_ids, table)
@@ -139,8 +139,8 @@ class IcebergTableEditor:
             return error.message
         return None
 
-    def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
-        """Replay onto ``onto`` the compaction that led from ``before`` to ``source``.
+    def rebase_compaction(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
+        """Rebase onto ``onto`` the compaction that led from ``before`` to ``source``.
 
         A partition conflicts if a file that the compaction replaced has left ``onto``, has new row ids, or has other
         delete files than in ``before``. Conflicting partitions are skipped; the snapshot's summary says how many

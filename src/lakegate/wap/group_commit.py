@@ -258,7 +258,7 @@ class CommitGroup:
         own = len(self.run.staged[0].snapshot_ids)
         is_ours = not any(_staged(one).by_anyone for one in chosen)
         try:
-            pointer, refused = self.context.editor.replay_each(sources, pointer, at_least=own, is_ours=is_ours)
+            pointer, refused = self.context.editor.rebase_each(sources, pointer, at_least=own, is_ours=is_ours)
         except Exception:  # noqa: BLE001 - whatever is wrong with a run, its own process finds out
             return pointer, ()
         return pointer, [one for place, one in enumerate(chosen) if place not in refused]

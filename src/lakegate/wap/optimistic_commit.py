@@ -330,7 +330,7 @@ def _expired_snapshots(context: Context, staged: StagedTable, now: TablePointer 
 def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
     if staged.compacted and now is not None and staged.before is not None:
         try:
-            return context.editor.replay_rewrite(staged.pointer, staged.before, now)
+            return context.editor.rebase_compaction(staged.pointer, staged.before, now)
         except NotReplayableError as error:
             raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
     if not staged.only_adds:
@@ -339,7 +339,7 @@ def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer
     if now is None:
         raise not_replayable(context, run, staged.table, "it no longer exists")
     try:
-        return context.editor.replay(staged.pointer, staged.snapshot_ids, now, is_ours=not staged.by_anyone)
+        return context.editor.rebase(staged.pointer, staged.snapshot_ids, now, is_ours=not staged.by_anyone)
     except NotReplayableError as error:
         raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
 

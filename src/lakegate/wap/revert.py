@@ -504,7 +504,7 @@ def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Rebas
         later = plan.appends[start : start + _APPENDS_TOGETHER]
         sources = [(one.after, one.change.snapshot_ids) for one in later if one.after is not None]
         # These rows stay on the target, so they keep their row ids and last-updated sequence numbers.
-        pointer, refused = context.editor.replay_each(sources, pointer, keep_row_ids=True)
+        pointer, refused = context.editor.rebase_each(sources, pointer, keep_row_ids=True)
         for error in refused.values():
             raise error
     return _RebasedAppends(base, appends, pointer)

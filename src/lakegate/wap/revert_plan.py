@@ -509,7 +509,7 @@ class _Planner:
         same = then.uuid == now.uuid and then.table_schema == now.table_schema
         if same and (before.schema_id, before.spec_id) == (after.schema_id, after.spec_id):
             return True  # the usual case, without reading manifests
-        return self._context.editor.replay_problem(after, append.change.snapshot_ids, before) is None
+        return self._context.editor.rebase_problem(after, append.change.snapshot_ids, before) is None
 
     def _files_dropped_by(self, change: CommitChange, since: Collection[_Key]) -> frozenset[str] | None:
         """Return the data files that a revert dropped of appends other than ``since``; ``None`` if it did more."""

@@ -153,7 +153,7 @@ def test_an_append_that_merged_manifests_of_delete_files_is_replayed(
     merge_deletes(branch, lambda entry: entry)
     append(main, [5])
     staged, onto = pointer_to(branch, "branch"), pointer_to(main)
-    moved = editor.replay(staged, [staged.snapshot_id], onto)
+    moved = editor.rebase(staged, [staged.snapshot_id], onto)
     data, deletes = split_at(moved)
     assert data == split_at(staged)[0] | split_at(onto)[0]
     assert len(data) == 3
@@ -180,7 +180,7 @@ def test_many_replays_stay_small_and_right(
     base = main = pointer_to(table)
     staged = [appended(tables, base, [number], f"r{number % 3}") for number in range(1, 41)]
     for each in staged:
-        main = editor.replay(each, [each.snapshot_id], main)
+        main = editor.rebase(each, [each.snapshot_id], main)
         assert len(manifests_at(main)) <= 3 * 4
         document = document_at(main)
         assert len(document["snapshots"]) <= 5
@@ -225,7 +225,7 @@ def test_what_several_runs_appended_is_appended_with_one_metadata_file(
     staged = [appended(tables, base, [number]) for number in (2, 3, 4)]
     sources = [(each, [each.snapshot_id]) for each in staged]
     sources.insert(1, (first, [first.snapshot_id]))  # it is there already
-    moved, refused = editor.replay_each(sources, editor.replay(first, [first.snapshot_id], base), at_least=1)
+    moved, refused = editor.rebase_each(sources, editor.rebase(first, [first.snapshot_id], base), at_least=1)
 
     assert list(refused) == [1]
     assert isinstance(refused[1], NotReplayableError)
@@ -249,7 +249,7 @@ def test_merging_can_be_switched_off(tables: IcebergTables, editor: IcebergTable
     base = main = pointer_to(table)
     for number in range(1, 6):
         staged = appended(tables, base, [number])
-        main = editor.replay(staged, [staged.snapshot_id], main)
+        main = editor.rebase(staged, [staged.snapshot_id], main)
     assert len(manifests_at(main)) == 6
     assert ids_at(main) == list(range(6))
 
@@ -262,7 +262,7 @@ def test_manifests_are_taken_over_as_they_are(tables: IcebergTables, editor: Ice
     append(table, [3])
     onto = pointer_to(table)
     before = contents_of(base)
-    moved = editor.replay(staged, [staged.snapshot_id], onto)
+    moved = editor.rebase(staged, [staged.snapshot_id], onto)
     assert [m.file.manifest_path for m in manifests_at(moved)][1:] == [m.file.manifest_path for m in manifests_at(onto)]
     assert manifests_at(moved)[0].file.manifest_path == manifests_at(staged)[0].file.manifest_path
     new = sorted(contents_of(base) - before)
@@ -285,7 +285,7 @@ def test_files_that_name_a_sequence_number_get_that_of_the_table_they_are_replay
     path.write_bytes(write_entries(container.meta, read_entries(container, own)))
     for number in (3, 4):
         append(table, [number])
-    moved = editor.replay(staged, [staged.snapshot_id], pointer_to(table))
+    moved = editor.rebase(staged, [staged.snapshot_id], pointer_to(table))
     assert sorted(entry.sequence_number for entry in live_at(moved)) == [1, 2, 3, 4]
     assert ids_at(moved) == [0, 1, 2, 3, 4]
 
@@ -299,7 +299,7 @@ def test_what_is_refused_leaves_nothing(tables: IcebergTables, editor: IcebergTa
     path = entry_path(table)
     before = contents_of(base)
     with pytest.raises(NotReplayableError):
-        editor.replay(pointer_to(branch), staged, base)
+        editor.rebase(pointer_to(branch), staged, base)
     with pytest.raises(NotReplayableError):
         editor.drop_files(base, [path, f"{path}.not"], {})
     assert contents_of(base) == before
@@ -381,7 +381,7 @@ def test_files_that_the_table_cannot_take_are_refused(
     before = contents_of(onto)
 
     with pytest.raises(NotReplayableError, match=told) as caught:
-        editor.replay(source, staged, onto)
+        editor.rebase(source, staged, onto)
 
     assert str(source.table) in caught.value.message
     assert caught.value.hint
@@ -394,7 +394,7 @@ def test_time_never_goes_back(tables: IcebergTables, editor: IcebergTableEditor)
     base = pointer_to(table)
     staged = appended(tables, base, [1])
     tomorrow = document_at(base)["last-updated-ms"] + 86_400_000
-    moved = document_at(editor.replay(staged, [staged.snapshot_id], rewritten(base, {"last-updated-ms": tomorrow})))
+    moved = document_at(editor.rebase(staged, [staged.snapshot_id], rewritten(base, {"last-updated-ms": tomorrow})))
     assert moved["last-updated-ms"] == moved["snapshots"][-1]["timestamp-ms"] == tomorrow
     assert moved["metadata-log"][-1]["timestamp-ms"] == tomorrow
 
@@ -405,7 +405,7 @@ def test_what_is_not_known_of_a_metadata_file_survives(tables: IcebergTables, ed
     base = pointer_to(table)
     staged = appended(tables, base, [1])
     strange = {"encryption-keys": [{"key-id": "k"}], "statistics": [{"snapshot-id": base.snapshot_id}]}
-    moved = document_at(editor.replay(staged, [staged.snapshot_id], rewritten(base, strange)))
+    moved = document_at(editor.rebase(staged, [staged.snapshot_id], rewritten(base, strange)))
     assert {key: moved[key] for key in strange} == strange
 
 
@@ -463,7 +463,7 @@ def test_all_replayed_snapshots_are_kept(tables: IcebergTables, editor: IcebergT
     base = pointer_to(table)
     branch = tables.at(base)
     staged = [append(branch, [number]) for number in (1, 2, 3)]
-    moved = editor.replay(pointer_to(branch), staged, base)
+    moved = editor.rebase(pointer_to(branch), staged, base)
     assert [snapshot["snapshot-id"] for snapshot in document_at(moved)["snapshots"]] == staged
 
 
@@ -473,8 +473,8 @@ def test_gzipped_metadata(tables: IcebergTables, editor: IcebergTableEditor, tmp
     append(table, [0])
     base = pointer_to(table)
     staged = appended(tables, base, [1])
-    moved = editor.replay(staged, [staged.snapshot_id], base)
-    moved = editor.replay(again := appended(tables, base, [2]), [again.snapshot_id], moved)
+    moved = editor.rebase(staged, [staged.snapshot_id], base)
+    moved = editor.rebase(again := appended(tables, base, [2]), [again.snapshot_id], moved)
     assert moved.metadata_location.startswith(f"{folder}/0000")
     assert gzip.decompress(local_path(moved.metadata_location).read_bytes()).startswith(b"{")
     assert ids_at(moved) == [0, 1, 2]
@@ -492,7 +492,7 @@ def test_both_names_of_compressed_metadata(tables: IcebergTables, editor: Iceber
         old = base.model_copy(update={"metadata_location": location})
         assert IcebergTableReader().metadata(old).rows == 1
         assert len(set(IcebergTableReader().reach(old))) == 4
-        moved = editor.replay(staged, [staged.snapshot_id], old)
+        moved = editor.rebase(staged, [staged.snapshot_id], old)
         assert moved.metadata_location.rpartition("/")[2].startswith("00002-")
         assert moved.metadata_location.endswith(".gz.metadata.json")
         assert ids_at(moved) == [0, 1]
@@ -514,7 +514,7 @@ def test_a_table_that_was_of_version_1(tables: IcebergTables, editor: IcebergTab
     table.transaction().upgrade_table_version(2).commit_transaction()
     base = pointer_to(table)
     staged = appended(tables, base, [2])
-    moved = editor.replay(staged, [staged.snapshot_id], base)
+    moved = editor.rebase(staged, [staged.snapshot_id], base)
     assert ids_at(moved) == [0, 1, 2]
     assert ids_at(appended(tables, moved, [3])) == [0, 1, 2, 3]
     with pytest.raises(NotReplayableError, match="older format version"):
@@ -539,7 +539,7 @@ def test_a_count_that_is_missing_is_unknown(
     assert sum(file.rows for file in reader.added_files(base, [first, base.snapshot_id]).files) == 3
     assert len(set(reader.reach(base))) == 2 * (1 + 1 + 1) + 1
 
-    moved = editor.replay(staged, [staged.snapshot_id], base)
+    moved = editor.rebase(staged, [staged.snapshot_id], base)
 
     assert ids_at(moved) == [0, 1, 2, 3]
     lines = [line.file for line in manifests_at(moved)]
@@ -566,7 +566,7 @@ def test_totals_are_those_of_the_manifests(tables: IcebergTables, editor: Iceber
     damaged = rewritten(base, {"snapshots": snapshots})
     before = contents_of(base)
     edits: dict[str, Callable[[], TablePointer]] = {
-        "replay": lambda: editor.replay(staged, [staged.snapshot_id], damaged),
+        "rebase": lambda: editor.rebase(staged, [staged.snapshot_id], damaged),
         "drop": lambda: editor.drop_files(damaged, [entry_path(table)], {}),
         "trim": lambda: editor.trim_snapshots(damaged),
     }
@@ -580,7 +580,7 @@ def test_totals_are_those_of_the_manifests(tables: IcebergTables, editor: Iceber
     for snapshot in snapshots:
         del snapshot["summary"][total]
     unknown = rewritten(base, {"snapshots": snapshots})
-    assert ids_at(IcebergTableEditor().replay(staged, [staged.snapshot_id], unknown)) == [0, 1, 2, 3]
+    assert ids_at(IcebergTableEditor().rebase(staged, [staged.snapshot_id], unknown)) == [0, 1, 2, 3]
 
 
 def test_a_manifest_that_gets_lost_is_noticed(
@@ -594,7 +594,7 @@ def test_a_manifest_that_gets_lost_is_noticed(
     before = contents_of(base)
     monkeypatch.setattr(SnapshotProducer, "merge_manifests", lambda _, manifests: list(manifests)[1:])
     with pytest.raises(InputError, match=r"counts 4 rows \(total-records\), but its manifests hold 2"):
-        editor.replay(staged, [staged.snapshot_id], base)
+        editor.rebase(staged, [staged.snapshot_id], base)
     assert contents_of(base) == before
 
 
@@ -665,7 +665,7 @@ def test_metadata_that_is_missing_or_damaged(tables: IcebergTables, editor: Iceb
     base = pointer_to(table)
     staged = appended(tables, base, [1])
     with pytest.raises(NotFoundError, match="has no snapshot 7"):
-        editor.replay(staged, [staged.snapshot_id], base.model_copy(update={"snapshot_id": 7}))
+        editor.rebase(staged, [staged.snapshot_id], base.model_copy(update={"snapshot_id": 7}))
     missing = base.model_copy(update={"metadata_location": f"{base.metadata_location}.not"})
     with pytest.raises(NotFoundError, match="doesn't exist"):
         editor.trim_snapshots(missing)
@@ -677,7 +677,7 @@ def test_metadata_that_is_missing_or_damaged(tables: IcebergTables, editor: Iceb
     for damaged in (b"", b"Obj", whole[:-20], whole[:-1] + b"x"):
         lists.write_bytes(damaged)
         with pytest.raises(InputError, match=r"Manifest list .* of table nyc\.trips is damaged"):
-            editor.replay(staged, [staged.snapshot_id], base)
+            editor.rebase(staged, [staged.snapshot_id], base)
 
 
 @contextmanager
@@ -699,7 +699,7 @@ def test_a_full_disk_leaves_nothing(tables: IcebergTables, editor: IcebergTableE
     before = contents_of(base)
     said = pytest.raises(EngineError, match=r"Can't write the metadata of table nyc\.trips to .*: File too large")
     with full_disk(), said as caught:
-        editor.replay(staged, [staged.snapshot_id], base)
+        editor.rebase(staged, [staged.snapshot_id], base)
     assert "free space" in str(caught.value.hint)
     assert contents_of(base) == before
 
@@ -714,7 +714,7 @@ def test_replaying_loads_no_arrow(tables: IcebergTables) -> None:
         "from lakegate.iceberg.editor import IcebergTableEditor\n"
         "from lakegate.model.refs import TablePointer\n"
         "source, onto = (TablePointer.model_validate_json(text) for text in sys.argv[1:])\n"
-        "print(IcebergTableEditor().replay(source, [source.snapshot_id], onto).snapshot_id)\n"
+        "print(IcebergTableEditor().rebase(source, [source.snapshot_id], onto).snapshot_id)\n"
         "assert not {'pyarrow', 'pandas', 'pyspark'} & sys.modules.keys()\n"
     )
     command = [sys.executable, "-c", program, staged.model_dump_json(), base.model_dump_json()]
@@ -737,7 +737,7 @@ def test_pyiceberg_and_the_editor_agree(tables: IcebergTables, editor: IcebergTa
     append(table, [0])
     base = pointer_to(table)
     staged = appended(tables, base, [1, 2])
-    moved = editor.replay(staged, [staged.snapshot_id], base)
+    moved = editor.rebase(staged, [staged.snapshot_id], base)
     read = StaticTable.from_metadata(moved.metadata_location)
     assert document_at(moved)["last-sequence-number"] == 2
     current = read.current_snapshot()
@@ -754,7 +754,7 @@ def test_a_tables_own_tags_and_branches_stay(tables: IcebergTables, editor: Iceb
     own = {"audited": {"snapshot-id": created.snapshot_id, "type": "tag"}}
     base = rewritten(created, {"refs": {**document_at(created)["refs"], **own}})
     staged = appended(tables, created, [1])
-    moved = editor.replay(staged, [staged.snapshot_id], base)
+    moved = editor.rebase(staged, [staged.snapshot_id], base)
     assert document_at(moved)["refs"] == {**own, "main": {"snapshot-id": moved.snapshot_id, "type": "branch"}}
 
 
@@ -820,7 +820,7 @@ def test_staged_files_can_be_left_out_as_if_never_appended(
     assert ids_at(later) == [*there, 3, 4, 5]
     if before is not None:
         moved = appended(tables, before, [9])
-        assert ids_at(editor.replay(left, [left.snapshot_id], moved)) == [0, 3, 4, 9]
+        assert ids_at(editor.rebase(left, [left.snapshot_id], moved)) == [0, 3, 4, 9]
 
     nothing = editor.append_without(staged, ids, before, list(by_snapshot.values())[: None if is_new else 3])
     assert ids_at(nothing) == there
@@ -855,7 +855,7 @@ def test_a_compaction_is_rebased_onto_what_was_appended_meanwhile(
     assert ids_at(staged) == [0, 1, 2]
     main = appended(tables, base, [7, 8]).model_copy(update={"content_id": "main"})
 
-    moved = editor.replay_rewrite(staged, base, main)
+    moved = editor.rebase_compaction(staged, base, main)
 
     assert (ids_at(moved), moved.snapshot_id, moved.content_id) == ([0, 1, 2, 7, 8], staged.snapshot_id, "main")
     live = [entry for entry in entries_at(moved) if entry.is_live]
@@ -871,9 +871,9 @@ def test_a_compaction_is_rebased_onto_what_was_appended_meanwhile(
     gone = editor.drop_files(main, [entry_path(tables.at(base))], {})
     for onto, reason in ((gone, "no longer in it"), (moved, "already")):
         with pytest.raises(NotReplayableError, match=reason):
-            editor.replay_rewrite(staged, base, onto)
+            editor.rebase_compaction(staged, base, onto)
     with pytest.raises(NotReplayableError, match="isn't a one-step compaction"):
-        editor.replay_rewrite(appended(tables, base, [5]), base, main)
+        editor.rebase_compaction(appended(tables, base, [5]), base, main)
 
 
 def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergTableEditor) -> None:
@@ -888,7 +888,7 @@ def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergT
     staged = pointer_to(branch, "branch")
     append(table, [2])
 
-    moved = editor.replay(staged, [staged.snapshot_id], pointer_to(table))
+    moved = editor.rebase(staged, [staged.snapshot_id], pointer_to(table))
 
     assert exact in [entry.file.partition[0] for entry in live_at(moved)]
     fewer = editor.rewrite_manifests(moved, {})
@@ -924,7 +924,7 @@ def test_a_compaction_leaves_the_partitions_that_others_rewrote(
     north = {entry.file.file_path for entry in live_at(base) if entry.file.partition[0] == "north"}
     main = editor.drop_files(appended(tables, base, [7]), [min(north)], {})
 
-    moved = editor.replay_rewrite(staged, base, main)
+    moved = editor.rebase_compaction(staged, base, main)
 
     assert ids_at(moved) == ids_at(main)
     summary = document_at(moved)["snapshots"][-1]["summary"]
@@ -939,7 +939,7 @@ def test_a_compaction_leaves_the_partitions_that_others_rewrote(
 
     everywhere = editor.drop_files(main, [next(path for path in paths_at(main) if "south" in path)], {})
     with pytest.raises(NotReplayableError, match="no longer in it"):
-        editor.replay_rewrite(staged, base, everywhere)
+        editor.rebase_compaction(staged, base, everywhere)
 
 
 def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
@@ -952,9 +952,9 @@ def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
     staged, main = compacted(tables, base), appended(tables, base, [7])
     redefined = rewritten(staged, {"properties": {"a": "b"}})
     with pytest.raises(NotReplayableError, match="this run also changed its schema"):
-        editor.replay_rewrite(redefined, base, main)
+        editor.rebase_compaction(redefined, base, main)
     with pytest.raises(NotReplayableError, match="properties changed meanwhile"):
-        editor.replay_rewrite(staged, base, rewritten(main, {"properties": {"a": "b"}}))
+        editor.rebase_compaction(staged, base, rewritten(main, {"properties": {"a": "b"}}))
     more = tables.at(base)
     with more.transaction() as transaction, transaction.update_snapshot().overwrite() as overwrite:
         overwrite.delete_data_file(next(iter(more.scan().plan_files())).file)
@@ -962,7 +962,7 @@ def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
     snapshots = document_at(fewer)["snapshots"]
     snapshots[-1]["summary"]["operation"] = "replace"
     with pytest.raises(NotReplayableError, match="replaced 1 row with 0"):
-        editor.replay_rewrite(rewritten(fewer, {"snapshots": snapshots}), base, main)
+        editor.rebase_compaction(rewritten(fewer, {"snapshots": snapshots}), base, main)
 
 
 def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
@@ -1086,10 +1086,10 @@ def test_a_compaction_is_not_rebased_onto_a_table_that_went_back(
     base = editor.drop_files(later, [path for path in paths_at(later) if path not in paths_at(early)], {})
     assert paths_at(base) == paths_at(early)
     staged = compacted(tables, base)
-    assert ids_at(editor.replay_rewrite(staged, base, appended(tables, base, [7]))) == [0, 1, 7]
+    assert ids_at(editor.rebase_compaction(staged, base, appended(tables, base, [7]))) == [0, 1, 7]
     for onto in (early, appended(tables, early, [7])):
         with pytest.raises(NotReplayableError, match="its history no longer has"):
-            editor.replay_rewrite(staged, base, onto)
+            editor.rebase_compaction(staged, base, onto)
 
 
 def test_a_compaction_is_not_rebased_onto_a_table_with_other_deletes(
@@ -1102,11 +1102,11 @@ def test_a_compaction_is_not_rebased_onto_a_table_with_other_deletes(
     deleted, staged = with_delete_file(plain), compacted(tables, plain)
     for before, onto in ((plain, plain), (deleted, deleted)):
         assert ids_at(staged) == [0, 1]
-        assert editor.replay_rewrite(staged, before, onto).snapshot_id == staged.snapshot_id
+        assert editor.rebase_compaction(staged, before, onto).snapshot_id == staged.snapshot_id
     with pytest.raises(NotReplayableError, match="delete files deleted rows of"):
-        editor.replay_rewrite(staged, plain, deleted)
+        editor.rebase_compaction(staged, plain, deleted)
     with pytest.raises(NotReplayableError, match="hidden from the compaction are visible again"):
-        editor.replay_rewrite(staged, deleted, plain)
+        editor.rebase_compaction(staged, deleted, plain)
 
 
 def test_delete_files_that_a_compaction_removed_are_removed_where_it_is_rebased(
@@ -1121,7 +1121,7 @@ def test_delete_files_that_a_compaction_removed_are_removed_where_it_is_rebased(
     rewrote = compacted(tables, plain)
     staged = with_deletes(rewrote, done.deleted(rewrote.snapshot_id))
     main = appended(tables, before, [7])
-    moved = editor.replay_rewrite(staged, before, main)
+    moved = editor.rebase_compaction(staged, before, main)
 
     data, deletes = split_at(moved)
     assert data == split_at(staged)[0] | (split_at(main)[0] - began)
@@ -1132,7 +1132,7 @@ def test_delete_files_that_a_compaction_removed_are_removed_where_it_is_rebased(
 
     without = appended(tables, with_delete_file(plain, sequence_number=1), [7])
     with pytest.raises(NotReplayableError, match="1 delete file that the compaction removed is no longer in it"):
-        editor.replay_rewrite(staged, before, without)
+        editor.rebase_compaction(staged, before, without)
 
 
 def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(
@@ -1231,7 +1231,7 @@ def test_files_that_name_row_ids_get_new_ones_where_they_are_replayed(
     container = read_container(path.read_bytes())
     entries = [replace(one, raw=one.numbered or one.raw) for one in read_entries(container, own)]
     path.write_bytes(write_entries(container.meta, entries, inherit=True))
-    assert row_ids(editor.replay(staged, [staged.snapshot_id], upgraded(old))) == {(3, 4): 0, (1, 2): 2}
+    assert row_ids(editor.rebase(staged, [staged.snapshot_id], upgraded(old))) == {(3, 4): 0, (1, 2): 2}
 
 
 def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, editor: IcebergTableEditor) -> None:
@@ -1244,7 +1244,7 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
         with_row_ids(pointer)
     base = upgraded(old)
 
-    first = editor.replay(staged[0], [staged[0].snapshot_id], base)
+    first = editor.rebase(staged[0], [staged[0].snapshot_id], base)
     document = document_at(first)
     snapshot = document["snapshots"][-1]
     # After the upgrade, all that was there is numbered, too.
@@ -1254,7 +1254,7 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     assert known[3, 4, 5] == 0
 
     # Each replay merges the manifests before it; the ids of what these hold stay.
-    second, refused = editor.replay_each([(one, [one.snapshot_id]) for one in staged[1:]], first)
+    second, refused = editor.rebase_each([(one, [one.snapshot_id]) for one in staged[1:]], first)
     assert not refused
     document = document_at(second)
     assert [(one["first-row-id"], one["added-rows"]) for one in document["snapshots"][-2:]] == [(6, 1), (7, 2)]
@@ -1308,7 +1308,7 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
     with_row_ids(before)
     staged = appended(tables, before, [9])
     with_row_ids(staged)
-    numbered = editor.replay(staged, [staged.snapshot_id], upgraded(before))
+    numbered = editor.rebase(staged, [staged.snapshot_id], upgraded(before))
     for pointer in (before, numbered):
         fewer = editor.rewrite_manifests(pointer, {"lakegate.run-id": "r"})
 
@@ -1330,7 +1330,7 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
     assert document_at(fewer)["next-row-id"] == document_at(numbered)["next-row-id"] == 5
     assert document_at(fewer)["snapshots"][-1]["added-rows"] == 0
     # What is appended, compacted or dropped beside it goes on top.
-    assert len(entries_at(editor.replay(staged, [staged.snapshot_id], editor.rewrite_manifests(before, {})))) == 5
+    assert len(entries_at(editor.rebase(staged, [staged.snapshot_id], editor.rewrite_manifests(before, {})))) == 5
 
     with_fewer = tables.create({"commit.manifest.target-size-bytes": "1"})
     append(with_fewer, [0])
@@ -1355,9 +1355,9 @@ def test_manifests_from_before_an_upgrade_get_a_place_for_row_ids(
     append(table, [1, 2])
     old = pointer_to(table)
     staged = appended(tables, old, [3])
-    moved = editor.replay(staged, [staged.snapshot_id], upgraded(old))
+    moved = editor.rebase(staged, [staged.snapshot_id], upgraded(old))
     assert sorted(row_ids(moved).values()) == [0, 1, 3]
-    again = editor.replay_each([(appended(tables, old, [4]), [])], moved)[0]
+    again = editor.rebase_each([(appended(tables, old, [4]), [])], moved)[0]
     assert again == moved
     # What was published before the upgrade can be taken back, and merged: nothing gets another id.
     known = row_ids(moved)
@@ -1368,7 +1368,7 @@ def test_manifests_from_before_an_upgrade_get_a_place_for_row_ids(
     fewer = editor.rewrite_manifests(moved, {})
     assert (row_ids(fewer), len(manifests_at(fewer))) == (known, 1)
     other = appended(tables, old, [5])
-    more = editor.replay(other, [other.snapshot_id], moved)
+    more = editor.rebase(other, [other.snapshot_id], moved)
     assert row_ids(more) == known | {(5,): 4}
     assert ids_at(more) == [0, 1, 2, 3, 5]
 
@@ -1383,15 +1383,15 @@ def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
     for pointer in (old, *staged):
         with_row_ids(pointer)
     base = upgraded(old)
-    main = first = editor.replay(staged[0], [staged[0].snapshot_id], base)
-    main = editor.replay(staged[1], [staged[1].snapshot_id], main)
+    main = first = editor.rebase(staged[0], [staged[0].snapshot_id], base)
+    main = editor.rebase(staged[1], [staged[1].snapshot_id], main)
     known = row_ids(main)
 
     # What a revert does that goes back to the state before the first, and keeps what the second appended.
     again = editor.raise_counters(base, main, by_sequence=False)
     assert document_at(again)["next-row-id"] == document_at(main)["next-row-id"] == 4
     last = document_at(main)["last-sequence-number"]
-    again = editor.replay(main, [staged[1].snapshot_id], again, keep_row_ids=True)
+    again = editor.rebase(main, [staged[1].snapshot_id], again, keep_row_ids=True)
     assert row_ids(again)[3,] == known[3,]
     assert document_at(again)["next-row-id"] >= 4
     # Its last change is numbered as it was, and no later one is numbered like one that is gone.
@@ -1399,13 +1399,13 @@ def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
     longer = document_at(editor.raise_counters(base, main))
     assert (longer["last-sequence-number"], document_at(base)["last-sequence-number"]) == (last, last - 2)
     assert editor.raise_counters(again, main) == again
-    again = editor.replay(staged[2], [staged[2].snapshot_id], again)
+    again = editor.rebase(staged[2], [staged[2].snapshot_id], again)
     assert row_ids(again)[4,] >= 4
     assert len(set(row_ids(again).values())) == 3
 
     assert editor.raise_counters(main, first) == main
     with pytest.raises(NotReplayableError, match="the files added since are of version 3"):
-        editor.replay(main, [staged[1].snapshot_id], old)
+        editor.rebase(main, [staged[1].snapshot_id], old)
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_a_rebased_snapshot_keeps_its_id_but_is_another_state(tables: IcebergTab
     kept = append(made, [9])
     before, editor, reader = pointer_to(made), IcebergTableEditor(), IcebergTableReader()
     # What a revert of the overwrite does.
-    after = editor.replay(before, [kept], base, keep_row_ids=True)
+    after = editor.rebase(before, [kept], base, keep_row_ids=True)
     assert (before.snapshot_id, after.snapshot_id) == (kept, kept)
     assert (ids_at(before), ids_at(after)) == ([7, 9], [1, 2, 9])
     change = reader.change(before, after)

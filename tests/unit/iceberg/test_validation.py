@@ -75,8 +75,8 @@ def test_a_file_that_disagrees_with_the_catalog_is_not_published(states: tuple[T
         editor = IcebergTableEditor()
         edits: list[Callable[[], object]] = [
             partial(editor.trim_snapshots, pointer, without=[branch.snapshot_id]),
-            partial(editor.replay, pointer, [branch.snapshot_id], base),
-            partial(editor.replay, branch, [branch.snapshot_id], pointer),
+            partial(editor.rebase, pointer, [branch.snapshot_id], base),
+            partial(editor.rebase, branch, [branch.snapshot_id], pointer),
             partial(editor.drop_files, pointer, ["file:///x"], {}),
         ]
         for edit in edits:
@@ -213,8 +213,8 @@ def test_damaged_metadata_is_read_or_refused_in_our_words(
         lambda: reader.added_files(pointer, [branch.snapshot_id]),
         lambda: list(reader.reach(pointer)),
         lambda: editor.trim_snapshots(pointer, without=[base.snapshot_id]),
-        lambda: editor.replay(pointer, [branch.snapshot_id], base),
-        lambda: editor.replay(branch, [branch.snapshot_id], pointer),
+        lambda: editor.rebase(pointer, [branch.snapshot_id], base),
+        lambda: editor.rebase(branch, [branch.snapshot_id], pointer),
         lambda: editor.drop_files(pointer, [file.path for file in reader.files(branch)], {}),
     ):
         with suppress(LakegateError):

@@ -383,13 +383,13 @@ def test_a_file_of_any_run_of_a_shared_commit_is_not_published_again(shared: Hou
 def test_a_shared_commit_keeps_the_leaders_own_snapshots(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table may keep fewer than the commit adds; a revert needs each run's."""
     kept: list[int] = []
-    replay_each = house.replay_each
+    rebase_each = house.rebase_each
 
     def noted(*arguments: Any, at_least: int, is_ours: bool) -> Any:
         kept.append(at_least)
-        return replay_each(*arguments, at_least=at_least, is_ours=is_ours)
+        return rebase_each(*arguments, at_least=at_least, is_ours=is_ours)
 
-    monkeypatch.setattr(house, "replay_each", noted)
+    monkeypatch.setattr(house, "rebase_each", noted)
     stopped = Stopped(house, adds(house, 1, 2))
     with stopped.waiting():
         pass
@@ -782,7 +782,7 @@ def test_errors_of_other_runs_do_not_stop_the_leader(house: House, monkeypatch: 
     def broken(*_: object, **__: object) -> Any:
         raise KeyError("format-version")
 
-    monkeypatch.setattr(house, "replay_each", broken)
+    monkeypatch.setattr(house, "rebase_each", broken)
     stopped = Stopped(house, adds(house, 1, 2))
     with stopped.waiting():
         pass

@@ -506,15 +506,15 @@ def test_only_a_concurrent_append_is_rebased_again(three: House, monkeypatch: py
     for number, row in enumerate(later[:4]):
         three.add(f"later{number}", [row])
     together: list[int] = []
-    replay_each = TableEdits.replay_each
+    rebase_each = TableEdits.rebase_each
 
     def noted(self: TableEdits, sources: Sequence[Any], *args: Any, **options: Any) -> Any:
         together.append(len(sources))
-        return replay_each(self, sources, *args, **options)
+        return rebase_each(self, sources, *args, **options)
 
     monkeypatch.setattr(revert, "_APPENDS_TOGETHER", 3)
     concurrent = _before_commit(three, monkeypatch, lambda: three.add("later4", later[4:]))
-    monkeypatch.setattr(TableEdits, "replay_each", noted)
+    monkeypatch.setattr(TableEdits, "rebase_each", noted)
 
     assert three.undo("over").status == "published"
     assert (concurrent, together) == ([], [3, 1, 1])

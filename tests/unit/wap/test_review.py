@@ -187,7 +187,7 @@ def test_only_files_of_a_runs_own_branch_are_rebased_as_ours(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Run]
 ) -> None:
     """A branch that's published by name may be another writer's, whatever run its snapshots name."""
-    replay, ours = house.replay, list[bool]()
+    replay, ours = house.rebase, list[bool]()
 
     def noted(*arguments: Any, is_ours: bool) -> TablePointer:
         ours.append(is_ours)
@@ -196,7 +196,7 @@ def test_only_files_of_a_runs_own_branch_are_rebased_as_ours(
     ingest(house.context, ordered(house, run="r0"))
     branch = kept(house, monkeypatch).branch
     ingest(house.context, ordered(house, run="r9"))
-    monkeypatch.setattr(house, "replay", noted)
+    monkeypatch.setattr(house, "rebase", noted)
     if kept is suspended:
         resume(house.context, "r1", until="publish")
     else:

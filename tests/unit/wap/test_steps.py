@@ -255,7 +255,7 @@ def test_a_run_that_cannot_be_rebased_starts_over_on_the_current_main(
 ) -> None:
     ingest(house.context, ordered(house, MORE, run="r0"))
     step(house, "audit")
-    replay = house.replay
+    replay = house.rebase
     refused: list[int] = []
 
     def refuse_once(*arguments: Any, **options: Any) -> Any:
@@ -264,7 +264,7 @@ def test_a_run_that_cannot_be_rebased_starts_over_on_the_current_main(
             raise NotReplayableError("nyc.trips changed.")
         return replay(*arguments, **options)
 
-    monkeypatch.setattr(house, "replay", refuse_once)
+    monkeypatch.setattr(house, "rebase", refuse_once)
     ingest(house.context, ordered(house, MOST, run="r2"))
     assert step(house, "publish").status == "published"
     assert refused

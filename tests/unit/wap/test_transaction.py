@@ -231,13 +231,13 @@ def test_only_a_run_that_compared_its_rows_is_rebased_as_a_compaction(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, compacts: bool
 ) -> None:
     """That a snapshot says of itself that it replaced files proves nothing."""
-    asked, rewrite = list[TablePointer](), house.replay_rewrite
+    asked, rewrite = list[TablePointer](), house.rebase_compaction
 
     def ask(source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         asked.append(source)
         return rewrite(source, before, onto)
 
-    monkeypatch.setattr(house, "replay_rewrite", ask)
+    monkeypatch.setattr(house, "rebase_compaction", ask)
     ingest(house.context, ordered(house))
     with pytest.raises(ConflictError), begun(house, compacts=compacts) as tx:
         tx.engine.overwrite(TRIPS, CLEAN, None)
