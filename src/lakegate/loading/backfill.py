@@ -2,7 +2,7 @@
 
 Each chunk is a plain ingest. Its run id isn't derived from table and period: ingesting under a finished run's id only
 returns that run, so a chunk that got more files, was rejected or was reverted would never be ingested again. A second
-backfill resumes the first because each version of a file is published to a table only once. Each worker thread opens
+backfill resumes the first, because each version of a file is published to a table only once. Each worker thread opens
 its own lake: a lake isn't thread-safe, and interrupting its engine interrupts everything that runs in it.
 """
 
@@ -59,7 +59,7 @@ _UNREACHABLE = frozenset(
 )
 _MAX_UNREACHABLE = 3
 _POLL_S = 0.5
-"""Waits are cut this short because CPython can miss a signal that arrives just before a wait on a lock begins."""
+"""Waits are this short because CPython can miss a signal that arrives just before a wait on a lock begins."""
 
 
 class WorkerPool:
@@ -360,7 +360,7 @@ class Backfill:
     ) -> BackfillReport:
         """Ingest every unpublished chunk of the plan, oldest first, several at a time.
 
-        A failed chunk doesn't stop the others, but if the catalog or engine stays unreachable, no more are started.
+        A failed chunk doesn't stop the others. If the catalog or engine stays unreachable, no more are started.
         The first chunk of a new table runs alone, since it decides the table's columns. Ctrl-C lets running chunks
         finish; a second Ctrl-C leaves them to the next command, which finishes or undoes them. If the mode lets a
         chunk change rows of earlier ones, chunks run one at a time, and the first that isn't published stops the rest;

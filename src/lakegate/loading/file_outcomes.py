@@ -81,9 +81,9 @@ class Scan:
 
     Attributes:
         chunks: What can be ingested now: runs to resume first, then chunks of several files, then single files.
-        settling: Number of files that may still be being written.
+        settling: Number of files that may be incomplete: they changed recently.
         done: Number of finished files.
-        given_up: Files that were rejected or failed too often and haven't changed since; a thousand at most.
+        given_up: Files that were rejected or failed too often, and haven't changed since; a thousand at most.
         waiting: Number of files to try later: they failed, another run holds them, or they're queued behind such a
             file.
         unrouted: Files without a table, each with the reason; a thousand at most.
@@ -122,7 +122,7 @@ class ReadyFile:
 
     Attributes:
         alone: Whether to ingest it alone, for example because it failed together with others.
-        tries: How often it was tried. Untried files go first, in case this one crashes the process.
+        tries: How often it was tried. Files with fewer tries go first, in case this one crashes the process.
     """
 
     table: str
@@ -231,7 +231,7 @@ class _Trouble:
 class Backoff:
     """Remembers, in this process, which files other runs hold and which failed for reasons outside the file.
 
-    Such trouble is the catalog's, the engine's or the machine's fault. But if the engine keeps failing at one file and
+    Such trouble is the catalog's, the engine's or the machine's fault. But if the engine keeps failing on one file and
     succeeds for others in between, the file is to blame.
     """
 
@@ -253,7 +253,7 @@ class Backoff:
         return max(0.0, until - self._clock.monotonic())
 
     def should_isolate(self, uri: str) -> bool:
-        """Return whether the engine failed at the file often enough to ingest it alone."""
+        """Return whether the engine failed on the file often enough to ingest it alone."""
         trouble = self._troubles.get(uri)
         return trouble is not None and trouble.failures >= _ISOLATE_AFTER
 
@@ -262,13 +262,13 @@ class Backoff:
         self._busy.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
 
     def record_trouble(self, uri: str, *, failed: bool) -> bool:
-        """Record that ingesting a file met trouble.
+        """Record trouble with ingesting a file.
 
         Args:
-            failed: Whether the engine was reachable, and failed.
+            failed: Whether the engine was reachable but failed.
 
         Returns:
-            Whether the engine also failed on it before, and succeeded on others in between.
+            Whether the engine also failed on the file before, and succeeded for others in between.
         """
         known = self._troubles.get(uri, _Trouble(0, 0, self._successes, 0.0))
         until = self._clock.monotonic() + min(_TROUBLE_S * 2.0 ** min(known.times, 10), _MAX_TROUBLE_S)
@@ -277,7 +277,7 @@ class Backoff:
         return failures >= _ISOLATE_AFTER and known.others < self._successes
 
     def record_success(self) -> None:
-        """Record that a run completed, so trouble doesn't affect every file."""
+        """Record that a run completed: if there is trouble, it doesn't affect every file."""
         self._successes += 1
 
     def forget(self, uri: str) -> None:
@@ -292,7 +292,7 @@ class FileOutcomes:
     Args:
         max_tries: How often one version of a file may fail.
         again: Ignore rejections and failures from before now.
-        announced: When a notification named each file, by URI. Earlier rejections and failures of it are ignored: the
+        announced: By URI, when a notification named the file. Its earlier rejections and failures are ignored: the
             cause may have been elsewhere.
     """
 
@@ -437,7 +437,7 @@ class FileOutcomes:
             return self._checkpoints(chunk, "parked", known, run_id=run.run_id, reason=_reason_of(None, error))
         if chunk.run_id is None or not chunk.alone or not isinstance(error, EngineError):
             return ()
-        # The engine failed at this file, and perhaps at everything. The next try shows whether it succeeds for others.
+        # The engine failed on this file, and perhaps on all others. The next try shows whether it succeeds for those.
         return self._checkpoints(chunk, "failed", known, reason=_reason_of(None, error))
 
     def _failures_of(
@@ -499,12 +499,12 @@ class FileOutcomes:
         failed = isinstance(error, EngineError)
         again = [backoff.record_trouble(uri, failed=failed) for uri in chunk.uris]
         if failed and run is not None and run.status in _ENDED_BADLY:
-            # The orchestrator has retried the run, and gave it up.
+            # The orchestrator retried the run, and then gave up.
             return not chunk.alone or backoff.has_succeeded
         return chunk.alone and failed and (all(again) or self._others_succeeded(lake, chunk))
 
     def _others_succeeded(self, lake: Lake, chunk: Chunk) -> bool:
-        """Return whether the engine, in any process, succeeded for other files since it failed at the chunk's file."""
+        """Return whether the engine, in any process, succeeded for other files since it failed on this one."""
         failed_at = self._failed_at.get(chunk.uris[0])
         return failed_at is not None and bool(lake.runs(status="published", since=failed_at, limit=1))
 

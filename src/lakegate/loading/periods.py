@@ -240,7 +240,7 @@ _MAX_MONTHS = 1200
 
 
 def is_template(path: str) -> bool:
-    """Return whether ``path`` has date fields. If it does, ``%%`` in it stands for a percent sign.
+    """Return whether ``path`` has date fields. If so, ``%%`` in it means a percent sign.
 
     Example:
         >>> is_template("trips/%Y-%m.parquet"), is_template("trips/10%/a.parquet")
@@ -346,7 +346,7 @@ def _tokens(text: str) -> Iterator[tuple[str | None, str]]:
 
 
 def _below_root(text: str) -> str:
-    """Return the part of a path that the absolute paths of its files also have: without scheme, root and ``../``."""
+    """Remove what the absolute paths of a path's files may not have: its scheme, root and ``../``."""
     scheme = _SCHEME.match(text)
     if scheme is not None:
         return text[scheme.end() :]

@@ -50,7 +50,7 @@ def absolute(path: str) -> str:
 
 def require_there(paths: Sequence[str]) -> None:
     """Raise an error unless all local paths exist, so that a typo isn't polled forever."""
-    missing = Places(paths).missing()
+    missing = WatchedPaths(paths).missing()
     if missing:
         raise InputError(
             f"'{missing[0]}' doesn't exist.", hint="Check the path, or create the folder.", path=missing[0]
@@ -70,7 +70,7 @@ def expression(pattern: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _WatchedPath:
     """A watched path, taken literally or as a pattern."""
 
     path: str
@@ -84,7 +84,7 @@ class _Place:
         return self.path if open_part is None else self.path[: open_part.start()].rpartition("/")[0]
 
 
-class Places:
+class WatchedPaths:
     """The watched paths: files, folders, patterns, and prefixes in an object store.
 
     Args:
@@ -93,7 +93,7 @@ class Places:
     """
 
     def __init__(self, paths: Sequence[str], file_format: FileFormat | None = None) -> None:
-        self._places = tuple((path, _place(path)) for path in paths)
+        self._places = tuple((path, _watched_path(path)) for path in paths)
         self._suffixes = suffixes_for(file_format)
 
     @property
@@ -101,7 +101,7 @@ class Places:
         """Whether at least one path is on this machine."""
         return any("://" not in place.path for _, place in self._places)
 
-    def hold(self, uri: str) -> bool:
+    def contain(self, uri: str) -> bool:
         """Return whether a scan of these paths would find the file."""
         file = location(uri)
         return any(self._holds(place, file) for _, place in self._places)
@@ -121,7 +121,7 @@ class Places:
         folders = (place if place.is_dir() else place.parent for place in places)
         return tuple(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
 
-    def _holds(self, place: _Place, file: str) -> bool:
+    def _holds(self, place: _WatchedPath, file: str) -> bool:
         if file == place.path:
             return True
         below = file.removeprefix(place.fixed.rstrip("/") + "/")
@@ -136,10 +136,10 @@ class Places:
         return in_folder and place.takes_folders and any(place.pattern.fullmatch(folder) for folder in folders)
 
 
-def _place(text: str) -> _Place:
+def _watched_path(text: str) -> _WatchedPath:
     path = location(text)
     is_pattern = _GLOB.search(text) is not None and not os.path.lexists(path)
-    return _Place(path, expression(path) if is_pattern else None, "**" not in path)
+    return _WatchedPath(path, expression(path) if is_pattern else None, "**" not in path)
 
 
 def _regex_parts(pattern: str) -> Iterator[str]:

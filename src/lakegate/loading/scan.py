@@ -30,7 +30,7 @@ from lakegate.loading.file_outcomes import (
     find_run,
     in_chunks,
 )
-from lakegate.loading.routes import Places
+from lakegate.loading.routes import WatchedPaths
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import FileCheckpoint, Run
 
@@ -63,10 +63,10 @@ class FileLoader:
         options: How to ingest; ``run_id``, ``branch`` and ``on_busy`` are set for each chunk.
         settle_s: Seconds that a file must stay unchanged.
         max_bytes: Maximum size of a chunk. A larger file gets a chunk of its own.
-        max_tries: How often to try a file before giving it up until it changes. A rejected file isn't retried: its
+        max_tries: How often to try a file before giving up on it until it changes. A rejected file isn't retried: its
             data would be the same.
         again: Retry files that were rejected or given up before this loader was created.
-        announced: When a notification named each file, by URI. Earlier rejections and failures of it are ignored.
+        announced: By URI, when a notification named the file. Its earlier rejections and failures are ignored.
 
     Attributes:
         lake: The lake. May be replaced after its servers were restarted.
@@ -94,7 +94,7 @@ class FileLoader:
         self._routes = routes
         self._options: IngestOptions = {} if options is None else options
         self._format = self._options.get("format")
-        self._places = Places(self._paths, self._format)
+        self._places = WatchedPaths(self._paths, self._format)
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._clock = clock or Clock()
@@ -223,7 +223,7 @@ class FileLoader:
     def is_free(self, chunk: Chunk) -> bool:
         """Return whether no process is working on the chunk's run.
 
-        If one is, or died at it, dead runs are recovered and the chunk's files are left alone for a few seconds.
+        If one is, or died doing so, dead runs are recovered and the chunk's files are left alone for a few seconds.
 
         Raises:
             RetryableError: If the journal or catalog is unreachable.
@@ -255,7 +255,7 @@ class FileLoader:
         return next(run_id for run_id, run in known_runs if run is None or run.status not in _INCONCLUSIVE)
 
     def _cancel(self, chunk: Chunk, error: EngineError) -> Run | None:
-        """Cancel a run of several files that the engine failed at, if it had started, so that each is tried alone."""
+        """Cancel a run of several files after an engine failure, if it had started, so that each is tried alone."""
         try:
             # What the engine said, which may quote values, is in the run.
             return self.lake.cancel_run(str(chunk.run_id), reason="Its files are tried one by one.")
@@ -276,7 +276,7 @@ class FileLoader:
         # whole folder.
         paths = [uri for uri in paths if "://" not in uri or not uri.endswith("/")]
         found = self.lake.list_files(paths, format=self._format) if paths else iter(())
-        return (file for file in found if self._places.hold(file.uri))
+        return (file for file in found if self._places.contain(file.uri))
 
     def _passed_files(self) -> Sequence[FoundFile]:
         """List the pending files that a resumed scan has already passed; per ordered table only the next one.
@@ -309,7 +309,7 @@ class FileLoader:
                 self._classify(ReadyFile(table, file, alone=alone), known, state)
 
     def _needs_order(self, table: str) -> bool:
-        """Return whether a table's files are ingested one by one, in order: two may share a key or a partition."""
+        """Return whether to ingest a table's files one by one, in order: two may share a key or a partition."""
         try:
             return self.lake.mode_of(table, **self._options).name != "append"
         except LakegateError:
@@ -334,8 +334,8 @@ class FileLoader:
         checkpoint = self._outcomes.current(known.get(file.uri), file.stamp)
         if checkpoint is not None and checkpoint.outcome in ("parked", "trying"):
             if self._is_suspended(checkpoint, state):
-                self._stable.left_s(file)
-                self._is_next_of_table(one, state)
+                self._stable.left_s(file)  # remembers it as pending
+                self._is_next_of_table(one, state)  # queues it
                 return
             checkpoint = self._outcomes.after_crash(
                 self.lake, one.table, checkpoint, state.runs[str(checkpoint.run_id)]
@@ -398,7 +398,7 @@ class FileLoader:
             state.ready.append(one)
 
     def _check_again(self, state: _ScanState) -> None:
-        """Check again, after a moment, the files that look stable but were seen for the first time."""
+        """Check files that look stable, but were seen for the first time, again after a moment."""
         if not state.recheck:
             return
         self._clock.sleep(max(left_s for _, _, left_s in state.recheck))

@@ -214,13 +214,13 @@ class Summary:
         published: Number of runs that published something.
         files: Number of files finished.
         rows: Number of rows published.
-        given_up: Files given up until they change, by URI; a thousand at most.
-        ended_badly: Number of files this watch gave up.
+        given_up: By URI, files that won't be retried until they change; a thousand at most.
+        ended_badly: Number of files that this watch gave up on.
         left: URIs of files to retry.
         waiting: Number of files the last scan put off: those to retry, those other runs hold, and those queued behind.
         settling: Number of files still being written at the last scan.
         trouble: The error that currently stops all work.
-        has_more: Whether it was stopped before it had looked at all files.
+        has_more: Whether it was stopped before it looked at all files.
     """
 
     published: int = 0
@@ -272,8 +272,9 @@ class Watch:
     Args:
         reopen: Opens the lake again after an outage: its servers may have been replaced.
         once: Stop when nothing is left to ingest.
-        settle_s: Seconds that a file must stay unchanged; with ``once``, it also bounds the wait for changing files.
-        upkeep: Called when all files of a scan are ingested; never with ``once``.
+        settle_s: Seconds that a file must stay unchanged. With ``once``, it also limits how long to wait for files that
+            keep changing.
+        upkeep: Called after all files of a scan are ingested; never with ``once``.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.errors import IdentifierError, InputError
-from lakegate.loading.routes import Places, Routes
+from lakegate.loading.routes import Routes, WatchedPaths
 from lakegate.sources.discovery import list_files
 from lakegate.sources.files import to_uri
 
@@ -52,34 +52,34 @@ def tree(tmp_path: Path) -> Path:
 )
 def test_places_hold_exactly_the_files_that_a_listing_finds(tree: Path, path: str) -> None:
     watched = str(tree / path) if path else str(tree)
-    places = Places([watched])
-    held = {to_uri(tree / name) for name in TREE if places.hold(to_uri(tree / name))}
+    places = WatchedPaths([watched])
+    held = {to_uri(tree / name) for name in TREE if places.contain(to_uri(tree / name))}
     assert held == {file.uri for file in list_files([watched])}
 
 
 def test_a_place_may_be_relative_or_a_uri(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
     for path in ("day", "./day/", tree.as_uri() + "/day", "day/*.csv"):
-        assert Places([path]).hold(to_uri(tree / "day/3.csv"))
-        assert not Places([path]).hold(to_uri(tree / "1.csv"))
+        assert WatchedPaths([path]).contain(to_uri(tree / "day/3.csv"))
+        assert not WatchedPaths([path]).contain(to_uri(tree / "1.csv"))
 
 
 def test_a_pattern_holds_names_with_line_breaks() -> None:
     file = "s3://landing/nyc/trips/day\n1/a\nb.csv"
-    assert Places(["s3://landing/**"]).hold(file)
+    assert WatchedPaths(["s3://landing/**"]).contain(file)
     assert Routes(["s3://landing/{namespace}/{table}/**"]).table(file) == "nyc.trips"
 
 
 def test_a_store_prefix_holds_all_keys_that_start_with_it() -> None:
-    places = Places(["s3a://bucket/landing/"])
-    assert places.hold("s3://bucket/landing/2024/1.csv")
-    assert not places.hold("s3://bucket/other/1.csv")
+    places = WatchedPaths(["s3a://bucket/landing/"])
+    assert places.contain("s3://bucket/landing/2024/1.csv")
+    assert not places.contain("s3://bucket/other/1.csv")
     assert (places.missing(), places.folders(), places.are_local) == ((), (), False)
 
 
 def test_missing_paths_and_existing_folders(tree: Path) -> None:
     paths = [str(tree / name) for name in ("day", "none", "none/*.csv", "*.none", "1.csv", "day/**/*.csv")]
-    places = Places(paths)
+    places = WatchedPaths(paths)
     assert places.missing() == (paths[1], paths[2])
     assert set(places.folders()) == {str(tree / "day"), str(tree)}
 

@@ -29,7 +29,7 @@ from lakegate.progress import bound_to, one_line
 if TYPE_CHECKING:
     from lakegate.config import WatchSettings
     from lakegate.lake import IngestOptions, Lake
-    from lakegate.loading.routes import Places, Routes
+    from lakegate.loading.routes import Routes, WatchedPaths
     from lakegate.loading.scan import Chunk, Scan
     from lakegate.loading.watch import Feed, Summary, Watch
     from lakegate.model.run import FileCheckpoint, Run
@@ -104,7 +104,7 @@ def watch(app: App, /, **given: Any) -> None:
 
 
 def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, opened: ExitStack) -> Watch:
-    from lakegate.loading.routes import Places
+    from lakegate.loading.routes import WatchedPaths
     from lakegate.loading.scan import FileLoader
     from lakegate.loading.watch import Watch
 
@@ -115,7 +115,7 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
         return lakes.enter_context(app.lake(may_create_project=True))
 
     paths = list(given["paths"])
-    places = Places(paths, given["format"])
+    places = WatchedPaths(paths, given["format"])
     routes = _routes(given, settings)
     options = _options(given)
     if not given["wait"]:
@@ -159,14 +159,14 @@ def _options(given: dict[str, Any]) -> IngestOptions:
     return {**ingest_options_from(given), "checks": checks}
 
 
-def _require_there(places: Places) -> None:
+def _require_there(places: WatchedPaths) -> None:
     missing = places.missing()
     if missing:
         hint = "Check the path, or pass --wait to wait for it."
         raise InputError(f"'{missing[0]}' doesn't exist.", hint=hint, path=missing[0])
 
 
-def _feed(given: dict[str, Any], settings: WatchSettings, places: Places) -> Feed:
+def _feed(given: dict[str, Any], settings: WatchSettings, places: WatchedPaths) -> Feed:
     from lakegate.loading.watch import EventFeed, PollingFeed
 
     if given["every"] is not None and given["on_event"]:
