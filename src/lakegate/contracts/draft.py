@@ -116,7 +116,7 @@ class Draft:
         given = {name: value for name, value in arguments.items() if value is not None}
         if isinstance(given.get("values"), list):
             type_ = next((one.type for one in self.columns if tuple(columns) == (one.name,)), None)
-            given["values"] = [_as_written_for(type_, one) for one in given["values"]]
+            given["values"] = [_as_column_type(type_, one) for one in given["values"]]
         try:
             definition = find_check(kind)
             if definition.name == "unique":
@@ -126,13 +126,13 @@ class Draft:
             self.lose(mark, what, error.message)
             return
         for check in checks:
-            self._list(check.columns)
+            self._list_columns(check.columns)
             listed = next((one for one in self.columns if check.columns == (one.name,)), None)
             known = self.checks if listed is None or not find_check(check.kind).columns else listed.checks
             if check not in known:
                 known.append(check)
 
-    def _list(self, columns: Sequence[str]) -> None:
+    def _list_columns(self, columns: Sequence[str]) -> None:
         """Add columns that the file doesn't list: a contract's checks may only name listed columns."""
         known = {one.name.lower() for one in self.columns}
         missing = [name for name in columns if name.lower() not in known and name.isidentifier()]
@@ -156,7 +156,7 @@ class Draft:
         lines += [f"{key}: {flow(value)}" for key, value in self.options.items()]
         if self.untranslated:
             lines.append("# Not translated:")
-            lines += [f"# - {comment(str(one))}" for one in gathered(self.untranslated)]
+            lines += [f"# - {comment(str(one))}" for one in merged_notes(self.untranslated)]
         if self.columns:
             lines.append("columns:")
         for column in self.columns:
@@ -167,7 +167,7 @@ class Draft:
         return "\n".join(lines) + "\n"
 
 
-def gathered(untranslated: Iterable[Untranslated]) -> list[str]:
+def merged_notes(untranslated: Iterable[Untranslated]) -> list[str]:
     """Return what wasn't translated in the file's order, with equal notes merged into one."""
     lines: dict[tuple[str, str], list[int]] = {}
     for one in sorted(untranslated, key=lambda one: one.line):
@@ -236,11 +236,11 @@ def sql_type(text: str) -> str | None:
     if name in ("decimal", "numeric", "number", "dec"):
         numbers = arguments.split(",") if arguments else []
         digits = ", ".join(one.strip() for one in (*numbers, "0")[:2]) if numbers else "38, 9"
-        return _valid(f"decimal({digits})")
-    return SQL_TYPES.get(name) or _valid(text)
+        return _iceberg_type(f"decimal({digits})")
+    return SQL_TYPES.get(name) or _iceberg_type(text)
 
 
-def _as_written_for(type_: str | None, value: Any) -> Any:
+def _as_column_type(type_: str | None, value: Any) -> Any:
     """Convert a listed value to the column's type: dbt and ODCS don't distinguish ``1`` from ``'1'``."""
     if type_ == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
@@ -253,7 +253,7 @@ def _as_written_for(type_: str | None, value: Any) -> Any:
     return value
 
 
-def _valid(text: str) -> str | None:
+def _iceberg_type(text: str) -> str | None:
     try:
         return column_type(text)
     except ValueError:

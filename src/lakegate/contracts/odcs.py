@@ -118,7 +118,7 @@ def _references_to(table: Node) -> Iterator[tuple[str, tuple[str, str]]]:
             column = _physical_name(one)
             if not column:
                 continue
-            own, own_id = f"{path}{_step(column) if path else column}", text_of(one.get("id"))
+            own, own_id = f"{path}{_path_part(column) if path else column}", text_of(one.get("id"))
             by_name = f"{names}.{_logical_name(one)}"
             by_id = f"{ids}/properties/{own_id}" if ids and own_id else None
             yield by_name, (name, own)
@@ -130,7 +130,7 @@ def _references_to(table: Node) -> Iterator[tuple[str, tuple[str, str]]]:
     yield from walk_properties(table, _logical_name(table), f"schema/{table_id}" if table_id else None, "")
 
 
-def _step(name: str) -> str:
+def _path_part(name: str) -> str:
     """Return a field's name for use in a path."""
     return name if name.isidentifier() else quote(name)
 
@@ -253,7 +253,7 @@ class _OdcsTable:
             if not name:
                 self._draft.lose(field.mark, "a property", "it has no name")
                 continue
-            inner = DraftColumn(f"{column.name}.{_step(name)}")
+            inner = DraftColumn(f"{column.name}.{_path_part(name)}")
             inner.sql = f"{column.sql or quote(column.name)}.{quote(name)}"
             self._column(field, inner)
             if inner.required:  # in rows where the struct isn't NULL

@@ -197,7 +197,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
     Anything that can't be translated is listed with its line, and in a comment in the contract. Never overwrites a
     contract.
     """
-    from lakegate.contracts.draft import gathered
+    from lakegate.contracts.draft import merged_notes
     from lakegate.contracts.interchange import read_foreign
     from lakegate.contracts.store import FOLDER
 
@@ -230,7 +230,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
         click.echo("---\n".join(texts), nl=False)
     else:
         click.echo("\n".join(map(str, paths)))
-    lost = list(map(one_line, gathered({one for draft in drafts for one in draft.untranslated})))
+    lost = list(map(one_line, merged_notes({one for draft in drafts for one in draft.untranslated})))
     if lost:
         click.echo("\n".join(("", f"Not translated from {file}:", *lost)), err=True)
 
