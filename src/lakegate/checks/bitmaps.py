@@ -1,4 +1,4 @@
-"""Maps keys to single integers, so that the scan can prove a key unique by bitmaps, or a job can by hashes.
+"""Maps each key to one integer, to prove a key unique: with bitmaps in the scan, or with hashes in a job.
 
 If there are as many distinct integers as keys, no key occurs twice, *whatever* function made the integers. So within a
 batch, a wrong bound costs time but never changes a verdict: if the numbers differ, the keys themselves are counted.
@@ -65,7 +65,7 @@ def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Integ
 
     For the arguments, see :func:`integer_key`.
     """
-    types = {column.name: ColumnType.parse(column.type) for column in schema.columns}
+    types = _types(schema)
     if not added.complete or added.rows < _HASHED_FROM or not set(columns) <= set(types):
         return None
     if any(types[name].family in _NOT_HASHED and not types[name].text.startswith(_BYTES) for name in columns):
@@ -86,9 +86,13 @@ def why_not(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str | 
 
 def within_bounds(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str:
     """Return SQL that is true for every row with a key in ``added``, if :func:`integer_key` supports the key."""
-    types = {column.name: ColumnType.parse(column.type) for column in schema.columns}
+    types = _types(schema)
     ends = ((name, types[name], _range(name, types[name], added)) for name in columns)
     return " AND ".join(_between(name, kind, *found) for name, kind, found in ends if found) or "TRUE"
+
+
+def _types(schema: Schema) -> dict[str, ColumnType]:
+    return {column.name: ColumnType.parse(column.type) for column in schema.columns}
 
 
 def _between(column: str, kind: ColumnType, low: int, high: int) -> str:
@@ -96,7 +100,7 @@ def _between(column: str, kind: ColumnType, low: int, high: int) -> str:
         return f"{quote(column)} BETWEEN {_long(low)} AND {_long(high)}"
     if kind.family is Family.DECIMAL:
         ends: list[Decimal | date] = [Decimal(end).scaleb(-kind.scale) for end in (low, high)]
-    # ORC's statistics of days before the Gregorian calendar are off by days.
+    # In ORC files, statistics of dates before the Gregorian calendar are off by days.
     elif kind.family is Family.DATE and low + _EPOCH >= _GREGORIAN:
         ends = [date.fromordinal(end + _EPOCH) for end in (low, high)]
     else:
@@ -108,10 +112,10 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
     if not added.complete or not set(columns) <= set(schema.names):
         why = "one is a field of a struct" if added.complete else "the run did more than add rows"
         return f"Manifests don't say how far apart its keys are: {why}."
-    types = {column.name: column.type for column in schema.columns}
+    types = _types(schema)
     parts: list[tuple[str, tuple[int, int]]] = []
     for name in columns:
-        kind = ColumnType.parse(types[name])
+        kind = types[name]
         number = _as_integer(name, kind)
         if number is None:
             return f"Column '{name}' is {kind.text}, which can't be mapped to integers."
@@ -124,7 +128,7 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
     if reason := _unsuitable(bits, _fewest_keys(columns, added), added.rows):
         return reason
     is_dense = bits <= _DENSE * added.rows
-    is_ordered = _overlaps(columns[0], ColumnType.parse(types[columns[0]]), added) <= _ORDERED * spans[0]
+    is_ordered = _overlaps(columns[0], types[columns[0]], added) <= _ORDERED * spans[0]
     if len(parts) == 1:
         return IntegerKey(columns=tuple(columns), sql=parts[0][0], is_ordered=is_ordered, is_dense=is_dense)
     combined = "0L"
@@ -161,7 +165,7 @@ def _as_integer(column: str, kind: ColumnType) -> str | None:
 
 
 def _range(column: str, kind: ColumnType, added: AddedFiles) -> tuple[int, int] | None:
-    """Return the smallest and largest integer of a column; ``None`` if a file doesn't say."""
+    """Return the smallest and largest integer in a column; ``None`` if a file doesn't record them."""
     low = high = None
     for file in added.files:
         found = file.columns.get(column)

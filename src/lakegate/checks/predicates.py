@@ -168,7 +168,7 @@ class Predicate:
         except (PredicateError, RecursionError):
             return None
         words = sum(word.upper() not in _WORDS for word in _WORD.findall(self.sql))
-        if not all(map(_is_judged, tree.walk())) or words != sum(1 for _ in tree.find_all(exp.Column)):
+        if not all(map(_is_provable, tree.walk())) or words != sum(1 for _ in tree.find_all(exp.Column)):
             return None
 
         def proven(added: AddedFiles) -> int | None:
@@ -338,13 +338,11 @@ def _require_known(part: exp.Expr, known: Collection[str]) -> None:
 def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     """Return the tokens of a query that runs no code and opens no files."""
     tokens = _tokens(text)
-    for index, (token, after) in enumerate(pairwise(tokens)):
-        name = token.name.lower()
-        if after.text == "(" and token.kind in {"word", "quoted"}:
-            if name in RUNS_CODE | PARSES_XML or token.upper in {"IDENTIFIER", "TRANSFORM", "MAP", "REDUCE"}:
-                raise PredicateError(f"calls {name}(), which isn't allowed")
-            if may_open_file(name, tokens[index + 1 :]):
-                raise PredicateError(f"calls {name}() with options that aren't allowed")
+    for index, name in _calls(tokens):
+        if name in RUNS_CODE | PARSES_XML or tokens[index].upper in {"IDENTIFIER", "TRANSFORM", "MAP", "REDUCE"}:
+            raise PredicateError(f"calls {name}(), which isn't allowed")
+        if may_open_file(name, tokens[index + 1 :]):
+            raise PredicateError(f"calls {name}() with options that aren't allowed")
     _refuse_slow(tokens)
     _refuse_chance(tokens)
     words = {token.upper for token in tokens if token.kind == "word"}
@@ -386,7 +384,7 @@ def _function(call: Any) -> str:
     _refuse_function(name)
     if name in _UNREPEATABLE:
         raise PredicateError(f"calls {name}(), {_BY_CHANCE}")
-    if name in XML_OPTIONS and not _is_plain(call.arguments, XML_OPTIONS[name]):
+    if name in XML_OPTIONS and not _are_safe_options(call.arguments, XML_OPTIONS[name]):
         raise PredicateError(f"calls {name}() with options that aren't allowed")
     return name
 
@@ -428,7 +426,7 @@ def _fields(plan: Any) -> Iterator[tuple[str, Any]]:
                     left.append(one)
 
 
-def _is_plain(arguments: Sequence[Any], first: int) -> bool:
+def _are_safe_options(arguments: Sequence[Any], first: int) -> bool:
     """Return whether a call's options, from argument ``first`` on, are plain strings that don't name a file."""
     if any(argument.HasField("named_argument_expression") for argument in arguments):
         return False
@@ -459,17 +457,24 @@ def _tokens(text: str) -> tuple[SqlToken, ...]:
     return tokens
 
 
-def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
+def _calls(tokens: Sequence[SqlToken]) -> Iterator[tuple[int, str]]:
+    """Yield each function call: the index of its name, and the name in lower case."""
     for index, (token, after) in enumerate(pairwise(tokens)):
-        name = token.name.lower()
-        if token.text == "(" and after.upper in _QUERIES and index + 2 < len(tokens):
-            _refuse_query(tokens[index + 1], tokens[index + 2])
-        if after.text != "(" or token.kind not in {"word", "quoted"}:
-            continue
+        if after.text == "(" and token.kind in {"word", "quoted"}:
+            yield index, token.name.lower()
+
+
+def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        # sqlglot parses (TABLE t) and the like as a column with an alias.
+        is_name = after.kind == "quoted" or (after.kind == "word" and after.upper not in _OPERATORS)
+        if before.text == "(" and token.upper in _QUERIES and is_name:
+            raise PredicateError(f"contains a subquery ({token.upper}), but it must be about one row")
+    for index, name in _calls(tokens):
         quantifier = name in ("any", "some") and index > 0 and tokens[index - 1].upper in _QUANTIFIED
         if not quantifier:
             _refuse_function(name)
-        if token.upper == "IDENTIFIER":
+        if tokens[index].upper == "IDENTIFIER":
             raise PredicateError(f"calls {name}(), which isn't allowed")
         if may_open_file(name, tokens[index + 1 :]):
             raise PredicateError(f"calls {name}() with options that aren't allowed")
@@ -483,13 +488,13 @@ def _refuse_function(name: str) -> None:
 
 
 def _refuse_chance(tokens: tuple[SqlToken, ...]) -> None:
-    for token, after in pairwise(tokens):
-        if after.text == "(" and token.kind in {"word", "quoted"} and token.name.lower() in _UNREPEATABLE:
-            raise PredicateError(f"calls {token.name.lower()}(), {_BY_CHANCE}")
+    for _, name in _calls(tokens):
+        if name in _UNREPEATABLE:
+            raise PredicateError(f"calls {name}(), {_BY_CHANCE}")
 
 
 def _longest_text(tokens: tuple[SqlToken, ...]) -> int | None:
-    """Return the length limit that an expression's patterns set for strings. Bad patterns are refused."""
+    """Return the longest string that an expression's patterns may be tried on. Bad patterns are refused."""
     found = (_limit(part, is_like=is_like, escape=escape) for part, is_like, escape in _patterns(tokens))
     return min((limit for limit in found if limit is not None), default=None)
 
@@ -593,7 +598,7 @@ def _closing(tokens: Sequence[SqlToken], index: int) -> int:
 
 
 def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
-    """Refuse patterns that need a length limit where nothing enforces one."""
+    """Refuse patterns that need a length limit, for use where nothing enforces it."""
     limit = _longest_text(tokens)
     if limit is not None and limit < LONG_TEXTS:
         raise PredicateError(
@@ -602,13 +607,7 @@ def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
         )
 
 
-def _refuse_query(token: SqlToken, after: SqlToken) -> None:
-    """Refuse ``(TABLE t)`` and the like, which sqlglot parses as a column with an alias."""
-    if after.kind == "quoted" or (after.kind == "word" and after.upper not in _OPERATORS):
-        raise PredicateError(f"contains a subquery ({token.upper}), but it must be about one row")
-
-
-def _is_judged(node: exp.Expr) -> bool:
+def _is_provable(node: exp.Expr) -> bool:
     """Return whether file metrics may prove something about this part of a predicate."""
     match node:
         case exp.Column():
