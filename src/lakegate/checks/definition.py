@@ -227,7 +227,7 @@ class CheckDefinition(Generic[P]):
             if one.kind is one.VAR_POSITIONAL or one.default is not one.empty:
                 continue
             kinds = _kinds(one.annotation)
-            made_up = one.name if one.name in self.columns else _value(one.annotation, kinds)
+            made_up = one.name if one.name in self.columns else _sample_value(one.annotation, kinds)
             words.append(f"{one.name}={made_up}" if one.kind is one.KEYWORD_ONLY else made_up)
         return f"{self.name}({', '.join(words)})"
 
@@ -338,7 +338,7 @@ class CheckDefinition(Generic[P]):
         """
         keywords = {self._common_name(name): value for name, value in keywords.items()}
         columns, arguments = self._bind(positional, {k: v for k, v in keywords.items() if k not in self._common})
-        common = {key: self._plain(keywords[key]) for key in self._common if keywords.get(key) is not None}
+        common = {key: self._as_json(keywords[key]) for key in self._common if keywords.get(key) is not None}
         severity, scope, label = self._severity(common), self._scope(common), self._text(common, "name")
         groups = [(column,) for column in columns] if self._each_column else [columns]
         checks = [
@@ -441,9 +441,9 @@ class CheckDefinition(Generic[P]):
             if not names:
                 raise self.error(f"{name}=[] names no column.")
             return names if len(names) > 1 else names[0]
-        value = self._plain(value)
+        value = self._as_json(value)
         kinds = _kinds(one.annotation)
-        is_wanted = not kinds or any(_is_of(kind, value) for kind in kinds)
+        is_wanted = not kinds or any(_is_value_of(kind, value) for kind in kinds)
         if value is None:  # omits the argument; never allowed if there's another default
             is_wanted = one.default in (None, one.empty)
         if not is_wanted:
@@ -454,16 +454,16 @@ class CheckDefinition(Generic[P]):
         words = (_words(kind) for kind in _kinds(self.parameters[name].annotation))
         return " or ".join(dict.fromkeys(word for word in words if word)) or "a value"
 
-    def _plain(self, value: Any) -> Any:
+    def _as_json(self, value: Any) -> Any:
         """Return ``value`` as a JSON value: dates as ISO 8601 text, decimals without losing digits."""
         if isinstance(value, BareName):
             raise self.error(f"text needs quotes: '{value}'.")
         if isinstance(value, (list, tuple)):
-            return [self._plain(item) for item in value]
+            return [self._as_json(item) for item in value]
         if isinstance(value, date):
             return value.isoformat()
         if isinstance(value, Decimal):
-            return _plain_decimal(value)
+            return _decimal_as_json(value)
         if isinstance(value, float) and not math.isfinite(value):
             raise self.error(f"{value} isn't a finite number.")
         if isinstance(value, int) and abs(value) >= _TOO_LARGE:
@@ -592,7 +592,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
         annotation = hints.get(one.name)
         is_options = one.kind is one.VAR_KEYWORD
         for parameter in _own_options(annotation) if is_options else [one.replace(annotation=annotation)]:
-            if problem := _problem(parameter, [*found.values()]):
+            if problem := _parameter_problem(parameter, [*found.values()]):
                 raise TypeError(f"{function.__qualname__}() can't be a check: parameter '{parameter.name}' {problem}")
             found[parameter.name] = parameter
     return found
@@ -607,7 +607,7 @@ def _own_options(annotation: Any) -> Iterator[inspect.Parameter]:
                 yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _problem(one: inspect.Parameter, before: Sequence[inspect.Parameter]) -> str | None:
+def _parameter_problem(one: inspect.Parameter, before: Sequence[inspect.Parameter]) -> str | None:
     if _has(_COLUMN, one.annotation):
         if one.default is not one.empty or not all(_has(_COLUMN, other.annotation) for other in before):
             return "is a column: it must have no default and come before all other parameters"
@@ -630,7 +630,7 @@ def _has(mark: str, annotation: Any) -> bool:
     return mark in get_args(annotation) or any(_has(mark, one) for one in get_args(annotation))
 
 
-def _value(annotation: Any, kinds: Sequence[Any]) -> str:
+def _sample_value(annotation: Any, kinds: Sequence[Any]) -> str:
     """Return some value of a parameter's type, as it is written."""
     if get_origin(annotation) is Literal:
         return repr(get_args(annotation)[0])
@@ -651,7 +651,7 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
     return () if annotation is Any else (annotation if origin is Literal else origin or annotation,)
 
 
-def _is_of(kind: Any, value: Any) -> bool:
+def _is_value_of(kind: Any, value: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     return isinstance(value, _TYPES.get(kind, ())) and (isinstance(value, bool) <= (kind is bool))
@@ -663,7 +663,7 @@ def _words(kind: Any) -> str | None:
     return _WORDS.get(kind)
 
 
-def _plain_decimal(value: Decimal) -> int | float | str:
+def _decimal_as_json(value: Decimal) -> int | float | str:
     if value == value.to_integral_value():
         return int(value) if abs(value) < 10**40 else str(value)
     nearby = float(value)

@@ -58,7 +58,7 @@ def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
         True
     """
     compiler = _Compiler(schema)
-    valid = compiler.bound(schema, "try_element_at(doc.parts, 1)", "#")
+    valid = compiler.condition(schema, "try_element_at(doc.parts, 1)", "#")
     # Spark reads one value and ignores what comes after it. In an array, a second value that no text can hold, its own
     # hash, shows that the text was read to its end.
     text = f"concat('[', {column}, ',\"', md5({column}), '\"]')"
@@ -77,7 +77,7 @@ class _Compiler:
         self._open_references: list[str] = []
         self.longest_text: int | None = None
 
-    def bound(self, schema: Any, value: str, at: str) -> str:
+    def condition(self, schema: Any, value: str, at: str) -> str:
         """Return SQL for whether ``value``, SQL for a variant that isn't NULL, is valid."""
         self._parts += 1
         if self._parts > _MOST_PARTS or at.count("/") > _MOST_DEPTH:
@@ -122,7 +122,7 @@ class _Compiler:
                 raise ValueError(f"{at}: there is no {value}.")
             found = found[key]
         self._open_references.append(value)
-        valid = self.bound(found, f"{name}.v", at)
+        valid = self.condition(found, f"{name}.v", at)
         self._open_references.pop()
         return valid
 
@@ -152,18 +152,19 @@ class _Compiler:
         return " + ".join(f"IF({one}, 1, 0)" for one in self._each(value, name, at)) + " = 1"
 
     def _not(self, value: Any, name: str, at: str, _: Any) -> str:
-        return f"NOT {self.bound(value, f'{name}.v', at)}"
+        return f"NOT {self.condition(value, f'{name}.v', at)}"
 
     def _if(self, value: Any, name: str, at: str, schema: Mapping[str, Any]) -> str:
         then, other = (
-            self.bound(schema.get(word, True), f"{name}.v", at.removesuffix("if") + word) for word in ("then", "else")
+            self.condition(schema.get(word, True), f"{name}.v", at.removesuffix("if") + word)
+            for word in ("then", "else")
         )
-        return f"IF({self.bound(value, f'{name}.v', at)}, {then}, {other})"
+        return f"IF({self.condition(value, f'{name}.v', at)}, {then}, {other})"
 
     def _each(self, value: Any, name: str, at: str) -> list[str]:
         if not isinstance(value, list) or not value:
             raise ValueError(f"{at}: it isn't a list of schemas.")
-        return [self.bound(one, f"{name}.v", f"{at}/{index}") for index, one in enumerate(value)]
+        return [self.condition(one, f"{name}.v", f"{at}/{index}") for index, one in enumerate(value)]
 
     # Texts ---------------------------------------------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class _Compiler:
 
     def _items(self, value: Any, name: str, at: str, _: Any) -> str:
         item = f"{name}i"
-        return _if_is("array", name, f"forall({_as('array', name)}, {item} -> {self.bound(value, item, at)})")
+        return _if_is("array", name, f"forall({_as('array', name)}, {item} -> {self.condition(value, item, at)})")
 
     # Objects -------------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class _Compiler:
         terms = []
         for key, schema in _schemas_in(value, at).items():
             found = f"try_element_at({_as('object', name)}, {sql_string(key)})"
-            terms.append(f"({found} IS NULL OR {self.bound(schema, found, f'{at}/{key}')})")
+            terms.append(f"({found} IS NULL OR {self.condition(schema, found, f'{at}/{key}')})")
         return _if_is("object", name, " AND ".join(terms) or "TRUE")
 
     def _required(self, value: Any, name: str, at: str, _: Any) -> str:
@@ -213,7 +214,7 @@ class _Compiler:
         known = ", ".join(map(sql_string, properties))
         entry = f"{name}e"
         is_known = f"{entry}.key IN ({known}) OR " if known else ""
-        valid = self.bound(value, f"{entry}.value", at)
+        valid = self.condition(value, f"{entry}.value", at)
         return _if_is("object", name, f"forall(map_entries({_as('object', name)}), {entry} -> {is_known}{valid})")
 
 

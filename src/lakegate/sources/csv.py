@@ -243,10 +243,10 @@ def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Infer
 
 
 def common_line_end(inspections: Sequence[CsvInspection]) -> str:
-    """Return how the rows of all files end, if Spark must be told to read them right; ``""`` otherwise.
+    """Return the line ending of all files' rows if Spark needs it to read them correctly; ``""`` otherwise.
 
-    Left to itself, it takes the first line ending of a file for that of the rows, even if it's inside a value, and
-    makes an LF of each one of this kind inside values.
+    By default, Spark takes a file's first line ending for that of its rows, even if it's inside a value, and turns all
+    others like it inside values into LF.
     """
     found = {end for inspection in inspections for end in inspection.line_ends}
     # A file of a single row without an end can be read with any.

@@ -54,7 +54,7 @@ def columns_match(
         >>> str(columns_match(["id: long", "fare"], mode="additive"))
         "columns_match(expected=['id: long', 'fare'], mode='additive')"
     """
-    wanted = [_Wanted.parse(text) for text in expected]
+    wanted = [_ExpectedColumn.parse(text) for text in expected]
 
     def judge(schema: Schema) -> Finding:
         there = {one: one.find(schema, ignore_case=ignore_case) for one in wanted}
@@ -65,14 +65,14 @@ def columns_match(
         if ordered and not problems:
             listed = [name for name in schema.names if name in names]
             problems = [f"the order is {', '.join(listed)}"] if listed != names else []
-        return _found(problems)
+        return _finding_of(problems)
 
     return AboutColumns(judge)
 
 
 @columns_match.prepare
 def _prepare_columns(check: Check) -> Check:
-    wanted = [_Wanted.parse(text) for text in check.arguments["expected"]]
+    wanted = [_ExpectedColumn.parse(text) for text in check.arguments["expected"]]
     if not wanted:
         raise ValueError("the list is empty.")
     names = [one.name for one in wanted]
@@ -104,7 +104,7 @@ def column_exists(column_name: OtherColumns, **options: Unpack[CheckOptions]) ->
     def judge(schema: Schema) -> Finding:
         found = {name: schema.resolve(name) for name in names}
         there = {name for name, one in found.items() if one is not None and ".".join(one[0]) == name.replace("`", "")}
-        return _found([f"{name} is missing" for name in names if name not in there])
+        return _finding_of([f"{name} is missing" for name in names if name not in there])
 
     return AboutColumns(judge)
 
@@ -120,8 +120,8 @@ def column_type(column: ColumnName, type: str, **options: Unpack[CheckOptions]) 
         "type(fare_amount, type='double')"
     """
     found = audited(column)
-    problem = None if _plain(found.type.text) == _read_type(type) else f"{found.name} is of type {found.type.text}"
-    return AboutColumns(lambda _: _found([problem] if problem else []))
+    problem = None if _canonical(found.type.text) == _read_type(type) else f"{found.name} is of type {found.type.text}"
+    return AboutColumns(lambda _: _finding_of([problem] if problem else []))
 
 
 @column_type.prepare
@@ -158,19 +158,19 @@ def schema_changes(allow: Literal["none", "added"] = "none", **options: Unpack[C
         kept = [name for name in after.names if name in before.names]
         if not problems and kept != [name for name in before.names if name in types]:
             problems.append(f"the order is {', '.join(after.names)}")
-        return _found(problems)
+        return _finding_of(problems)
 
     return AboutChange(judge)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _ExpectedColumn:
     name: str
     type: str | None
     required: bool
 
     @classmethod
-    def parse(cls, text: object) -> _Wanted:
+    def parse(cls, text: object) -> _ExpectedColumn:
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{text!r} isn't a column.")
         name, _, type_ = text.partition(": ")
@@ -185,7 +185,7 @@ class _Wanted:
     def problem(self, found: Column | None, *, by_name: bool) -> str | None:
         if found is None:
             return f"{self.name} is missing"
-        if self.type is not None and _differ(self.type, _plain(found.type), by_name=by_name):
+        if self.type is not None and _differ(self.type, _canonical(found.type), by_name=by_name):
             return f"{self.name} is of type {found.type}"
         if self.required and not found.required:
             return f"{self.name} may be NULL"
@@ -205,7 +205,7 @@ def _read_type(text: str) -> str:
     Raises:
         ValueError: When there is no such type.
     """
-    plain = _plain(text.strip())
+    plain = _canonical(text.strip())
     words = {match[1] for match in _TOKEN.finditer(plain) if match[1] and not match[2] and not match[1].isdigit()}
     unknown = sorted(words - _KNOWN)
     if unknown or not words:
@@ -215,11 +215,11 @@ def _read_type(text: str) -> str:
     return plain
 
 
-def _plain(text: str) -> str:
+def _canonical(text: str) -> str:
     """Return a type by its Iceberg name, without spaces. Names of struct fields are unchanged.
 
     Example:
-        >>> _plain("STRUCT<Email : varchar, `map`: numeric(9, 2)>")
+        >>> _canonical("STRUCT<Email : varchar, `map`: numeric(9, 2)>")
         'struct<Email:string,map:decimal(9,2)>'
     """
 
@@ -233,7 +233,7 @@ def _plain(text: str) -> str:
     return _TOKEN.sub(plain, text)
 
 
-def _found(problems: Sequence[str]) -> Finding:
+def _finding_of(problems: Sequence[str]) -> Finding:
     if not problems:
         return Finding(0)
     more = f" and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""

@@ -72,8 +72,8 @@ def custom_sql(query: str, **options: Unpack[CheckOptions]) -> QueryRows:
     """``query`` returns no rows.
 
     A read-only Spark SQL query over ``batch``, the rows that are checked (those that ``where`` leaves). Each row of its
-    result is a failure. It may aggregate, join ``batch`` with itself and use WITH; it can't read other tables, so that
-    its answer holds whatever is published meanwhile: use ``relationships`` and ``equal_rowcount`` for these.
+    result is a failure. It may aggregate, join ``batch`` with itself and use WITH; it can't read other tables, because
+    its answer must hold whatever is published meanwhile. Use ``relationships`` and ``equal_rowcount`` for these.
 
     Example:
         >>> str(custom_sql("SELECT 1 FROM batch HAVING count(*) > 5"))

@@ -23,9 +23,9 @@ _CASES = {"lower": "lower({0})", "upper": "upper({0})"}
 
 @check(example="not_empty_string(name)", each_column=True, parameter_aliases={"trim_whitespace": "trim"}, nans="–")
 def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack[CheckOptions]) -> FailingRows:
-    """``column`` is never empty text.
+    """``column`` is never an empty string.
 
-    Text that is only white space (Unicode's definition) counts as empty, unless ``trim=False``. NULL passes; add
+    Text that is only whitespace (by Unicode's definition) counts as empty, unless ``trim=False``. NULL passes; add
     ``not_null`` to refuse it.
 
     Example:
@@ -196,8 +196,8 @@ def _prepare_like(check: Check) -> Check:
 def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
     """``column`` looks like an e-mail address.
 
-    By the rule of HTML's ``<input type="email">``: up to 64 ASCII characters, one ``@``, then labels of up to 63
-    letters, digits and inner hyphens, separated by dots. No pattern can tell whether the address exists. Empty text
+    It follows the rule for HTML's ``<input type="email">``: up to 64 ASCII characters, one ``@``, then labels of up to
+    63 letters, digits and inner hyphens, separated by dots. No pattern can tell whether the address exists. Empty text
     fails.
 
     Example:
