@@ -85,7 +85,10 @@ def fit(
     chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode, strict)
     if not chosen.problems:
         return Fit(changes=tuple(chosen.changes), notes=tuple(chosen.notes))
-    renames = _likely_renames(batch, table)
+    missing = [column for column in table.columns if batch.find(column.name) is None]
+    extra = [(column.name, column.type) for column in batch.columns if table.find(column.name) is None]
+    likely = _likely_renames(missing, extra)
+    renames = {name: f"'{new}={old.name}'" for old, new in likely for name in (new, old.name)}
     problems = [
         problem if " pass --" in problem else f"{problem}; {_accepted_by(column, mode, evolves, ignores, renames)}"
         for column, problem in chosen.problems.items()
@@ -141,7 +144,11 @@ class _Differences:
         for column in self.batch.columns:
             if self.table.find(column.name) is None:
                 self._add_extra(column)
-        self.notes += _rename_questions(self.missing, self.changes)
+        added = [(change.column, change.type) for change in self.changes if change.before is None]
+        self.notes += (
+            f"Was '{old.name}' renamed to '{new}'? Both are {old.type}; they're kept as two columns."
+            for old, new in _likely_renames(self.missing, added)
+        )
 
     def described(self) -> Sequence[str]:
         lacking = "leave {} of existing rows" if self.updates else "write NULL as {}"
@@ -258,26 +265,16 @@ def _accepted_by(
     return f"accepted by {', or '.join(options)}" if options else "no option accepts it"
 
 
-def _likely_renames(batch: Schema, table: Schema) -> dict[str, str]:
-    """Return likely renames, by old and by new name: one column of a type is missing, and one of that type is extra."""
-    missing = [column for column in table.columns if batch.find(column.name) is None]
-    extra = [column for column in batch.columns if table.find(column.name) is None]
-    found: dict[str, str] = {}
-    for old in extra:
-        same = [one for one in missing if one.type == old.type]
-        if len(same) == 1 and sum(one.type == old.type for one in extra) == 1:
-            found |= dict.fromkeys((old.name, same[0].name), f"'{old.name}={same[0].name}'")
-    return found
+def _likely_renames(missing: Sequence[Column], added: Sequence[tuple[str, str]]) -> Iterator[tuple[Column, str]]:
+    """Yield each missing column with its likely new name: of their type, one column is missing, and one was added.
 
-
-def _rename_questions(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iterator[str]:
-    """Yield a question for each likely rename: one column of a type is missing, and one of the same type was added."""
-    for column in missing:
-        same = [one for one in missing if one.type == column.type]
-        came = [change for change in changes if change.before is None and change.type == column.type]
-        if len(same) == len(came) == 1:
-            new = came[0].column
-            yield f"Was '{column.name}' renamed to '{new}'? Both are {column.type}; they're kept as two columns."
+    Args:
+        added: Names and types.
+    """
+    for old in missing:
+        names = [name for name, kind in added if kind == old.type]
+        if len(names) == 1 and sum(one.type == old.type for one in missing) == 1:
+            yield old, names[0]
 
 
 def because(text: ColumnText | None) -> str:
