@@ -442,7 +442,14 @@ def _settle_unpublished(context: Context, progress: Progress, interrupt: Keyboar
         return f"{lost.message} {lost.hint}"
     if isinstance(interrupt, UnansweredCommitInterrupt):
         return _leave_to_recovery(context, progress)
-    return _undo(context, progress)
+    branch = progress.run.branch
+    kept = _drop_own_branch(context, progress.run)
+    _fail(context, progress, LakegateError("Interrupted by the user."), branch_kept=kept)
+    if not branch:
+        return "Nothing was published."
+    if kept and progress.run.is_users_branch:
+        return f"Nothing was published. Branch {branch} is kept."
+    return f"Nothing was published. {_branch_hint(branch) if kept else f'Branch {branch} was removed.'}"
 
 
 def _leave_to_recovery(context: Context, progress: Progress) -> str:
@@ -454,17 +461,6 @@ def _leave_to_recovery(context: Context, progress: Progress) -> str:
         f"The catalog doesn't answer: run {run_id} may or may not have been published. "
         f"When it's back: lakegate recover; lakegate runs {run_id}"
     )
-
-
-def _undo(context: Context, progress: Progress) -> str:
-    branch = progress.run.branch
-    kept = _drop_own_branch(context, progress.run)
-    _fail(context, progress, LakegateError("Interrupted by the user."), branch_kept=kept)
-    if not branch:
-        return "Nothing was published."
-    if kept and progress.run.is_users_branch:
-        return f"Nothing was published. Branch {branch} is kept."
-    return f"Nothing was published. {_branch_hint(branch) if kept else f'Branch {branch} was removed.'}"
 
 
 def _may_exist(context: Context, branch: str) -> bool:
