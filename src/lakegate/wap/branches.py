@@ -275,8 +275,8 @@ def _require_complete(context: Context, run: Run, branch: str, snapshots: Sequen
         gone = not _snapshots_of(context, run) <= {one.snapshot_id for one in snapshots}
     if gone:
         raise InputError(
-            f"Branch {branch} no longer holds what run {run.run_id} wrote there{number}: the table was rolled back or "
-            "replaced since, for example with DROP and CREATE.",
+            f"Branch {branch} no longer holds what run {run.run_id} wrote there{number}: the table has since been "
+            "rolled back or replaced, for example with DROP and CREATE.",
             hint=f"Drop the branch, then write it again: lakegate discard {branch}. To fix rows on a branch, use "
             "DELETE, UPDATE or MERGE, which keep the table.",
             branch=branch,

@@ -404,15 +404,15 @@ def _require_replaceable(
     if any(map(is_quarantine, tables_in(commit))):  # only a revert knows which runs have released some of these rows
         refuse(
             "with other content, and quarantined some of their rows. --on-changed replace can't remove quarantined "
-            "rows, or rows released from quarantine since.",
+            "rows, or rows that have since been released from quarantine.",
             f"Revert that run, then ingest the files again: {revert} (with --cascade if some of its rows were released "
             "or dropped since; --dry-run shows what it would revert)",
         )
     base = Ref(name=request.target, hash=request.base)
     if not published_to(context, run_id, base, request.table) <= live:
         refuse(
-            "with other content, but its data files were rewritten since, for example by 'lakegate table optimize'. "
-            "--on-changed replace can't remove its rows.",
+            "with other content, but its data files have since been rewritten, for example by 'lakegate table "
+            "optimize'. --on-changed replace can't remove its rows.",
             f"Revert that run and the one that rewrote its files, then ingest again: {revert} --cascade (--dry-run "
             "shows what it would revert)",
         )

@@ -156,7 +156,7 @@ def made_all_commits(context: Context, run: Run, commits: Iterable[Commit]) -> b
 def discard_run(context: Context, branch: str, *, target: str = MAIN, action: Action | None = None) -> Run | None:
     """Drop ``branch`` as :func:`discard` does, and record that in the run that wrote it.
 
-    Nobody publishes the run meanwhile: we hold its lease, wait for a process that took it from the publish queue
+    Nobody can publish the run while we do: we hold its lease, wait for a process that took it from the publish queue
     before, and check the target before we return.
 
     Args:

@@ -7,7 +7,7 @@ The order ensures that no needed file is deleted:
 3. Remove every file from the candidates that a commit in the history of any branch or tag needs, and every file of a
    state that a downstream system mirrors or hasn't been notified of yet.
 4. Announce that files are being deleted (:mod:`lakegate.wap.reachable`), then read the references again before each
-   batch, to find what was committed meanwhile.
+   batch, to find what has been committed in the meantime.
 
 If a table's metadata can't be read, all of its files are kept.
 """
@@ -441,7 +441,7 @@ def expire_branches(
             except ConflictError:
                 touched = True
         if touched:
-            why = "somebody began to publish it by name" if run.adopted else "somebody else has written to it since"
+            why = "somebody began to publish it by name" if run.adopted else "somebody else has since written to it"
             problem = f"Branch {ref.name} of run {run.run_id} is kept: {why}."
             kept.append(GcProblem(subject=ref.name, message=problem, hint=hint))
             continue
@@ -477,7 +477,7 @@ def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
 def _drop(context: Context, ref: Ref, run: Run) -> bool:
     """Drop the branch of a run that has ended; return whether it's dropped.
 
-    Hold the run's lease meanwhile, so that nobody publishes the branch.
+    Holds the run's lease, so that nobody publishes the branch.
     """
     try:
         lease = context.journal.resume(run.run_id, ended=True)

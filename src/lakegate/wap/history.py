@@ -646,7 +646,7 @@ def _added_paths(context: Context, before: TablePointer | None, after: TablePoin
 
 
 class EarlierAttemptError(ConflictError):
-    """An earlier attempt of the run, with other snapshots, was published meanwhile."""
+    """An earlier attempt of the run, with other snapshots, has been published."""
 
 
 def find_unpublished(context: Context, run: Run, commit: Commit) -> StagedTable | None:
@@ -684,8 +684,7 @@ def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
         return  # published long ago: gc has deleted that state, so it can't be compared
     if other is not None:
         raise EarlierAttemptError(
-            f"An earlier attempt of run {run.run_id} was published meanwhile (commit {commit.hash[:12]}); this one "
-            "wasn't.",
+            f"An earlier attempt of run {run.run_id} has been published (commit {commit.hash[:12]}); this one wasn't.",
             hint=f"See what it published: lakegate log {commit.hash} --limit 1. To publish this batch as well, give it "
             "another run id.",
             run_id=run.run_id,

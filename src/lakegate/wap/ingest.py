@@ -127,7 +127,7 @@ def resume(
         made = run.order or _request_for(run_id, request, None)
         if run.is_stepwise and request is not None and not run.staged and context.changed_files(made.batch):
             made = request()  # files that changed before they were written: read their current version
-            if made.batch.rows == 0:  # for instance, another run took all rows of a source meanwhile
+            if made.batch.rows == 0:  # for instance, another run has taken all rows of the source
                 discard_own(context, progress.run)
                 progress.end(status="skipped", branch="", branch_kept=False, detail=_no_rows(made))
                 return progress.run
@@ -336,7 +336,7 @@ def _skip(progress: Progress, claimed: ClaimedFiles) -> None:
     runs = list(dict.fromkeys(known.run_id for known in claimed.skipped))
     what = "The file was" if len(claimed.skipped) == 1 else f"All {len(claimed.skipped):,} files were"
     by = f"run {runs[0]}" if len(runs) == 1 else f"run {runs[0]} and {len(runs) - 1:,} other(s)"
-    happened = f"left to or already published by {by}" if claimed.busy else f"already published by {by}"
+    happened = f"already published or claimed by {by}" if claimed.busy else f"already published by {by}"
     detail = f"{what} {happened}; nothing to do."
     progress.end(status="skipped", branch="", branch_kept=False, skipped_files=claimed.skipped, detail=detail)
 

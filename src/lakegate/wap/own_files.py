@@ -51,7 +51,7 @@ def require_own_files(
     is_settled = then is not None and (then.uuid, then.location) == (now.uuid, now.location)
     others = () if is_settled else _others(pointer, tables)
     for other in others:
-        # By its path first: reading the metadata of all tables takes long.
+        # Compare paths first: reading the metadata of all tables is slow.
         if _beside(other) == beside or f"{_beside(other)}/".startswith(f"{folder}/"):
             known = context.reader.metadata(other)
             if known.uuid == now.uuid or canonical(known.location) == folder:
@@ -89,7 +89,7 @@ def _files_of(
         is_far: Whether some are outside the table's own folder, where any table may have files.
     """
     beside = _resolved(_beside(other))
-    # By its path first: reading the metadata of all tables takes long.
+    # Compare paths first: reading the metadata of all tables is slow.
     if not is_far and above.isdisjoint((beside, f"{beside.removesuffix('/metadata')}/data")):
         return set()
     try:

@@ -159,7 +159,7 @@ def _require_shared_files(engine: Engine, batch: Batch) -> None:
 
 
 def _require_unchanged(context: Context, request: IngestRequest, base: Ref) -> None:
-    """Refuse rows that were computed from tables that have changed since."""
+    """Refuse rows that were computed from tables that have changed."""
     if not request.reads or request.reads_at == base.hash:
         return
     tables = [TableIdentifier.stored(name) for name in request.reads]

@@ -111,8 +111,8 @@ def publish(
         AuditFailedError: When a report has failures or isn't about the state to publish.
         RejectedLateError: When checks of scope ``table`` fail against the current target.
         NotReplayableError: When a table changed on the target in a way that rules out a rebase.
-        ConflictError: When the branch changed after its audit, another run published one of the source files
-            meanwhile, or the target kept moving.
+        ConflictError: When the branch changed after its audit, another run has published one of the source files, or
+            the target kept moving.
         DeadlineReachedError: When time ran out while waiting for a run that has priority.
         OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
     """

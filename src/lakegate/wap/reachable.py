@@ -288,7 +288,7 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
         request: A commit to make, whose tables to keep instead.
 
     Raises:
-        RetryableError: While a ``gc`` deletes files, whichever they are.
+        RetryableError: While a ``gc`` deletes any files.
         InputError: When files of the state don't exist any more.
     """
     branch = _announcement(_NEEDED, name)

@@ -114,7 +114,7 @@ def settle(
     Raises:
         CannotPublishError: When the run passed its audit, but Spark or the object store can't be reached.
         CatalogUnavailableError: When the catalog is unavailable; the next recovery settles the run.
-        LeaseLostError: When another process took the run over from us meanwhile.
+        LeaseLostError: When another process has taken the run over from us.
         BeingPublishedError: When another process started to publish the run before we had its lease, and isn't done.
     """
     if lease.token is None:
@@ -312,7 +312,7 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
             head, past = _with_newer(context, target, past, head)
         runs = {event.run_id for event in past.events}
         for run in rejected:
-            with suppress(RetryableError):  # another process has started it meanwhile, and knows more
+            with suppress(RetryableError):  # another process has started it, and knows more
                 context.journal.end(run, context.journal.begin(run, anew=True))
     return RebuiltJournal(
         head=head,

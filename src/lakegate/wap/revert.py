@@ -76,7 +76,7 @@ def revert(
 ) -> Run:
     """Revert what ``run_id`` published, in one commit. Its source files can be ingested again.
 
-    A revert can itself be reverted, which restores the rows, as long as nothing was published to its tables since.
+    A revert can itself be reverted, which restores the rows, if nothing has been published to its tables since then.
 
     Args:
         action: Who reverts it, to be recorded with the revert.
@@ -277,7 +277,7 @@ def _require_not_renamed(history: BranchHistory, table: TableIdentifier) -> None
         if any(str(table) in pair for pair in with_quarantine_renames(renames_in(commit))):
             old, new = renames_in(commit)[0]
             raise InputError(
-                f"{table} can't be restored to that state: {old} was renamed to {new} since.",
+                f"{table} can't be restored to that state: {old} has since been renamed to {new}.",
                 hint=f"Revert the rename first: lakegate revert {run_of(commit)}",
                 table=str(table),
                 run_id=run_of(commit),
@@ -291,7 +291,7 @@ def _require_alone(history: BranchHistory, table: TableIdentifier) -> None:
     if commit is not None:
         by = f"run {run_of(commit)}" if run_of(commit) else f"commit {commit.hash[:12]}"
         raise InputError(
-            f"{table} can't be restored alone: {by} changed it together with {table_of(table)} since.",
+            f"{table} can't be restored alone: {by} has since changed it together with {table_of(table)}.",
             hint=f"Restore both: lakegate table restore {table_of(table)}",
             table=str(table),
             commit=commit.hash,

@@ -455,7 +455,7 @@ class _Planner:
             )
         reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
         if now is None and reset is None:
-            raise _not_revertable(first, f"{table} was dropped since. Create it again, or restore it first")
+            raise _not_revertable(first, f"{table} has since been dropped. Create it again, or restore it first")
         base, files, appends = now, dict(files_now), tuple[CommitChange, ...]()
         drops: frozenset[str] = frozenset()
         if reset is not None and reset.before is not None:
@@ -610,7 +610,7 @@ def _require_not_published_again(
             other = run_of(later)
             raise NotRevertableError(
                 f"Run {run_id} can't be reverted: that would restore the rows of {min(again)[0]}, "
-                f"which {_label(later)} has published to {table} since.",
+                f"which {_label(later)} has since published to {table}.",
                 hint=f"Revert the later run first: lakegate revert {other}",
                 run_id=run_id,
                 table=str(table),

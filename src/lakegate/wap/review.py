@@ -84,8 +84,8 @@ def publish_branch(
         action: Who publishes it, to be recorded with the run.
 
     Raises:
-        InputError: When the run that wrote the branch failed during its write, was published and reverted since, or is
-            unknown; or when the branch holds rows of several runs.
+        InputError: When the run that wrote the branch failed during its write, was reverted, or is unknown; or when the
+            branch holds rows of several runs.
         AuditFailedError: When an audit fails, or failed before on this state, and nobody accepted that.
         ConflictError: When one of the tables changed on the target in a way that rules out a rebase.
     """

@@ -135,7 +135,7 @@ def optimize(
 
 
 def partitions_left(context: Context, run: Run, table: TableIdentifier) -> int:
-    """Return how many partitions a compaction skipped because other runs rewrote them meanwhile."""
+    """Return how many partitions a compaction skipped because other runs had rewritten them."""
     if run.publication is None:
         return 0
     commit = Ref.detached(run.publication.commit)
@@ -170,7 +170,7 @@ def expire_snapshots(context: Context, table: TableIdentifier, *, before: dateti
         now = _existing(context, table, head)
         shorter = context.editor.trim_snapshots(now, at_least=keep, before=before)
         gone = len(context.reader.snapshots(now)) - len(context.reader.snapshots(shorter))
-        nothing = None if gone else f"{table} has no snapshot from before {moment(before)} that needn't be kept."
+        nothing = None if gone else f"{table} has no snapshots from before {moment(before)} that can expire."
         return _same_rows(f"Expire {counted(gone, 'snapshot')} of {table}", shorter, nothing)
 
     return _maintain(context, plan_at, new_run_id, f"Expiring snapshots of {table}", f"expire snapshots of {table}")

@@ -85,7 +85,7 @@ def verify(
             if table not in inspection.tables:
                 raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
         inspection.find_missing()
-        # gc may have deleted files of a branch that was dropped meanwhile.
+        # gc may have deleted files of a branch that has been dropped.
         if not inspection.is_broken or set(context.catalog.list_refs()) == refs:
             break
     if deep or pages:

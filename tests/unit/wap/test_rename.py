@@ -125,7 +125,7 @@ def test_a_table_is_not_restored_across_a_rename(house: House) -> None:
     house.add("r1", A)
     then = Ref(name="main", hash=house.head().hash, kind="detached")
     rename(house)
-    with pytest.raises(InputError, match=r"nyc\.trips was renamed to nyc\.rides since") as caught:
+    with pytest.raises(InputError, match=r"nyc\.trips has since been renamed to nyc\.rides") as caught:
         restore_table(house.context, TRIPS, then, new_run_id="y")
     assert caught.value.hint == "Revert the rename first: lakegate revert n"
 

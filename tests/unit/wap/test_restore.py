@@ -356,7 +356,7 @@ def test_the_journal_names_the_run_that_reverted_last_as_the_commits_do(house: H
 def test_rows_that_a_compaction_put_among_others_are_not_replaced(house: House) -> None:
     house.add("r1", A, file="f")
     house.rewrite_all_files()
-    with pytest.raises(InputError, match="its data files were rewritten since") as caught:
+    with pytest.raises(InputError, match="its data files have since been rewritten") as caught:
         house.add("r2", B, file="f", version="2", on_changed="replace")
     assert "lakegate revert r1 --cascade" in str(caught.value.hint)
     assert [ref.name for ref in house.catalog.list_refs() if ref.name.startswith("wap/")] == []
@@ -405,7 +405,7 @@ def test_a_quarantine_table_is_put_back_alone_only_if_its_table_stayed(house: Ho
     assert (len(house.rows()), quarantined(house)) == (1, 1)
 
     house.add("r2", MIXED, checks=SETS_ASIDE)
-    with pytest.raises(InputError, match="can't be restored alone: run r2 changed it together with"):
+    with pytest.raises(InputError, match="can't be restored alone: run r2 has since changed it together with"):
         restore(house, then, "z", ASIDE)
 
 

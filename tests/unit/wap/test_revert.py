@@ -372,7 +372,7 @@ def test_files_that_were_published_again_are_not_brought_back_twice(house: House
     house.add("r2", B, file="f")
     house.add("r3", C, file="f", version="2", on_changed="replace")
     house.add("r4", B, file="f", on_changed="append")
-    with pytest.raises(NotRevertableError, match=r"restore the rows of file:///f.parquet, which run r4 has published"):
+    with pytest.raises(NotRevertableError, match=r"rows of file:///f.parquet, which run r4 has since published"):
         house.undo("r3")
 
 

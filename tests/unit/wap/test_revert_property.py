@@ -65,7 +65,7 @@ class Model:
         except NotRevertableError as error:
             refused = error.message
         if refused is not None:
-            refusals = ("is a revert itself", "was dropped since")
+            refusals = ("is a revert itself", "has since been dropped")
             assert not cascade or any(text in refused for text in refusals)
             return
         before = len(self.there)
