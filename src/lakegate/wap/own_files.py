@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from posixpath import dirname, normpath
@@ -18,7 +18,7 @@ from lakegate.wap.reachable import canonical
 _TABLES_AT_ONCE = 16
 
 
-def tables_beside(context: Context, base: Ref, branch: Ref, target: str) -> Sequence[TablePointer]:
+def all_tables(context: Context, base: Ref, branch: Ref, target: str) -> Sequence[TablePointer]:
     """Return the states of all tables on a branch, and on its target if that has moved since ``base``."""
     head = context.catalog.get_ref(target)
     refs = (branch,) if head.hash == base.hash else (branch, head)
@@ -47,35 +47,34 @@ def require_own_files(
     """
     now = context.reader.metadata(pointer)
     then = None if before is None else context.reader.metadata(before)
-    folder, beside = canonical(now.location), _beside(pointer)
-    is_settled = then is not None and (then.uuid, then.location) == (now.uuid, now.location)
-    others = () if is_settled else _others(pointer, tables)
-    for other in others:
+    folder, metadata_folder = canonical(now.location), _metadata_folder(pointer)
+    is_same_table = then is not None and (then.uuid, then.location) == (now.uuid, now.location)
+    for other in () if is_same_table else _others(pointer, tables):
         # Compare paths first: reading the metadata of all tables is slow.
-        if _beside(other) == beside or f"{_beside(other)}/".startswith(f"{folder}/"):
+        if _metadata_folder(other) == metadata_folder or f"{_metadata_folder(other)}/".startswith(f"{folder}/"):
             known = context.reader.metadata(other)
             if known.uuid == now.uuid or canonical(known.location) == folder:
                 what = f"its metadata file {pointer.metadata_location} has that table's UUID or location"
-                raise _not_its_own(pointer, branch, other, what)
+                raise _foreign_files_error(pointer, branch, other, what)
     if not by_anyone:
         return
     home = _resolved(now.location)
     listed = {_resolved(path): path for path in context.reader.new_files(before, pointer)}
     elsewhere = {path for path in listed if not path.startswith(f"{home}/")}
-    if is_settled:
+    if is_same_table:
         listed = {path: listed[path] for path in elsewhere}
     if not listed:
         return
     others = _others(pointer, tables)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        above = {folder for path in listed for folder in _above(path)}
+        above = {folder for path in listed for folder in _parents(path)}
         files_of = partial(_files_of, context=context, listed=listed, above=above, is_far=bool(elsewhere))
         for other, files in zip(others, pool.map(files_of, others), strict=True):
             earlier = map(_resolved, context.reader.reach(before)) if files and before is not None else ()
             theirs = files.difference(earlier)
             if theirs:
                 what = f"it lists {counted(len(theirs), 'file')} of that table, such as {listed[min(theirs)]}"
-                raise _not_its_own(pointer, branch, other, what)
+                raise _foreign_files_error(pointer, branch, other, what)
 
 
 def _files_of(
@@ -88,9 +87,9 @@ def _files_of(
         above: All folders above them.
         is_far: Whether some are outside the table's own folder, where any table may have files.
     """
-    beside = _resolved(_beside(other))
+    metadata_folder = _resolved(_metadata_folder(other))
     # Compare paths first: reading the metadata of all tables is slow.
-    if not is_far and above.isdisjoint((beside, f"{beside.removesuffix('/metadata')}/data")):
+    if not is_far and above.isdisjoint((metadata_folder, f"{metadata_folder.removesuffix('/metadata')}/data")):
         return set()
     try:
         known = context.reader.metadata(other)
@@ -99,7 +98,9 @@ def _files_of(
     home = _resolved(known.location)
     own = tuple(f"{home}/{name}/" for name in ("data", "metadata"))
     found = {path for path in listed if path.startswith(own)}
-    shared = {beside, *map(_resolved, _folders(known.properties))}
+    # Several tables may share the folders that their properties name.
+    named = (str(known.properties[key]) for key in FOLDER_PROPERTIES if known.properties.get(key))
+    shared = {metadata_folder, *map(_resolved, named)}
     if found or above.isdisjoint(shared):
         return found
     try:
@@ -112,7 +113,7 @@ def _others(pointer: TablePointer, tables: Callable[[], Sequence[TablePointer]])
     return [other for other in tables() if other.table != pointer.table]
 
 
-def _not_its_own(pointer: TablePointer, branch: Ref, other: TablePointer, what: str) -> InputError:
+def _foreign_files_error(pointer: TablePointer, branch: Ref, other: TablePointer, what: str) -> InputError:
     return InputError(
         f"Table {pointer.table} on branch '{branch.name}' is made of the files of {other.table}: {what}. "
         "It isn't published.",
@@ -124,16 +125,11 @@ def _not_its_own(pointer: TablePointer, branch: Ref, other: TablePointer, what: 
     )
 
 
-def _folders(properties: Mapping[str, object]) -> Iterator[str]:
-    """Yield the folders into which a table's properties put its files. Several tables may share one."""
-    yield from (str(properties[key]) for key in FOLDER_PROPERTIES if properties.get(key))
-
-
-def _beside(pointer: TablePointer) -> str:
+def _metadata_folder(pointer: TablePointer) -> str:
     return dirname(canonical(pointer.metadata_location))
 
 
-def _above(path: str) -> Iterator[str]:
+def _parents(path: str) -> Iterator[str]:
     while path:
         path = path.rpartition("/")[0]
         yield path

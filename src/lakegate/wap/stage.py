@@ -41,7 +41,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.branches import store_request, stored_runs
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, made_all_commits
-from lakegate.wap.own_files import require_own_files, tables_beside
+from lakegate.wap.own_files import all_tables, require_own_files
 
 _VERSION = 2
 """The Iceberg format version that new tables get by default."""
@@ -467,7 +467,7 @@ def staged_since(
         InputError: When the branch drops a table, or leaves one in a state that can't be published.
     """
     found = []
-    tables = cache(lambda: tables_beside(context, base, branch, target))
+    tables = cache(lambda: all_tables(context, base, branch, target))
     for difference in context.catalog.diff(base, branch):
         if difference.kind != "table":
             continue
