@@ -50,7 +50,7 @@ def store_run(context: Context, run: Run, branch: Ref) -> Ref:
     Raises:
         ConflictError: When something was committed to the branch since it was read.
     """
-    carried = _StoredRun(format=FORMAT, run=_without_evidence(run))
+    stored = _StoredRun(format=FORMAT, run=_without_evidence(run))
     verdict = "its audit failed" if run.failures else "written" if run.staged else "begun"
     return context.catalog.commit(
         CommitRequest(
@@ -60,7 +60,7 @@ def store_run(context: Context, run: Run, branch: Ref) -> Ref:
             at_head=True,
             properties={
                 RUN_ID_PROPERTY: run.run_id,
-                RUN_PROPERTY: packed(carried.model_dump_json(exclude=_UNKNOWN_TO_OLDER)),
+                RUN_PROPERTY: packed(stored.model_dump_json(exclude=_UNKNOWN_TO_OLDER)),
             },
         )
     )
@@ -159,12 +159,12 @@ def find_owner(
             failed during its write; or when the rows of its run are gone.
         NewerFormatError: When a newer lakegate wrote the run, or stored it on the branch.
     """
-    carried = {run.run_id: run for run in stored_runs(context, branch, staged[0].base)}
+    on_branch = {run.run_id: run for run in stored_runs(context, branch, staged[0].base)}
     snapshots = [
         snapshot for one in staged for snapshot in context.reader.change(one.before, one.pointer).live_snapshots
     ]
     written = {run_id for one in snapshots if (run_id := one.summary.get(RUN_ID_PROPERTY))}
-    run_ids = sorted(written | carried.keys())
+    run_ids = sorted(written | on_branch.keys())
     if len(run_ids) > 1:
         raise InputError(
             f"Branch '{branch}' holds rows of {len(run_ids)} runs: {', '.join(run_ids)}. Each run must be audited and "
@@ -174,7 +174,7 @@ def find_owner(
             run_ids=run_ids,
         )
     run_id = run_ids[0] if run_ids else _run_named_by(branch)
-    run = _known_run(context, carried, run_id) if run_ids and run_id else None
+    run = _known_run(context, on_branch, run_id) if run_ids and run_id else None
     if run is None:
         if run_id is not None and acceptance is None:
             raise _unknown_run_error(branch, run_id, has_rows=bool(run_ids))
@@ -191,8 +191,8 @@ def find_owner(
         )
     _require_own_quarantine(context, branch, staged, run)
     failures = {(report.table, report.metadata_location) for report in run.reports if not report.passed}
-    elsewhere = carried[run.run_id].reports if run.run_id in carried else ()
-    unknown = (one for one in elsewhere if not one.passed and (one.table, one.metadata_location) not in failures)
+    stored = on_branch[run.run_id].reports if run.run_id in on_branch else ()
+    unknown = (one for one in stored if not one.passed and (one.table, one.metadata_location) not in failures)
     return run.model_copy(
         update={
             "tables": tuple(str(one.table) for one in staged),
@@ -245,9 +245,9 @@ def manual_run(branch: str, staged: Sequence[StagedTable], *, run_id: str | None
     )
 
 
-def _known_run(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
+def _known_run(context: Context, on_branch: Mapping[str, Run], run_id: str) -> Run | None:
     """Return the run from the journal, or from the branch if the journal knows it only from a commit."""
-    known, found = context.journal.get(run_id, newer=False), carried.get(run_id)
+    known, found = context.journal.get(run_id, newer=False), on_branch.get(run_id)
     if found is None:
         return known
     found = found.model_copy(update={"reports": ()})

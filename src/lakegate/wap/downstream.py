@@ -151,13 +151,13 @@ class _Sender:
     def _still_wanted(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
         """End deliveries that a system that mirrors tables needn't or mustn't get, and return the rest."""
         # Earlier releases queued events of quarantine tables.
-        aside = [one for one in page if all(map(is_quarantine, one.tables))]
-        covered = [one for one in self._superseded(page) if one not in aside]
-        if aside:
-            self._outbox.ended(aside, "skipped", "It's about a quarantine table.")
+        of_quarantine = [one for one in page if all(map(is_quarantine, one.tables))]
+        covered = [one for one in self._superseded(page) if one not in of_quarantine]
+        if of_quarantine:
+            self._outbox.ended(of_quarantine, "skipped", "It's about a quarantine table.")
         if covered:
             self._outbox.ended(covered, "superseded", "A later event of the same tables covers it.")
-        return [one for one in page if one not in covered and one not in aside]
+        return [one for one in page if one not in covered and one not in of_quarantine]
 
     def _superseded(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
         """Return the deliveries whose tables all have a later delivery: only the newest state matters."""

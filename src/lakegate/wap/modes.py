@@ -259,10 +259,10 @@ def require_empty_quarantine(context: Context, table: TableIdentifier, at: Ref) 
     Raises:
         InputError: Saying how many rows are in quarantine, and how to delete or publish them.
     """
-    aside = quarantine_table(context, table, at)
-    if aside is None:
+    quarantine = quarantine_table(context, table, at)
+    if quarantine is None:
         return
-    marks = context.reader.read_rows(aside, columns=(RELEASED_BY,))
+    marks = context.reader.read_rows(quarantine, columns=(RELEASED_BY,))
     waiting = sum(batch.column(RELEASED_BY).null_count for batch in marks)
     if waiting:
         raise InputError(

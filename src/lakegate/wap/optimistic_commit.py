@@ -298,13 +298,13 @@ def _is_held(context: Context, name: str) -> bool:
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:
     """Rebase a staged table onto its state on the target, ``now``; return the state to commit."""
-    forgotten = _expired_snapshots(context, staged, now)
-    if forgotten is None:
+    expired = _expired_snapshots(context, staged, now)
+    if expired is None:
         pointer = _replayed(context, run, staged, now)
     else:
         # A new table is put without a content id, an existing one with the target's.
-        aside = _unaudited_snapshots(context, staged) | forgotten
-        pointer = context.editor.trim_snapshots(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
+        left_out = _unaudited_snapshots(context, staged) | expired
+        pointer = context.editor.trim_snapshots(staged.pointer, at_least=len(staged.snapshot_ids), without=left_out)
         pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
     for run_id in run.request.replaces if run.request is not None else ():
         paths = published_to(context, run_id, head, pointer.table)
@@ -356,12 +356,12 @@ def _unaudited_snapshots(context: Context, staged: StagedTable) -> frozenset[int
     own = there.keys() - set(known)
     if not staged.only_adds:
         return frozenset(own - {staged.pointer.snapshot_id})
-    aside = own - set(staged.snapshot_ids)
+    unaudited = own - set(staged.snapshot_ids)
     at: int | None = staged.pointer.snapshot_id
-    while aside and at is not None:
-        aside.discard(at)
+    while unaudited and at is not None:
+        unaudited.discard(at)
         at = there.pop(at, None)
-    return frozenset(aside)
+    return frozenset(unaudited)
 
 
 def not_replayable(context: Context, run: Run, table: TableIdentifier, reason: str) -> NotReplayableError:

@@ -402,12 +402,12 @@ class _RebasedRun:
             changed = ", ".join(changes[:_MOST_NAMED]) + (", …" if len(changes) > _MOST_NAMED else "")
         mode = mode_of(run)
         changed = f"{mode}: {changed}" if mode else changed
-        aside = f", {run.quarantined:,} quarantined" if run.quarantined else ""
+        quarantined = f", {run.quarantined:,} quarantined" if run.quarantined else ""
         what = f"{len(runs)} runs to {run.table}" if others else run.name or run.table
         return CommitRequest(
             branch=run.target,
             base=head.hash,
-            message=f"Publish {what} ({changed}{aside})",
+            message=f"Publish {what} ({changed}{quarantined})",
             puts=tuple(pointers),
             unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
             namespaces=namespaces_for(self._context, pointers, head),

@@ -86,7 +86,7 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
     if quarantines_rows(request.checks):
         _reset_interrupted(context, staged)
     report = audit(context, staged, request.checks, replaces=request.replaces)
-    first, aside = report, None
+    first, quarantine = report, None
     counts: Counter[str] = Counter()
     for _ in range(MOST_ROUNDS):
         failing = quarantining(request.checks, report)
@@ -94,19 +94,19 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
             break
         if request.schema_changes:
             return Audited((staged,), (report,), _changes_columns(request))
-        split = _QuarantineRound(context, request, staged, failing, aside)
+        split = _QuarantineRound(context, request, staged, failing, quarantine)
         if split.number:  # otherwise, for instance, a time that was in the future during the audit has passed
             if (problem := split.over_limit()) is not None:
-                tables = (staged,) if aside is None else (staged, aside)
-                return Audited(tables, _reports(context, report, aside), problem)
-            staged, aside = split.run()
+                tables = (staged,) if quarantine is None else (staged, quarantine)
+                return Audited(tables, _reports(context, report, quarantine), problem)
+            staged, quarantine = split.run()
             counts.update(split.by_check)
         # Rows that referred to a quarantined row may fail now, and need another round.
         report = audit(context, staged, request.checks, replaces=request.replaces)
-    if aside is None:
+    if quarantine is None:
         return Audited((staged,), (report,))
-    _require_sum(request, staged, aside)
-    return Audited((staged, aside), _reports(context, with_quarantined(report, first, counts), aside))
+    _require_sum(request, staged, quarantine)
+    return Audited((staged, quarantine), _reports(context, with_quarantined(report, first, counts), quarantine))
 
 
 def quarantining(checks: Sequence[Check], report: AuditReport) -> list[tuple[str, Check]]:
@@ -120,12 +120,12 @@ def _reset_interrupted(context: Context, staged: StagedTable) -> None:
 
     Commits by others stay, so that the publish refuses them.
     """
-    aside = str(quarantine_of(staged.table))
+    quarantine = str(quarantine_of(staged.table))
 
     def put_back() -> None:
         branch = context.catalog.get_ref(staged.branch)
         since = context.catalog.history(branch.hash, until=staged.head, operations=True)
-        if any(aside in commit.tables or commit.message.startswith(_COMMITTED) for commit in since):
+        if any(quarantine in commit.tables or commit.message.startswith(_COMMITTED) for commit in since):
             context.catalog.assign_ref(branch, Ref(name=branch.name, hash=staged.head))
 
     retry_on_late_commits(put_back)
@@ -212,19 +212,19 @@ def with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[st
     return report.model_copy(update={"results": results, "seconds": first.seconds + report.seconds})
 
 
-def _reports(context: Context, report: AuditReport, aside: StagedTable | None) -> tuple[AuditReport, ...]:
-    return (report,) if aside is None else (report, audit(context, aside, ()))
+def _reports(context: Context, report: AuditReport, quarantine: StagedTable | None) -> tuple[AuditReport, ...]:
+    return (report,) if quarantine is None else (report, audit(context, quarantine, ()))
 
 
-def _require_sum(request: IngestRequest, staged: StagedTable, aside: StagedTable) -> None:
+def _require_sum(request: IngestRequest, staged: StagedTable, quarantine: StagedTable) -> None:
     """Check that each source row is in exactly one of the two tables."""
     # A quarantine table that gets its table's new columns isn't a pure append, but it only gains rows.
-    if staged.rows + aside.rows == request.batch.rows and staged.only_adds and aside.rows_removed == 0:
+    if staged.rows + quarantine.rows == request.batch.rows and staged.only_adds and quarantine.rows_removed == 0:
         return
-    reason = staged.reason or aside.reason
+    reason = staged.reason or quarantine.reason
     raise EngineError(
-        f"{staged.rows:,} rows of the batch are in {staged.table} and {aside.rows:,} were quarantined, but its files "
-        f"contain {request.batch.rows:,}{f' ({reason})' if reason else ''}. Nothing was published.",
+        f"{staged.rows:,} rows of the batch are in {staged.table} and {quarantine.rows:,} were quarantined, but its "
+        f"files contain {request.batch.rows:,}{f' ({reason})' if reason else ''}. Nothing was published.",
         hint="Run the ingest again.",
         table=str(staged.table),
         branch=staged.branch,
@@ -241,12 +241,12 @@ class _QuarantineRound:
         request: IngestRequest,
         staged: StagedTable,
         checks: Sequence[tuple[str, Check]],
-        aside: StagedTable | None,
+        quarantine: StagedTable | None,
     ) -> None:
         self._context = context
         self._request = request
         self._staged = staged
-        self._aside = aside
+        self._quarantine = quarantine
         self._name = quarantine_of(staged.table)
         self._rows = added_rows(staged)
         self._tests = as_row_tests(context, staged, checks, replaces=request.replaces, masked=request.masked)
@@ -270,7 +270,7 @@ class _QuarantineRound:
 
     def over_limit(self) -> str | None:
         """Return why too many rows would be quarantined, or ``None``."""
-        number = self.number + (0 if self._aside is None else self._aside.rows)
+        number = self.number + (0 if self._quarantine is None else self._quarantine.rows)
         return over_limit(self._request.quarantine_limit, number, self._request.batch.rows)
 
     def run(self) -> tuple[StagedTable, StagedTable]:
@@ -379,7 +379,7 @@ class _QuarantineRound:
         sources = [(file.uri, file.rows) for file in self._request.batch.files]
         files = self._context.reader.added_files(self._staged.pointer, self._staged.snapshot_ids).files
         in_order = (
-            self._aside is None
+            self._quarantine is None
             and len(sources) <= MOST_IN_ORDER
             and self._staged.pointer.sort_order_id == 0
             and not self._context.reader.metadata(self._staged.pointer).partition_by

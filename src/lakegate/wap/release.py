@@ -184,20 +184,20 @@ def release(
             rows, or a column of a type that can't hold it.
     """
     engine = tx.engine
-    aside = quarantine_of(table)
-    for name in (table, aside):
+    quarantine = quarantine_of(table)
+    for name in (table, quarantine):
         engine.table(name)  # raises when it isn't there
-    _, pointers = context.catalog.get_ref_with_tables(tx.branch, [table, aside])
+    _, pointers = context.catalog.get_ref_with_tables(tx.branch, [table, quarantine])
     schema, held = (
         Schema(columns=()) if (found := pointers[name]) is None else context.reader.metadata(found).table_schema
-        for name in (table, aside)
+        for name in (table, quarantine)
     )
     columns, lost = columns_to_release(table, schema, held, changes)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
     with hiding_values(f"quarantined rows of {table} were released", hides=hides or bool(context.masked)):
-        _require_rows(context, tx, aside, chosen, lost)
-        engine.sql(_update(aside, mark, _condition(chosen)))
-        rows = engine.sql(_select(", ".join(columns), aside, mark))
+        _require_rows(context, tx, quarantine, chosen, lost)
+        engine.sql(_update(quarantine, mark, _condition(chosen)))
+        rows = engine.sql(_select(", ".join(columns), quarantine, mark))
         engine.append(table, rows, None, fills=True)
 
 
@@ -214,22 +214,22 @@ def release_corrected(
         InputError: When ids are missing or repeated, or one isn't the id of a row in quarantine.
     """
     engine = tx.engine
-    aside = quarantine_of(table)
-    engine.table(aside)  # raises when it isn't there
+    quarantine = quarantine_of(table)
+    engine.table(quarantine)  # raises when it isn't there
     ids = _ids(rows, table)
     chosen = f"{RELEASED_BY} IS NULL AND {ROW_ID} IN ({', '.join(map(sql_string, ids))})"
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
     with hiding_values(f"quarantined rows of {table} were released", hides=hides or bool(context.masked)):
-        waiting = {row[0] for row in engine.fetch(_select(ROW_ID, aside, chosen))}
+        waiting = {row[0] for row in engine.fetch(_select(ROW_ID, quarantine, chosen))}
         missing = [one for one in ids if one not in waiting]
         if missing:
             raise InputError(
-                f"{len(missing):,} of the {len(ids):,} corrected rows match no row in {aside}, such as the one with "
-                f"{ROW_ID} '{missing[0][:80]}'. Nothing was published.",
+                f"{len(missing):,} of the {len(ids):,} corrected rows match no row in {quarantine}, such as the one "
+                f"with {ROW_ID} '{missing[0][:80]}'. Nothing was published.",
                 hint=f"They may already be released or dropped: lakegate quarantine list {table}",
                 table=str(table),
             )
-        engine.sql(_update(aside, mark, chosen))
+        engine.sql(_update(quarantine, mark, chosen))
         engine.append(table, rows.select([name for name in rows.column_names if name not in COLUMNS]), None)
 
 
@@ -319,11 +319,11 @@ def drop(
     context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection, *, hides: bool = False
 ) -> None:
     """Delete the chosen rows from the quarantine table, unless they're released. Raises as :func:`release`."""
-    aside = quarantine_of(table)
-    tx.engine.table(aside)  # raises when it isn't there
+    quarantine = quarantine_of(table)
+    tx.engine.table(quarantine)  # raises when it isn't there
     with hiding_values(f"quarantined rows of {table} were dropped", hides=hides or bool(context.masked)):
-        _require_rows(context, tx, aside, chosen)
-        tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
+        _require_rows(context, tx, quarantine, chosen)
+        tx.engine.sql(f"DELETE FROM {_name(quarantine)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
 
 
 def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TablePointer:
@@ -339,46 +339,47 @@ def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TableP
 
 
 def _require_rows(
-    context: Context, tx: Transaction, aside: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()
+    context: Context, tx: Transaction, quarantine: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()
 ) -> None:
     """Check that rows are chosen, and that none of them has a value in a column of ``lost``."""
+    table = table_of(quarantine)
     counts = ", ".join(("count(1)", *(f"count({quote(name)})" for name in lost)))
-    counted = tx.engine.fetch(_select(counts, aside, _condition(chosen)))
+    counted = tx.engine.fetch(_select(counts, quarantine, _condition(chosen)))
     rows, *values = counted[0]
     if not rows:
         raise InputError(
-            f"No unreleased row in {aside} matches.",
-            hint=f"lakegate quarantine list {table_of(aside)}",
-            table=str(aside),
+            f"No unreleased row in {quarantine} matches.",
+            hint=f"lakegate quarantine list {table}",
+            table=str(quarantine),
         )
     if chosen.confirmed is not None:
-        by_run = f"{_select(f'{RUN_ID}, count(1)', aside, _condition(chosen))} GROUP BY {RUN_ID}"
-        if dict(tx.engine.fetch(by_run)) != chosen.confirmed or not _only_grew(context, tx, aside, chosen):
+        by_run = f"{_select(f'{RUN_ID}, count(1)', quarantine, _condition(chosen))} GROUP BY {RUN_ID}"
+        if dict(tx.engine.fetch(by_run)) != chosen.confirmed or not _only_grew(context, tx, quarantine, chosen):
             raise InputError(
-                f"The rows in {aside} have changed since they were confirmed ({rows:,} now, "
+                f"The rows in {quarantine} have changed since they were confirmed ({rows:,} now, "
                 f"{sum(chosen.confirmed.values()):,} then). Nothing was changed.",
                 hint="Review them again, then confirm.",
-                table=str(table_of(aside)),
+                table=str(table),
             )
     for name, number in zip(lost, values, strict=True):
         if number:
             raise SchemaError(
-                f"{number:,} of the chosen rows have a value in column '{name}', which {table_of(aside)} doesn't have. "
-                "The values would be lost.",
-                hint=f"If the column was renamed: lakegate quarantine fix {table_of(aside)} --set 'NEW_NAME={name}'. "
+                f"{number:,} of the chosen rows have a value in column '{name}', which {table} doesn't have. The "
+                "values would be lost.",
+                hint=f"If the column was renamed: lakegate quarantine fix {table} --set 'NEW_NAME={name}'. "
                 f"To leave its values out: --set '{name}=NULL'",
-                table=str(table_of(aside)),
+                table=str(table),
                 column=name,
             )
 
 
-def _only_grew(context: Context, tx: Transaction, aside: TableIdentifier, chosen: RowSelection) -> bool:
+def _only_grew(context: Context, tx: Transaction, quarantine: TableIdentifier, chosen: RowSelection) -> bool:
     """Return whether all rows that somebody confirmed are still in the quarantine table, unchanged."""
     if chosen.confirmed_at is None:
         return True
     at = Ref.detached(chosen.confirmed_at)
-    before = context.catalog.get_table(aside, at)
-    now = context.catalog.get_ref_with_tables(tx.branch, [aside])[1][aside]
+    before = context.catalog.get_table(quarantine, at)
+    now = context.catalog.get_ref_with_tables(tx.branch, [quarantine])[1][quarantine]
     if before is None or now is None:
         return False
     return before == now or context.reader.change(before, now).kind in ("append", "evolve", "metadata", "expire")
@@ -412,12 +413,12 @@ def _expression(text: str) -> str:
         ) from None
 
 
-def _select(columns: str, aside: TableIdentifier, condition: str) -> str:
-    return f"SELECT {columns} FROM {_name(aside)} WHERE {condition}"  # noqa: S608 - each part is validated or quoted
+def _select(columns: str, quarantine: TableIdentifier, condition: str) -> str:
+    return f"SELECT {columns} FROM {_name(quarantine)} WHERE {condition}"  # noqa: S608 - each part is validated or quoted
 
 
-def _update(aside: TableIdentifier, assignment: str, condition: str) -> str:
-    return f"UPDATE {_name(aside)} SET {assignment} WHERE {condition}"  # noqa: S608 - likewise
+def _update(quarantine: TableIdentifier, assignment: str, condition: str) -> str:
+    return f"UPDATE {_name(quarantine)} SET {assignment} WHERE {condition}"  # noqa: S608 - likewise
 
 
 def _name(table: TableIdentifier) -> str:

@@ -143,11 +143,11 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
     def plan_at(head: Ref) -> RevertPlan:
         plans = {table: _restore_plan(context, context.catalog.get_table(table, head), then)}
-        aside, aside_then = quarantine_table(context, table, head), quarantine_table(context, table, at)
-        if aside_then is not None:
-            plans[aside_then.table] = _restore_plan(context, aside, aside_then)
-        elif aside is not None:
-            plans[aside.table] = TablePlan(None, dropped_table(context, aside), now=aside)
+        quarantine, quarantine_then = quarantine_table(context, table, head), quarantine_table(context, table, at)
+        if quarantine_then is not None:
+            plans[quarantine_then.table] = _restore_plan(context, quarantine, quarantine_then)
+        elif quarantine is not None:
+            plans[quarantine.table] = TablePlan(None, dropped_table(context, quarantine), now=quarantine)
         if all(plan.is_unchanged for plan in plans.values()):
             return RevertPlan("", (), plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
         history = BranchHistory(context, head, since=at.hash)

@@ -64,9 +64,9 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
     branch = context.catalog.get_ref(tx.branch)
     if context.catalog.get_table(table, branch) is None:
         return
-    aside = quarantine_table(context, table, branch)
-    if aside is not None:
-        rows = f"FROM {'.'.join(map(quote, aside.table.parts))}"
+    quarantine = quarantine_table(context, table, branch)
+    if quarantine is not None:
+        rows = f"FROM {'.'.join(map(quote, quarantine.table.parts))}"
         if tx.engine.fetch(f"SELECT 1 {rows} LIMIT 1"):
             tx.engine.sql(f"DELETE {rows} WHERE true")
     if context.catalog.get_ref(tx.branch).hash == branch.hash:

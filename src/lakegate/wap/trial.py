@@ -152,10 +152,10 @@ def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[Audit
     replaces = () if run.request is None else run.request.replaces
     checks = resolve_checks(context, own, contract.checks, staged)
     report = audit(context, own, checks, beside=staged, replaces=replaces)
-    limit, aside = contract.settings.quarantine_limit, quarantining(checks, report)
-    if limit is None or not aside:
+    limit, failing = contract.settings.quarantine_limit, quarantining(checks, report)
+    if limit is None or not failing:
         return report, None
-    tests = as_row_tests(context, own, aside, replaces=replaces, masked=context.masked)
+    tests = as_row_tests(context, own, failing, replaces=replaces, masked=context.masked)
     with hiding_values(_COUNTING, hides=hides_values(checks, context.masked)):
         found = context.engine().failing_files(added_rows(own), tests)
     return report, over_limit(limit, sum(file.failing for file in found.values()), report.rows)
@@ -251,7 +251,7 @@ def try_contract(
 
     counts: Counter[str] = Counter()
     too_many: str | None = None
-    aside = 0
+    quarantined = 0
     hides = hides_values(checks, masked)
     with _naming_unreadable(engine, hides=hides):
         report = first = run_checks()
@@ -261,13 +261,13 @@ def try_contract(
                 break
             with hiding_values(_COUNTING, hides=hides):
                 found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
-            aside += found.failing
-            too_many = over_limit(contract.settings.quarantine_limit, aside, first.rows)
+            quarantined += found.failing
+            too_many = over_limit(contract.settings.quarantine_limit, quarantined, first.rows)
             if too_many is not None:
                 break
             counts.update({name: number for (name, _), number in zip(failing, found.by_test, strict=True)})
             report = run_checks()
-    report = with_quarantined(report, first, counts) if aside else report
+    report = with_quarantined(report, first, counts) if quarantined else report
     report = report.model_copy(update={"rows": first.rows})
     return ContractTrial(contract=contract.file, report=report, over_limit=too_many, untried=untried)
 
