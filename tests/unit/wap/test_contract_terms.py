@@ -47,12 +47,12 @@ def test_a_new_table_that_fits_as_it_is_is_created_as_it_is(house: FakeLakehouse
 def test_a_strict_contract_needs_no_column_that_only_says_what_to_delete(house: FakeLakehouse) -> None:
     mode = WriteMode(name="upsert", key=("id",), delete_when="op = 'D'")
     rows = [{"id": 1, "op": "U"}, {"id": 2, "op": "D"}]
-    cancel_engine_at = terms(("id", "long"), extra=False)
-    made = plan(house.context, ordered(house, rows, mode=mode, contract=cancel_engine_at, checks=()))
+    contract = terms(("id", "long"), extra=False)
+    made = plan(house.context, ordered(house, rows, mode=mode, contract=contract, checks=()))
     assert made.table_schema.names == ("id",)
     assert made.request.create_as == made.table_schema
     with pytest.raises(SchemaError, match="column 'op' isn't in the contract"):
-        plan(house.context, ordered(house, rows, contract=cancel_engine_at, checks=()))
+        plan(house.context, ordered(house, rows, contract=contract, checks=()))
 
 
 @pytest.mark.parametrize("exists", [False, True])
