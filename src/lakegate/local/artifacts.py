@@ -92,12 +92,17 @@ def prepare(
         with contextlib.suppress(OSError):
             if all(_is_verified(path, artifact) for artifact, path in jars.items()):
                 return MappingProxyType(jars)
-        raise LocalStackError(
-            f"Can't use the cache {folder}: {error.filename or ''} {error.strerror or error}.".replace(":  ", ": "),
-            hint="Make it writable, or set XDG_CACHE_HOME to a folder that is.",
-            folder=str(folder),
-        ) from error
+        raise unusable_cache(folder, error) from error
     return MappingProxyType(jars)
+
+
+def unusable_cache(folder: Path, error: OSError) -> LocalStackError:
+    """Return the error for a cache that the operating system refuses to use."""
+    return LocalStackError(
+        f"Can't use the cache {folder}: {error.filename or ''} {error.strerror or error}.".replace(":  ", ": "),
+        hint="Make it writable, or set XDG_CACHE_HOME to a folder that is.",
+        folder=str(folder),
+    )
 
 
 def proxy_options(proxies: Mapping[str, str] | None = None) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from lakegate.errors import LocalStackError, missing_package
 from lakegate.local import process, servers
-from lakegate.local.artifacts import cache_folder, work_folder
+from lakegate.local.artifacts import cache_folder, unusable_cache, work_folder
 from lakegate.local.state import StackFolder, locked
 from lakegate.model.base import Value
 from lakegate.ports import Narrator, Step
@@ -328,11 +328,7 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
             if not _python(place).exists():
                 _make(place, folder, narrator)
     except OSError as error:
-        raise LocalStackError(
-            f"Can't use the cache {folder}: {error.strerror or error}.",
-            hint="Make it writable, or set XDG_CACHE_HOME to a folder that is.",
-            folder=str(folder),
-        ) from error
+        raise unusable_cache(folder, error) from error
     return _python(place)
 
 
