@@ -196,7 +196,7 @@ class Components:
         """The same journal, for reading: it waits for locks no longer than people wait for a page."""
         from lakegate.journal.factory import open_journal
 
-        return open_journal(self.settings.journal, self.home, patience_s=_PAGE_PATIENCE_S)
+        return open_journal(self.settings.journal, self.home, busy_timeout_s=_PAGE_PATIENCE_S)
 
     @cached_property
     def contracts(self) -> Contracts:

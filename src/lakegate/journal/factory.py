@@ -18,13 +18,13 @@ from lakegate.journal.journal import LEASE_S, Journal
 _DRIVER = "postgresql+pg8000"
 
 
-def open_journal(settings: JournalSettings, home: Path, *, patience_s: float = BUSY_TIMEOUT_S) -> Journal:
+def open_journal(settings: JournalSettings, home: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Journal:
     """Open or create the journal that the settings name; by default the project's ``.lakegate/journal.db``.
 
     Args:
         settings: Section ``journal``.
         home: The project's folder, to which an SQLite path is relative.
-        patience_s: Seconds to wait for a locked database.
+        busy_timeout_s: Seconds to wait for a locked database.
 
     Raises:
         ConfigurationError: If the URL isn't one of SQLite or Postgres or contains a password, the password's variable
@@ -33,24 +33,24 @@ def open_journal(settings: JournalSettings, home: Path, *, patience_s: float = B
         InputError: If a file isn't a journal.
     """
     if settings.url is None:
-        return open_sqlite(home / HOME_NAME / "journal.db", lease_s=settings.lease_s, patience_s=patience_s)
+        return open_sqlite(home / HOME_NAME / "journal.db", lease_s=settings.lease_s, busy_timeout_s=busy_timeout_s)
     url = _parse(settings.url)
     if url.get_backend_name() == "sqlite":
-        return open_sqlite(home / _sqlite_path(url), lease_s=settings.lease_s, patience_s=patience_s)
+        return open_sqlite(home / _sqlite_path(url), lease_s=settings.lease_s, busy_timeout_s=busy_timeout_s)
     password = None if settings.password is None else Secret(settings.password, setting="journal.password")
     return open_postgres(
         url,
         password=password,
         lease_s=settings.lease_s,
-        tls=_trusted(settings),
+        tls=_tls_context(settings),
         max_connections=settings.max_connections,
-        patience_s=patience_s,
+        busy_timeout_s=busy_timeout_s,
     )
 
 
-def open_sqlite(path: Path, *, lease_s: float = LEASE_S, patience_s: float = BUSY_TIMEOUT_S) -> Journal:
+def open_sqlite(path: Path, *, lease_s: float = LEASE_S, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Journal:
     """Open or create the journal file at ``path``; raises as :func:`open_journal`."""
-    return Journal(SqliteDatabase(path, busy_timeout_s=patience_s), lease_s=lease_s)
+    return Journal(SqliteDatabase(path, busy_timeout_s=busy_timeout_s), lease_s=lease_s)
 
 
 def open_postgres(
@@ -60,7 +60,7 @@ def open_postgres(
     lease_s: float = LEASE_S,
     tls: ssl.SSLContext | Literal[False] | None = None,
     max_connections: int | None = None,
-    patience_s: float = BUSY_TIMEOUT_S,
+    busy_timeout_s: float = BUSY_TIMEOUT_S,
 ) -> Journal:
     """Open or create the journal in a Postgres database; raises as :func:`open_journal`.
 
@@ -70,18 +70,18 @@ def open_postgres(
         lease_s: See :class:`~lakegate.journal.journal.Journal`.
         tls: How to use TLS; ``None`` uses it if the server offers it, ``False`` never does.
         max_connections: Largest number of connections; by default 30.
-        patience_s: Seconds to wait for a locked database.
+        busy_timeout_s: Seconds to wait for a locked database.
     """
     from lakegate.journal.postgres import MAX_CONNECTIONS, PostgresDatabase
 
     most = max_connections or MAX_CONNECTIONS
     database = PostgresDatabase(
-        url.set(drivername=_DRIVER), password=password, tls=tls, max_connections=most, busy_timeout_s=patience_s
+        url.set(drivername=_DRIVER), password=password, tls=tls, max_connections=most, busy_timeout_s=busy_timeout_s
     )
     return Journal(database, lease_s=lease_s)
 
 
-def _trusted(settings: JournalSettings) -> ssl.SSLContext | Literal[False] | None:
+def _tls_context(settings: JournalSettings) -> ssl.SSLContext | Literal[False] | None:
     """Return how to use TLS by the settings ``journal.tls`` and ``journal.ca_file``; see :func:`open_postgres`."""
     if settings.ca_file is None and not settings.tls:
         return settings.tls

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from sqlalchemy import Column, Row, delete, select, update
 
 from lakegate.journal.database import JournalTransaction
-from lakegate.journal.schema import CLAIMS, LANDINGS, as_text, storable
+from lakegate.journal.schema import CLAIMS, FILE_CHECKPOINTS, as_text, storable
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import FileCheckpoint
@@ -233,7 +233,8 @@ def _known_by(
 
 def checkpoints(tx: JournalTransaction, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
     """Return the files' checkpoints by URI."""
-    query = select(LANDINGS).where(LANDINGS.c.table_name == table, LANDINGS.c.uri.in_(tx.values(uris)))
+    known = FILE_CHECKPOINTS.c
+    query = select(FILE_CHECKPOINTS).where(known.table_name == table, known.uri.in_(tx.values(uris)))
     return {row.uri: _checkpoint(row) for row in tx.execute(query)}
 
 
@@ -248,7 +249,7 @@ def save_checkpoints(tx: JournalTransaction, table: str, checkpoints: Sequence[F
         (table, one.uri, one.stamp, one.outcome, one.tries, one.run_id, storable(one.reason), as_text(one.noted_at))
         for one in latest
     ]
-    tx.insert(LANDINGS, rows, key="table_name, uri")
+    tx.insert(FILE_CHECKPOINTS, rows, key="table_name, uri")
 
 
 def _checkpoint(row: Row[Any]) -> FileCheckpoint:

@@ -16,7 +16,7 @@ from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
 from lakegate.journal.integrity import repair
 from lakegate.journal.outbox import queue
-from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS, as_text
+from lakegate.journal.schema import CLAIMS, EVENTS, FILE_CHECKPOINTS, HISTORY, RUN_TABLES, RUNS, as_text
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import HistoryEvent, PastCommit, Publication, Run, RunKind, published_tables, total_removed
 
@@ -347,8 +347,8 @@ def tables_of(tx: JournalTransaction, run_ids: Collection[str]) -> Collection[st
 def _reconsider_files(tx: JournalTransaction, events: Sequence[HistoryEvent]) -> None:
     """Drop the checkpoints of files that no run in the history loaded: their rows may be gone."""
     held = tx.values({event.run_id for event in events})
-    others = or_(LANDINGS.c.run_id.is_(None), LANDINGS.c.run_id.not_in(held))
-    tx.execute(delete(LANDINGS).where(LANDINGS.c.outcome == "done", others))
+    others = or_(FILE_CHECKPOINTS.c.run_id.is_(None), FILE_CHECKPOINTS.c.run_id.not_in(held))
+    tx.execute(delete(FILE_CHECKPOINTS).where(FILE_CHECKPOINTS.c.outcome == "done", others))
 
 
 def _retract(tx: JournalTransaction, target: str, gone: Sequence[str]) -> None:

@@ -189,13 +189,11 @@ class PostgresDatabase(Database):
             _socket_of(connection).settimeout(timeout_s + _ANSWER_TIMEOUT_S)
             connection.execute(select(func.set_config("lock_timeout", str(milliseconds), sa.false())))
             connection.execute(select(func.pg_advisory_lock(key)))
-        except (SQLAlchemyError, OSError):
+        except BaseException as error:
             connection.invalidate()
             connection.close()
-            return None
-        except BaseException:
-            connection.invalidate()
-            connection.close()
+            if isinstance(error, (SQLAlchemyError, OSError)):
+                return None
             raise
         return connection
 

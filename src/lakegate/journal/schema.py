@@ -153,7 +153,7 @@ EVENTS = Table(
     Index("events_time", "target", "committed_at"),
 )
 
-LANDINGS = Table(
+FILE_CHECKPOINTS = Table(
     "landings",
     METADATA,
     Column("table_name", TEXT, primary_key=True),

@@ -405,8 +405,8 @@ class LocalStack:
     def _wait_until_responsive(self, service: ServiceState) -> bool:
         """Wait for a live server that may still be starting (whoever started it was killed) or is briefly busy."""
         age_s = (datetime.now(UTC) - service.started_at).total_seconds()
-        patience_s = max(self._settings.start_timeout_s - max(age_s, 0.0), _UNRESPONSIVE_GRACE_S)
-        deadline = time.monotonic() + patience_s
+        left_s = self._settings.start_timeout_s - max(age_s, 0.0)
+        deadline = time.monotonic() + max(left_s, _UNRESPONSIVE_GRACE_S)
         answers = SERVERS[service.name].answers
         if answers(service.port):
             return True
