@@ -140,7 +140,7 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
     say("", f"The rejected batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.")
     nulls = rows_query(TABLE, "passenger_count IS NULL", limit=10)
     next_commands(
-        ("Check that no NULL reached main", app.command("query", "SELECT count(*) FROM demo.trips")),
+        ("Check that no NULL reached main", app.command("query", nulls)),
         ("See the rejected rows", app.command("query", nulls, "--ref", branch)),
         ("See what the branch changes", app.command("diff", "main", branch)),
         ("Discard it", app.command("discard", branch)),
