@@ -167,7 +167,7 @@ class Options:
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Format of standard output.")
 @click.option("--debug", is_flag=True, help="Show tracebacks, and DBOS's own log.")
 def main(mode: str, **flags: Any) -> None:
-    """Write files to a branch, audit them, and publish them to main, as a durable workflow of DBOS.
+    """Write files to a branch, audit them, and publish them to main, as a durable DBOS workflow.
 
     run (the default) does so once and waits. enqueue leaves the work to a process in mode serve. serve processes the
     queues and, with --schedule, looks for new files. backfill ingests historical files; run it again to continue.

@@ -353,7 +353,7 @@ def _show_rows(table: str, mark: str | None = None) -> None:
         TableColumn(""),
         TableColumn("Run", "fit"),
     )
-    main = next((one.rows for one in found.items if one.branch == "main"), None)
+    main = next((one.rows for one in found.items if one.branch == MAIN), None)
     rows = (_rows_row(one, main, highest, mark) for one in found.items)
     parts.html(markup.table(columns, rows, caption=f"Rows of {table} on each branch"))
     if found.next is not None and found.total is not None:
@@ -361,16 +361,14 @@ def _show_rows(table: str, mark: str | None = None) -> None:
 
 
 def _rows_row(one: BranchRows, main: int | None, highest: int, mark: str | None) -> Sequence[object]:
-    name = Markup("<b>main</b>") if one.branch == "main" else markup.branch_link(one.branch)
+    name = Markup("<b>main</b>") if one.branch == MAIN else markup.branch_link(one.branch)
     if one.branch == mark:
         name = Markup("<b>{}</b>").format(markup.code(one.branch))
     if one.problem is not None or one.rows is None:
         why = "not there" if not one.exists else "unknown" if one.problem is None else one.problem.message
         return name, markup.muted(why), "", "", _run_badge(one)
-    difference = (
-        "" if main is None or one.branch == "main" else (f"{one.rows - main:+,}" if one.rows != main else "same")
-    )
-    tone: markup.Tone = "ok" if one.branch == "main" else "bad" if one.status == "rejected" else "off"
+    difference = "" if main is None or one.branch == MAIN else (f"{one.rows - main:+,}" if one.rows != main else "same")
+    tone: markup.Tone = "ok" if one.branch == MAIN else "bad" if one.status == "rejected" else "off"
     return name, f"{one.rows:,}", difference, markup.bar(one.rows, highest, tone=tone, wide=True), _run_badge(one)
 
 

@@ -87,7 +87,7 @@ def _show_facts(found: RunDetail) -> None:
     parts.html(
         markup.facts(
             ("Why", one.detail),
-            ("Accepted", None if found.accepted is None else _accepted(found)),
+            ("Accepted", _accepted(found)),
             ("Reverted by", None if one.reverted_by is None else markup.run_link(one.reverted_by)),
             ("Reverts", Markup(", ").join(map(markup.run_link, one.reverts)) if one.reverts else None),
             ("Kind", one.kind + (f" {one.name}" if one.name else "")),
