@@ -23,14 +23,7 @@ from lakegate.model.secrets import is_loopback
 
 SIGNATURE, TIMESTAMP, DELIVERY, EVENT = (f"Lakegate-{name}" for name in ("Signature", "Timestamp", "Delivery", "Event"))
 """Headers: ``v1=`` and the signature in hexadecimal; seconds since 1970; the message's id; the event."""
-_URL_LOGGERS = (
-    "apprise",
-    "httpcore.connection",
-    "httpcore.http11",
-    "httpcore.proxy",
-    "httpx",
-    "urllib3.connectionpool",
-)
+_LOGGERS = ("apprise", "httpcore.connection", "httpcore.http11", "httpcore.proxy", "httpx", "urllib3.connectionpool")
 """Loggers that write URLs, which are secrets here."""
 _BUSY = (408, 429)
 """Statuses with which a receiver asks to retry, besides those of a server's errors."""
@@ -153,7 +146,7 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep libraries from logging URLs in this thread while the body runs."""
-    for name in _URL_LOGGERS:
+    for name in _LOGGERS:
         logging.getLogger(name).addFilter(_is_not_ours)  # adding it twice changes nothing
     token = _SENDING.set(True)
     try:
