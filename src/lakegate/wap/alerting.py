@@ -108,10 +108,11 @@ def find_late(journal: Journal, expected: Mapping[str, str], now: datetime) -> t
     """
     late = []
     for table, every in expected.items():
-        last = _last_publish(journal, table)
-        if last is None or now - (last.finished_at or last.started_at) > parse_duration(every):
-            known = {} if last is None else {"last": last.finished_at or last.started_at, "run_id": last.run_id}
-            late.append(LateTable(table=table, expected_every=every, **known))
+        run = _last_publish(journal, table)
+        last = None if run is None else run.finished_at or run.started_at
+        if last is None or now - last > parse_duration(every):
+            run_id = None if run is None else run.run_id
+            late.append(LateTable(table=table, expected_every=every, last=last, run_id=run_id))
     return tuple(late)
 
 

@@ -328,20 +328,19 @@ def _expired_snapshots(context: Context, staged: StagedTable, now: TablePointer 
 
 
 def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
-    if staged.compacted and now is not None and staged.before is not None:
-        try:
-            return context.editor.rebase_compaction(staged.pointer, staged.before, now)
-        except NotReplayableError as error:
-            raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
-    if not staged.only_adds:
-        did = staged.reason or "it changed rows"
-        raise not_replayable(context, run, staged.table, f"this run did more than add rows to it: {did}")
-    if now is None:
-        raise not_replayable(context, run, staged.table, "it no longer exists")
     try:
-        return context.editor.rebase(staged.pointer, staged.snapshot_ids, now, is_ours=not staged.by_anyone)
+        if staged.compacted and now is not None and staged.before is not None:
+            return context.editor.rebase_compaction(staged.pointer, staged.before, now)
+        if not staged.only_adds:
+            did = staged.reason or "it changed rows"
+            reason = f"this run did more than add rows to it: {did}"
+        elif now is None:
+            reason = "it no longer exists"
+        else:
+            return context.editor.rebase(staged.pointer, staged.snapshot_ids, now, is_ours=not staged.by_anyone)
     except NotReplayableError as error:
         raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
+    raise not_replayable(context, run, staged.table, reason)
 
 
 def _unaudited_snapshots(context: Context, staged: StagedTable) -> frozenset[int]:

@@ -150,20 +150,19 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
     with context.narrator.step(doing if publishes else f"Undoing run {run.run_id}"):
         if (ended := _end_if_published(context, progress)) is not None:
             return ended
-        open_ = run.status in ("running", "staged")
+        is_open = run.status in ("running", "staged")
         if not run.reports and run.finished_at is None:
             run = progress.run = _with_verdict(context, progress.run)
         failed = bool(run.reports) and not all(report.passed for report in run.reports)
-        if publishes and open_ and run.staged and len(run.staged) == len(run.reports) and not failed:
+        if publishes and is_open and run.staged and len(run.staged) == len(run.reports) and not failed:
             return _publish(context, progress)
         if run.finished_at is not None:
             require_nobody_publishes(context, run)
             if (ended := _end_if_published(context, progress)) is not None:
                 return ended
             # It had ended. Then a process took its lease again, for instance to publish its branch, and died.
-            was = "rejected" if failed and open_ else run.status
             return progress.end(
-                status=was,
+                status="rejected" if failed and is_open else run.status,
                 finished_at=run.finished_at,
                 error=run.error,
                 accepted=None,
