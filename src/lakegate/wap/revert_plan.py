@@ -538,7 +538,7 @@ class _Planner:
         if missing:
             rewriting = (one for one in later if not one.only_adds)
             blocking += [one for one in rewriting if not missing <= self._files(one.after).keys()]
-        self._add_dependents(blocking, "changed the reverted rows in")
+        self._add_dependents(blocking, "deleted or rewrote the reverted rows in")
         if missing and not blocking:
             raise _not_revertable(change, f"its data files aren't in {change.table} any more")
         return paths

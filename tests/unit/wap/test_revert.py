@@ -305,7 +305,7 @@ def test_an_append_that_checked_only_its_own_table_is_no_dependent(house: House)
 def test_rows_that_were_compacted_by_others_cannot_be_taken_out(three: House) -> None:
     three.rewrite_all_files()
     for cascade in (False, True):
-        with pytest.raises(NotRevertableError, match=r"compacted\) changed .* wasn't published by lakegate"):
+        with pytest.raises(NotRevertableError, match=r"compacted\) deleted or rewrote .* wasn't published by lakegate"):
             three.undo("r2", cascade=cascade)
     three.add("r4", D)
     three.undo("r4")
