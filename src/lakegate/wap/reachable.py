@@ -56,7 +56,7 @@ _ANNOUNCEMENT = re.compile(
     r"wap/lakegate\.(?:gc|needed)/(?P<name>.+?)\.(?P<host>[0-9a-f]{16})\.(?P<pid>\d+)\.(?P<started>[\d.]+)"
 )
 """The name of an announcing branch: its purpose, such as a revert's run id and a number, and the process."""
-_NUMBER = re.compile(r"\.[0-9a-f]{8}$")
+_COUNTER = re.compile(r"\.[0-9a-f]{8}$")
 _IN_FORCE: set[str] = set()
 """This process's announcements. Others in its name are leftovers: the catalog didn't answer when they were created or
 dropped."""
@@ -324,7 +324,7 @@ def keep_files_of(context: Context, commit: Ref) -> Iterator[None]:
 def drop_orphaned_announcements(context: Context) -> None:
     """Drop the announcements of dead processes, and of runs that have ended."""
     refs = list(context.catalog.list_refs())
-    orphaned = [ref for ref in refs if _is_orphaned(ref) or (ref.name.startswith(_NEEDED) and _has_ended(context, ref))]
+    orphaned = [ref for ref in refs if _is_orphaned(ref) or _has_ended(context, _needed_for(ref))]
     if any(ref.name.startswith(_COLLECTING) for ref in orphaned):
         time.sleep(_PATIENCE_S)  # deletions that a killed gc sent to an object store may still be on their way
     for ref in orphaned:
@@ -337,8 +337,7 @@ def drop_orphaned_announcements(context: Context) -> None:
 def drop_announcements_of(context: Context, run_id: str) -> None:
     """Drop the announcements of a run that has ended; its process died before it could."""
     for ref in context.catalog.list_refs():
-        made = _ANNOUNCEMENT.fullmatch(ref.name)
-        if ref.name.startswith(_NEEDED) and made is not None and _NUMBER.sub("", made["name"]) == run_id:
+        if _needed_for(ref) == run_id:
             with suppress(NotFoundError):
                 context.catalog.delete_ref(ref)
 
@@ -398,19 +397,25 @@ def _in_force(announcement: str) -> Iterator[None]:
 
 def _is_orphaned(ref: Ref) -> bool:
     """Return whether the process that created the branch is done with it or dead, as far as this machine knows."""
-    made = _ANNOUNCEMENT.fullmatch(ref.name)
-    if made is None:
+    announcement = _ANNOUNCEMENT.fullmatch(ref.name)
+    if announcement is None:
         return False
-    holder = ":".join(made.group("host", "pid", "started"))
+    holder = ":".join(announcement.group("host", "pid", "started"))
     if holder == ProcessHolder().identity():
         return ref.name not in _IN_FORCE
     return ProcessHolder().is_alive(holder) is False
 
 
-def _has_ended(context: Context, ref: Ref) -> bool:
-    made = _ANNOUNCEMENT.fullmatch(ref.name)
-    name = made["name"] if made else ref.name.removeprefix(_NEEDED)
-    run = context.journal.get(_NUMBER.sub("", name))
+def _needed_for(ref: Ref) -> str | None:
+    """Return what a branch keeps files for, such as a run's id; ``None`` if it keeps none."""
+    if not ref.name.startswith(_NEEDED):
+        return None
+    announcement = _ANNOUNCEMENT.fullmatch(ref.name)
+    return _COUNTER.sub("", announcement["name"] if announcement else ref.name.removeprefix(_NEEDED))
+
+
+def _has_ended(context: Context, run_id: str | None) -> bool:
+    run = None if run_id is None else context.journal.get(run_id)
     return run is not None and run.finished_at is not None
 
 
