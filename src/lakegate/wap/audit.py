@@ -398,5 +398,5 @@ def _others_at(context: Context, audited: TableIdentifier, ref: Ref, since: Ref 
 
 
 def _name_of(ref: Ref) -> str:
-    """Return the reference name for the engine, which reads a commit by its hash, whatever branch it's on."""
+    """Return a branch or tag for the engine. It reads the commit by its hash, so any branch will do."""
     return MAIN if is_commit_hash(ref.name) else ref.name

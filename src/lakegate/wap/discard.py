@@ -34,7 +34,7 @@ def discard(context: Context, branch: str, *, target: str = MAIN, seen: Ref | No
     """Drop ``branch``; return whether it existed. ``gc`` deletes its data files later.
 
     Args:
-        seen: The branch at the head that it must still have; by default, it's dropped whatever its head is.
+        seen: The branch at the head that it must still have; by default, any head will do.
 
     Raises:
         InputError: When ``branch`` is ``target``.
@@ -205,7 +205,7 @@ def _discard_leased(context: Context, run: Run, token: str, target: str, action:
     try:
         publication = run.publication or find_publication(context, run)
     except EarlierAttemptError:
-        sync(context, run.target)  # the journal records the run as published, whatever status we end it with
+        sync(context, run.target)  # the journal then has the run as published, even if we end it with another status
         publication = None
     status = "discarded" if publication is None else "published" if run.publication is None else run.status
     changes: dict[str, object] = {"status": status, "publication": publication, "branch_kept": False, "order": None}

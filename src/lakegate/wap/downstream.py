@@ -172,7 +172,7 @@ class _Sender:
         return found
 
     def _send(self, delivery: Delivery) -> bool:
-        """Send one event; return whether it's done, sent or not."""
+        """Send one event; return whether it's done with, even if it wasn't sent."""
         if not self._outbox.begin(delivery):
             return False
         tried = delivery.model_copy(update={"tries": delivery.tries + 1})

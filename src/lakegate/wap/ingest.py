@@ -57,7 +57,7 @@ def ingest(
         until: The last step to run now.
         suspends: Suspend the run for :func:`resume` after the step ``until``, or when a step fails that may be retried.
         retried: Whether a run of this id was started before, so that parts of it may be in progress or published.
-        deadline: When to stop, whatever step the run is at.
+        deadline: When to stop, even in the middle of a step.
 
     Returns:
         The run, as the journal has it: ``published``, ``rejected``, ``skipped`` when no file of the batch was new, or

@@ -85,7 +85,7 @@ class Maintenance:
             return self._report(number, steps, dry_run=False)
 
     def _report(self, number: int, steps: list[MaintenanceStep], *, dry_run: bool) -> MaintenanceReport:
-        """Run ``gc``, and return the report of both."""
+        """Run ``gc``, and return the report of the round."""
         collected: GcReport | None = None
         try:
             collected = None if self.gc is None else self.gc()

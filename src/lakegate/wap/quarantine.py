@@ -65,7 +65,7 @@ class Audited:
     Attributes:
         staged: The table, and its quarantine table if rows were quarantined.
         reports: Their reports, in the same order.
-        over_limit: Why failing rows weren't quarantined, if so: there were too many.
+        over_limit: Why failing rows weren't quarantined: there were too many of them. Otherwise ``None``.
     """
 
     staged: tuple[StagedTable, ...]
@@ -438,7 +438,7 @@ def require_not_reserved(table: TableIdentifier) -> None:
     """Refuse to write to a quarantine table.
 
     Raises:
-        ConfigurationError: When ``table`` has the name of one.
+        ConfigurationError: When ``table`` is named like one.
     """
     if is_quarantine(table):
         raise ConfigurationError(

@@ -66,7 +66,7 @@ def fit(
     updates: bool = False,
     kept: Mapping[str, str] | None = None,
 ) -> Fit:
-    """Match the columns of a batch with those of a table by name, whatever their case and order.
+    """Match the columns of a batch with those of a table by name, ignoring case and order.
 
     Args:
         file_format: The batch's format. CSV is parsed as the table's types.

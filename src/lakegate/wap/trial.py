@@ -133,7 +133,7 @@ def _audited_at(run: Run) -> datetime:
 
 
 def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[AuditReport, str | None]:
-    """Audit a run's rows; return the report, and why too many rows would be quarantined, if so."""
+    """Audit a run's rows; return the report, and why too many rows would be quarantined, or ``None``."""
     columns = contract_check(contract.terms)
     if run.publication is None:
         context.catalog.get_ref(run.branch)  # raises when it's gone
