@@ -15,7 +15,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.avro.resolver import resolve_writer
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     DataFile,
@@ -51,6 +50,7 @@ from lakegate.iceberg.manifests import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
+from support.pyiceberg_catalog import DictCatalog
 
 NAME = TableIdentifier.parse("nyc.trips")
 SCHEMA = Schema(
@@ -62,8 +62,7 @@ class IcebergTables:
     """Tables of one catalog. Each is one state of ``nyc.trips``, as a branch of Nessie holds it."""
 
     def __init__(self, warehouse: str, properties: Mapping[str, str]) -> None:
-        self.catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=warehouse, **properties)
-        self.catalog.create_namespace("nyc")
+        self.catalog = DictCatalog(warehouse, **properties)
 
     def create(
         self,

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from lakegate.model.identifiers import TableIdentifier
+from support.pyiceberg_catalog import DictCatalog
 
 NAME = TableIdentifier.parse("nyc.trips")
 NOON = datetime(2026, 1, 31, 12, 0, 0, 123456)
 
 
-def create(iceberg: SqlCatalog, rows: pa.Table, properties: Mapping[str, str] | None = None) -> Table:
+def create(iceberg: DictCatalog, rows: pa.Table, properties: Mapping[str, str] | None = None) -> Table:
     return iceberg.create_table("nyc.trips", schema=rows.schema, properties=dict(properties or {}))
 
 
@@ -45,12 +45,8 @@ def trips(numbers: Sequence[int | None], region: str = "north") -> pa.Table:
 
 
 @contextmanager
-def catalog_below(folder: Path) -> Iterator[SqlCatalog]:
+def catalog_below(folder: Path) -> Iterator[DictCatalog]:
     """Open a catalog whose tables are in a folder with a space in its name."""
     (folder / "lake with space").mkdir()
-    catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=f"file://{folder}/lake with space")
-    catalog.create_namespace("nyc")
-    try:
+    with closing(DictCatalog(f"file://{folder}/lake with space")) as catalog:
         yield catalog
-    finally:
-        catalog.close()

@@ -6,13 +6,13 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from lakegate.errors import InputError, LakegateError, NotFoundError
@@ -20,16 +20,15 @@ from lakegate.iceberg.files import LocalFileStore, local_path
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
+from support.pyiceberg_catalog import DictCatalog
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[Table]:
-    catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=f"file://{tmp_path}/lake")
-    catalog.create_namespace("nyc")
-    yield catalog.create_table("nyc.trips", schema=ROWS.schema)
-    catalog.close()
+    with closing(DictCatalog(f"file://{tmp_path}/lake")) as catalog:
+        yield catalog.create_table("nyc.trips", schema=ROWS.schema)
 
 
 def at(location: str) -> TablePointer:

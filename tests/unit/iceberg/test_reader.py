@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.resolver import construct_reader, construct_writer
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -48,11 +47,12 @@ from support.iceberg_tables import (
     merge_deletes,
     pointer_to,
 )
+from support.pyiceberg_catalog import DictCatalog
 from support.written_tables import NAME, append, catalog_below, create, trips
 
 
 @pytest.fixture
-def iceberg(tmp_path: Path) -> Iterator[SqlCatalog]:
+def iceberg(tmp_path: Path) -> Iterator[DictCatalog]:
     with catalog_below(tmp_path) as catalog:
         yield catalog
 
@@ -62,7 +62,7 @@ def reader() -> IcebergTableReader:
     return IcebergTableReader()
 
 
-def test_metadata_of_a_table_never_written_to(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_metadata_of_a_table_never_written_to(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]), {"owner": "ann"})
     pointer = pointer_to(table)
     metadata = reader.metadata(pointer)
@@ -76,7 +76,7 @@ def test_metadata_of_a_table_never_written_to(iceberg: SqlCatalog, reader: Icebe
     assert reader.added_files(pointer, []).complete
 
 
-def test_schema_is_told_in_icebergs_words(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_schema_is_told_in_icebergs_words(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     columns: list[pa.Field[Any]] = [
         pa.field("a", pa.int64(), nullable=False),
         pa.field("b", pa.decimal128(10, 2)),
@@ -102,7 +102,7 @@ def test_schema_is_told_in_icebergs_words(iceberg: SqlCatalog, reader: IcebergTa
     assert [column.name for column in found if column.required] == ["a"]
 
 
-def test_partitioning_is_told_as_users_write_it(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_partitioning_is_told_as_users_write_it(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]), {"format-version": "1"})
     with table.update_spec() as update:
         update.add_field("pickup", DayTransform(), "day")
@@ -120,7 +120,7 @@ def test_partitioning_is_told_as_users_write_it(iceberg: SqlCatalog, reader: Ice
     assert "days(pickup)" not in reader.metadata(pointer_to(table)).partition_by
 
 
-def test_the_snapshot_is_the_one_the_pointer_names(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_the_snapshot_is_the_one_the_pointer_names(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]))
     first, second = append(table, trips([1, 2])), append(table, trips([3]))
     newest = pointer_to(table)
@@ -137,7 +137,7 @@ def test_the_snapshot_is_the_one_the_pointer_names(iceberg: SqlCatalog, reader: 
         reader.metadata(newest.model_copy(update={"snapshot_id": 42}))
 
 
-def test_added_files_are_those_of_the_given_snapshots(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_added_files_are_those_of_the_given_snapshots(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1]))
     second, third = append(table, trips([2, 3])), append(table, trips([4]))
@@ -151,7 +151,7 @@ def test_added_files_are_those_of_the_given_snapshots(iceberg: SqlCatalog, reade
 
 
 def test_added_files_are_found_after_a_later_commit_merged_their_manifest(
-    iceberg: SqlCatalog, reader: IcebergTableReader
+    iceberg: DictCatalog, reader: IcebergTableReader
 ) -> None:
     merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
     table = create(iceberg, trips([]), merging)
@@ -268,7 +268,7 @@ def test_an_append_to_an_expired_snapshot_is_compared_with_the_earlier_state(tmp
         assert (change.kind, change.rows_added) == ("rewrite" if loses else "append", 1)
 
 
-def test_added_files_say_when_something_else_was_done(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_added_files_say_when_something_else_was_done(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]))
     first = append(table, trips([1, 2]))
     append(table, trips([3]))
@@ -283,7 +283,7 @@ def test_added_files_say_when_something_else_was_done(iceberg: SqlCatalog, reade
     assert not reader.added_files(dropped, [first, 42]).complete
 
 
-def test_added_files_say_when_the_summary_counts_other_rows(iceberg: SqlCatalog, tmp_path: Path) -> None:
+def test_added_files_say_when_the_summary_counts_other_rows(iceberg: DictCatalog, tmp_path: Path) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1, 2]))
     pointer = pointer_to(table)
@@ -302,7 +302,7 @@ def test_added_files_say_when_the_summary_counts_other_rows(iceberg: SqlCatalog,
         assert added.rows == 2
 
 
-def test_deleted_files_are_not_live(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_deleted_files_are_not_live(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1]))
     append(table, trips([2]))
@@ -358,7 +358,7 @@ def test_a_folder_is_not_a_metadata_file(tmp_path: Path, reader: IcebergTableRea
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"Obj\x01garbage"], ids=["missing", "empty", "garbage"])
-def test_manifests_that_cannot_be_read(iceberg: SqlCatalog, damage: bytes | None) -> None:
+def test_manifests_that_cannot_be_read(iceberg: DictCatalog, damage: bytes | None) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1]))
     pointer = pointer_to(table)
@@ -376,7 +376,7 @@ def test_manifests_that_cannot_be_read(iceberg: SqlCatalog, damage: bytes | None
             IcebergTableReader().added_files(pointer, [pointer.snapshot_id])
 
 
-def test_compressed_metadata_is_read(iceberg: SqlCatalog, reader: IcebergTableReader, tmp_path: Path) -> None:
+def test_compressed_metadata_is_read(iceberg: DictCatalog, reader: IcebergTableReader, tmp_path: Path) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1]))
     pointer = pointer_to(table)
@@ -386,7 +386,7 @@ def test_compressed_metadata_is_read(iceberg: SqlCatalog, reader: IcebergTableRe
     assert reader.metadata(packed).rows == 1
 
 
-def test_metadata_files_are_parsed_once(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_metadata_files_are_parsed_once(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1]))
     pointer = pointer_to(table)
@@ -395,7 +395,7 @@ def test_metadata_files_are_parsed_once(iceberg: SqlCatalog, reader: IcebergTabl
     assert reader.metadata(pointer) == first
 
 
-def test_ten_thousand_files_are_all_read(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_ten_thousand_files_are_all_read(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     count = 10_000
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(20)])
     table = create(iceberg, schema.empty_table())
@@ -419,7 +419,7 @@ def test_ten_thousand_files_are_all_read(iceberg: SqlCatalog, reader: IcebergTab
     assert random.choice(added.files).columns["c19"].upper == 5
 
 
-def test_reading_a_table_loads_neither_arrow_nor_pyicebergs_tables(iceberg: SqlCatalog) -> None:
+def test_reading_a_table_loads_neither_arrow_nor_pyicebergs_tables(iceberg: DictCatalog) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1]))
     program = (

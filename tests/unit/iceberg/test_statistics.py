@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import (
     LongType,
     StringType,
@@ -21,11 +20,12 @@ from pyiceberg.types import (
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.tables import ColumnStatistics
 from support.iceberg_tables import pointer_to
+from support.pyiceberg_catalog import DictCatalog
 from support.written_tables import NOON, append, catalog_below, create, trips
 
 
 @pytest.fixture
-def iceberg(tmp_path: Path) -> Iterator[SqlCatalog]:
+def iceberg(tmp_path: Path) -> Iterator[DictCatalog]:
     with catalog_below(tmp_path) as catalog:
         yield catalog
 
@@ -35,7 +35,7 @@ def reader() -> IcebergTableReader:
     return IcebergTableReader()
 
 
-def test_bounds_and_counts_of_every_type(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_bounds_and_counts_of_every_type(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     low = {
         "flag": False,
         "small": -5,
@@ -98,7 +98,7 @@ def local_size(location: str) -> int:
     return Path(location.removeprefix("file://")).stat().st_size
 
 
-def test_metrics_that_are_missing_stay_unknown(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_metrics_that_are_missing_stay_unknown(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     properties = {
         "write.metadata.metrics.default": "counts",
         "write.metadata.metrics.column.region": "none",
@@ -113,7 +113,7 @@ def test_metrics_that_are_missing_stay_unknown(iceberg: SqlCatalog, reader: Iceb
     assert (region.size_bytes or 0) > 0
 
 
-def test_only_top_level_primitives_are_columns(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_only_top_level_primitives_are_columns(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     rows = pa.table({"id": [1], "tags": [["a"]], "who": [{"id": 2}]})
     table = create(iceberg, rows)
     append(table, rows)
@@ -123,7 +123,7 @@ def test_only_top_level_primitives_are_columns(iceberg: SqlCatalog, reader: Iceb
 
 
 def test_columns_are_found_by_id_after_renames_promotions_and_additions(
-    iceberg: SqlCatalog, reader: IcebergTableReader
+    iceberg: DictCatalog, reader: IcebergTableReader
 ) -> None:
     rows = pa.table({"number": pa.array([3, 4], pa.int32()), "ratio": pa.array([0.5, 1.5], pa.float32())})
     table = create(iceberg, rows)
@@ -141,7 +141,7 @@ def test_columns_are_found_by_id_after_renames_promotions_and_additions(
     assert reader.metadata(old).table_schema.names == ("number", "ratio")
 
 
-def test_each_manifest_is_read_by_its_own_partition_spec(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_each_manifest_is_read_by_its_own_partition_spec(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1], "none"))
     with table.update_spec() as update:
@@ -161,7 +161,7 @@ def test_each_manifest_is_read_by_its_own_partition_spec(iceberg: SqlCatalog, re
     assert dict(by_id[4].identity_values) == {"id": 4}
 
 
-def test_identity_values_have_the_columns_type(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_identity_values_have_the_columns_type(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     values: dict[str, Any] = {
         "day": date(2026, 1, 31),
         "stamp": NOON,
@@ -190,7 +190,7 @@ def test_identity_values_have_the_columns_type(iceberg: SqlCatalog, reader: Iceb
     assert [type(value) for value in file.identity_values.values()] == [type(value) for value in values.values()]
 
 
-def test_nan_bounds_nothing(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+def test_nan_bounds_nothing(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
     rows = pa.table({"x": [1.5, math.nan, None], "only": [math.nan] * 3})
     table = create(iceberg, rows)
     append(table, rows)
