@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,22 +28,34 @@ def _alerts_are_tried_again_at_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Prefect's own test server. Its tests are in the xdist group ``prefect``, so that only one runs at a time."""
-    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, PREFECT_SERVER_ANALYTICS_ENABLED, temporary_settings
+    from prefect.settings import (
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        PREFECT_LOCAL_STORAGE_PATH,
+        PREFECT_LOGGING_TO_API_ENABLED,
+        PREFECT_SERVER_ANALYTICS_ENABLED,
+        temporary_settings,
+    )
     from prefect.testing.utilities import prefect_test_harness
 
     from support.prefect_server import fill, keep
 
     database = tmp_path_factory.mktemp("database") / "prefect-test.db"
     fill(database)
-    storage = str(tmp_path_factory.mktemp("storage"))
-    # Prefect stores errors of parameters in its storage, which would be the user's.
+    quick: dict[Any, Any] = {
+        # Prefect stores errors of parameters in its storage, which would be the user's.
+        PREFECT_LOCAL_STORAGE_PATH: str(tmp_path_factory.mktemp("storage")),
+        # Each flow run waits at its end, up to a second, for the thread of its heartbeats.
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+        # What is logged is looked at here, and not on the server.
+        PREFECT_LOGGING_TO_API_ENABLED: False,
+    }
     # Its telemetry locks the database while it waits for a response: without a network, for a minute.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prefect.testing.utilities.mkdtemp", lambda: str(database.parent))
         with (
             temporary_settings({PREFECT_SERVER_ANALYTICS_ENABLED: False}),
             prefect_test_harness(server_startup_timeout=240),
-            temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
+            temporary_settings(quick),
         ):
             keep(database)
             yield
