@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -42,8 +44,10 @@ from pyiceberg.types import (
 )
 
 from lakegate.errors import ConfigurationError, InputError, NotFoundError
+from lakegate.iceberg.deletion_vectors import deleted_positions
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.model.maintenance import DeletionVector
 from lakegate.model.refs import TablePointer
 from lakegate.table import Table
 from support.iceberg_tables import (
@@ -215,6 +219,10 @@ def test_rows_that_a_deletion_vector_deletes_are_left_out(tables: IcebergTables)
     assert ids(opened(pointer_to(made)), where="id IN (0, 7, 8, 11)") == [8]
 
 
+def _held(content: bytes | bytearray, _path: str) -> io.BytesIO:
+    return io.BytesIO(content)
+
+
 def test_no_bit_of_a_deletion_vector_flips_unseen(tables: IcebergTables) -> None:
     made = tables.create()
     append(made, range(10))
@@ -222,12 +230,17 @@ def test_no_bit_of_a_deletion_vector_flips_unseen(tables: IcebergTables) -> None
     blob = vector_blob([0, 7])
     puffin = delete_by_vectors(made, [(file.path, blob, 2)])
     content = puffin.read_bytes()
+    vector = DeletionVector(puffin.as_uri(), file.path, 4, len(blob), 2)
+    assert list(deleted_positions(vector, partial(_held, content))) == [0, 7]
     for bit in range(8 * len(blob)):
         flipped = bytearray(content)
         flipped[4 + bit // 8] ^= 1 << bit % 8
-        puffin.write_bytes(flipped)
-        with pytest.raises(InputError, match=r"Deletion vector .*\.puffin of table nyc.trips is damaged: "):
-            ids(opened(pointer_to(made)))
+        with pytest.raises(ValueError, match="deletion vector"):
+            deleted_positions(vector, partial(_held, flipped))
+        if bit % 9 == 0:  # one of each byte, as users see it
+            puffin.write_bytes(flipped)
+            with pytest.raises(InputError, match=r"Deletion vector .*\.puffin of table nyc.trips is damaged: "):
+                ids(opened(pointer_to(made)))
     puffin.write_bytes(content[: len(blob)])
     with pytest.raises(InputError, match="is truncated"):
         ids(opened(pointer_to(made)))
