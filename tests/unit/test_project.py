@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from check_jsonschema import main as check_jsonschema
+from click.testing import CliRunner
 
 from lakegate import __version__
 from lakegate.checks.registry import built_in, find_check
@@ -30,7 +30,11 @@ SCHEMAS = {
 def test_no_module_has_two_constants_of_one_name() -> None:
     """The later one would replace the first in the whole module."""
     for path in sorted((ROOT / "src").rglob("*.py")):
-        statements = ast.parse(path.read_text(encoding="utf-8")).body
+        text = path.read_text(encoding="utf-8")
+        may_be = re.findall(r"^(\w+) *=", text, re.MULTILINE)  # in a text, too: parsing all modules takes long
+        if len(may_be) == len(set(may_be)):
+            continue
+        statements = ast.parse(text).body
         targets = [one.targets[0] for one in statements if isinstance(one, ast.Assign)]
         names = [one.id for one in targets if isinstance(one, ast.Name)]
         assert len(names) == len(set(names)), (path, names)
@@ -38,9 +42,8 @@ def test_no_module_has_two_constants_of_one_name() -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_files_for_the_code_host_fit_their_schemas(schema: str) -> None:
-    words = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema]
-    done = subprocess.run([*words, *map(str, SCHEMAS[schema])], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = CliRunner().invoke(check_jsonschema, ["--builtin-schema", schema, *map(str, SCHEMAS[schema])])
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("name", sorted({*built_in()} - {"json_schema", "schema_changes", "volume_anomalies"}))

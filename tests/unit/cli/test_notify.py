@@ -153,17 +153,19 @@ def test_the_lake_sends_summaries_of_grouped_alerts(tmp_path: Path) -> None:
     assert json.loads(line)["event"] == "The alert to channel 'ops' failed: it can't be reached"
 
 
-@pytest.mark.parametrize(
-    "place", ["http://127.0.0.1:9/verysecretpath", "http://[verysecretpath", "verysecretpath\n://x"]
-)
-def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path, place: str) -> None:
-    kinds = ("slack", "webhook", "apprise")
-    channels = (f"[[notify.channels]]\nname = '{kind}'\ntype = '{kind}'\nurl = 'env:TEST_HOOK_URL'\n" for kind in kinds)
+def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path) -> None:
+    places = ("http://127.0.0.1:9/verysecretpath", "http://[verysecretpath", "verysecretpath\n://x")
+    channels = (
+        f"[[notify.channels]]\nname = '{kind}{number}'\ntype = '{kind}'\nurl = 'env:TEST_HOOK_URL_{number}'\n"
+        for number in range(len(places))
+        for kind in ("slack", "webhook", "apprise")
+    )
     (tmp_path / "lakegate.toml").write_text("".join(channels), encoding="utf-8")
     words = [sys.executable, "-m", "lakegate", "--debug", "--log-format", "json", "notify", "test", "-o", "json"]
-    environment = {**os.environ, "TEST_HOOK_URL": place, "PYTHONWARNINGS": "default"}
+    hooks = {f"TEST_HOOK_URL_{number}": place for number, place in enumerate(places)}
+    environment = {**os.environ, **hooks, "PYTHONWARNINGS": "default"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    assert (done.returncode, [one["outcome"] for one in json.loads(done.stdout)]) == (3, ["failed"] * 3)
+    assert (done.returncode, [one["outcome"] for one in json.loads(done.stdout)]) == (3, ["failed"] * 9)
     assert "verysecretpath" not in done.stdout + done.stderr
 
 

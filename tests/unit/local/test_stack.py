@@ -63,7 +63,7 @@ class _Recorder:
 def _fake(server: LocalServer, script: str) -> LocalServer:
     def command(launch: Launch) -> tuple[str, ...]:
         marker_options = process.marker_options(launch.folder.home, server.name, launch.instance)
-        return (sys.executable, "-c", script, str(launch.port), *marker_options)
+        return (sys.executable, "-I", "-S", "-c", script, str(launch.port), *marker_options)
 
     return replace(
         server,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from pathlib import Path
+from collections import Counter
+
+import pytest
 
 _TESTS = """
 import pytest
@@ -12,14 +15,20 @@ from lakegate.testing import MemoryCatalog
 from lakegate.testing.catalog import CatalogContract
 
 
-class Catalog(MemoryCatalog):
-    {method}
+class Forgetful(MemoryCatalog):
+    def list_tables(self, ref): return iter([])
 
 
 class TestCatalog(CatalogContract):
     @pytest.fixture
     def catalog(self):
-        return Catalog()
+        return MemoryCatalog()
+
+
+class TestForgetful(CatalogContract):
+    @pytest.fixture
+    def catalog(self):
+        return Forgetful()
 
 
 class TestWithoutACatalog(CatalogContract):
@@ -27,28 +36,33 @@ class TestWithoutACatalog(CatalogContract):
 """
 
 
-def run(folder: Path, method: str, tests: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_mine.py").write_text(_TESTS.format(method=method))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"test_mine.py::{tests}"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Counter[tuple[str, str]], str]:
+    """How often each class had each outcome, and all that is shown."""
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "test_mine.py").write_text(_TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_mine.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    return Counter(re.findall(r"^([A-Z]+) test_mine\.py::(\w+)::", done.stdout, re.MULTILINE)), done.stdout
 
 
-def test_your_own_catalog_is_tested_with_one_import(tmp_path: Path) -> None:
-    done = run(tmp_path, "pass", "TestCatalog")
-    assert done.returncode == 0, done.stdout
-    assert " passed" in done.stdout
+def test_your_own_catalog_is_tested_with_one_import(told: tuple[Counter[tuple[str, str]], str]) -> None:
+    outcomes, shown = told
+    assert {outcome for outcome, name in outcomes if name == "TestCatalog"} == {"PASSED"}, shown
+    assert outcomes["PASSED", "TestCatalog"] > 50
 
 
-def test_a_catalogs_mistake_is_shown(tmp_path: Path) -> None:
-    done = run(tmp_path, "def list_tables(self, ref): return iter([])", "TestCatalog")
-    assert done.returncode == 1
-    assert "assert [] == ['t0', 't1'" in done.stdout
+def test_a_catalogs_mistake_is_shown(told: tuple[Counter[tuple[str, str]], str]) -> None:
+    outcomes, shown = told
+    assert outcomes["FAILED", "TestForgetful"]
+    assert "assert [] == ['t0', 't1'" in shown
 
 
-def test_a_contract_without_a_catalog_says_what_to_do(tmp_path: Path) -> None:
-    done = run(tmp_path, "pass", "TestWithoutACatalog::test_closing_twice_is_fine")
-    assert done.returncode == 1
-    assert "Override the fixture 'catalog'" in done.stdout
+def test_a_contract_without_a_catalog_says_what_to_do(told: tuple[Counter[tuple[str, str]], str]) -> None:
+    outcomes, shown = told
+    assert {outcome for outcome, name in outcomes if name == "TestWithoutACatalog"} == {"ERROR"}
+    assert "Override the fixture 'catalog'" in shown
 
 
 def test_only_the_contract_needs_pytest() -> None:
