@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import heapq
 import itertools
 import json
@@ -453,7 +454,7 @@ class SimulatedLake:
     def _begin(self, run_id: str, table: str, uris: Sequence[str]) -> None:
         batch = Batch.model_construct(format="csv", files=tuple(map(_source, uris)), columns=())
         order = IngestRequest.model_construct(
-            run_id=run_id, table=TableIdentifier.parse(table), batch=batch, branch=f"wap/{run_id}"
+            run_id=run_id, table=_identifier(table), batch=batch, branch=f"wap/{run_id}"
         )
         self.made[run_id] = _run(run_id, table, "running", self._clock.now(), order=order)
 
@@ -656,6 +657,12 @@ def _record(sent: Sent) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _identifier(table: str) -> TableIdentifier:
+    return TableIdentifier.parse(table)
+
+
+@functools.cache
 def _source(uri: str) -> SourceFile:
     return SourceFile(uri=uri, size_bytes=1, version="1", stamp="1-e", rows=1)
 

@@ -55,34 +55,28 @@ QUEUE_CHANGE = {
 }
 
 
+class Stubs(dict[str, Stubber]):
+    """The services, each made when it is first asked for: making all of them takes longer than most tests."""
+
+    def __init__(self, session: boto3.Session) -> None:
+        super().__init__()
+        self._make: Any = session.client  # typed by the names of all services
+
+    def __missing__(self, service: str) -> Stubber:
+        made = self[service] = Stubber(self._make(service))
+        made.activate()
+        return made
+
+
 class Aws:
     """Responses of each service, in the order of its requests."""
 
     def __init__(self, region: str = "eu-central-1") -> None:
         self.session = boto3.Session("AKIDEXAMPLE", "no-secret", region_name=region)
-        self.clients: dict[str, Any] = {}
-        self.stubs: dict[str, Stubber] = {}
-        make: Any = self.session.client  # typed by the names of all services
-        for service in (
-            "cloudformation",
-            "s3",
-            "sts",
-            "dynamodb",
-            "rds",
-            "lambda",
-            "iam",
-            "ecr",
-            "ecs",
-            "logs",
-            TAGGING,
-        ):
-            client = make(service)
-            self.clients[service] = client
-            self.stubs[service] = Stubber(client)
-            self.stubs[service].activate()
+        self.stubs = Stubs(self.session)
 
     def client(self, service: str, **_: Any) -> Any:
-        return self.clients[service]
+        return self.stubs[service].client
 
     def answers(self, method: str, answer: Mapping[str, Any], expected: Any = None, service: str = FORMATION) -> None:
         if service == "s3" and expected is not None and method != "create_bucket":
@@ -160,7 +154,7 @@ def aws() -> Iterator[Aws]:
     made = Aws()
     made.answers("get_caller_identity", {"Account": ACCOUNT}, None, "sts")
     yield made
-    for service in ("cloudformation", "s3", "lambda", "ecs", TAGGING):
+    for service in made.stubs.keys() & {"cloudformation", "s3", "lambda", "ecs", TAGGING}:
         made.stubs[service].assert_no_pending_responses()
 
 
@@ -693,7 +687,7 @@ def test_snapshots_of_another_deployment_are_left_alone(aws: Aws) -> None:
 
 
 def test_deleting_names_what_cannot_be_deleted(aws: Aws) -> None:
-    stack = Stack(aws.clients["cloudformation"], STACK, SilentNarrator(), poll_s=0)
+    stack = Stack(aws.client("cloudformation"), STACK, SilentNarrator(), poll_s=0)
     aws.has_stack("CREATE_COMPLETE")
     aws.answers("list_stack_resources", {"StackResourceSummaries": []})
     aws.has_events((STACK, "CREATE_COMPLETE", ""))
@@ -707,7 +701,7 @@ def test_deleting_names_what_cannot_be_deleted(aws: Aws) -> None:
 
 
 def test_discarding_a_change_set_keeps_an_existing_stack(aws: Aws) -> None:
-    stack = Stack(aws.clients["cloudformation"], STACK, SilentNarrator(), poll_s=0)
+    stack = Stack(aws.client("cloudformation"), STACK, SilentNarrator(), poll_s=0)
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
 
     stack.discard(ChangeSet(CHANGES, STACK_ID, is_new=False, changes=(), values={}))
