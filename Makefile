@@ -12,8 +12,8 @@ CHECKOV := $(VENV)/checkov
 PEERS := $(VENV)/peers
 TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integrations/aws/container/builder.yaml \
 	deploy/aws/dashboard.yaml
-# Else hundreds of processes that start at once would compile changed modules again each.
-COMPILE := $(BIN)/python -m compileall -q src tests
+# Else hundreds of processes that start at once would compile changed modules again each. Files of tests are pytest's.
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/test_' src tests
 # pytest keeps the tests as it rewrote them, whatever the environment says: five seconds of each of its processes.
 export PYTHONDONTWRITEBYTECODE :=
 # How many stacks test-jvm runs at once, besides one on S3: each takes half a processor, as its tests wait in between,

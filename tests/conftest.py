@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from lakegate.progress import SilentNarrator
 from support.class_archives import make_class_archives
 from support.examples import examples
 from support.postgres import PostgresServer, running_postgres
+from support.rewritten import prepare
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -79,6 +81,18 @@ _LONGEST = (
 )
 _MARKED = re.compile(r"\bmark\.(?:jvm|system)\b")
 _ALL_MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(jvm|system)\b", re.MULTILINE)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before workers start, make what each of them would else make for itself."""
+    if (
+        config.getoption("numprocesses", None)
+        and "PYTEST_XDIST_WORKER" not in os.environ
+        and not sys.dont_write_bytecode
+    ):
+        given = (config.invocation_params.dir / argument.partition("::")[0] for argument in config.args)
+        files = (path for one in given for path in ([one] if one.is_file() else one.rglob("test_*.py")))
+        prepare(config, (path for path in files if not pytest_ignore_collect(path, config)))
 
 
 @pytest.hookimpl(wrapper=True)
