@@ -19,7 +19,7 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from e2e import docs_api, docs_checks, docs_cli, docs_decisions, docs_neighbours, docs_pages, docs_settings
+from e2e import docs_checks, docs_cli, docs_decisions, docs_neighbours, docs_pages, docs_settings
 from e2e.docs_pages import ROOT, Block
 from lakegate import __version__
 from lakegate.cli.main import INTERNAL
@@ -263,6 +263,8 @@ def test_the_command_line_reference_is_up_to_date() -> None:
 
 
 def test_the_python_reference_is_up_to_date() -> None:
+    from e2e import docs_api  # brings Prefect, a second that those who run the pages don't need
+
     assert docs_api.PAGE.read_text(encoding="utf-8") == docs_api.render(), "run: make reference"
 
 
@@ -283,6 +285,8 @@ def test_the_table_of_exit_codes_is_complete() -> None:
 
 
 def test_the_errors_reference_is_up_to_date() -> None:
+    from e2e import docs_api
+
     text = read("docs/reference/errors.md")
     assert text == docs_api.render_errors(text), "run: make reference"
 

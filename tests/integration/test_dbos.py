@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from lakegate.local.state import StackState
-from proofs import dbos_matrix
 from support import warm
 from support.e2e_support import Cli, write_trips
 from support.postgres import PostgresServer, running_postgres
@@ -263,5 +262,7 @@ def test_two_processes_that_take_each_other_for_dead_publish_once(
 
 def test_crash_matrix_of_dbos(home: Path, stack: StackState, namespace: str) -> None:
     """The points at which DBOS and the lake disagree most on what was done; ``make prove`` plays all of them."""
+    from proofs import dbos_matrix  # with DBOS
+
     proof = dbos_matrix.prove(home, dbos_matrix.some_cases(), namespace=namespace)
     assert not proof.failures, proof.details

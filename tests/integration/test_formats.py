@@ -14,7 +14,6 @@ from typing import Any
 import duckdb
 import fastavro
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import orc
@@ -141,11 +140,17 @@ def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path)
     assert found[1:] == [{"id": 2, "x": 2.0, "tags": None}, {"id": 3, "x": 0.25, "tags": ["b"]}]
 
 
+def as_polars(table: pa.Table) -> Any:
+    import polars as pl
+
+    return pl.from_arrow(table)
+
+
 WAYS: dict[str, Callable[[pa.Table, Lake], Any]] = {
     "arrow": lambda table, _: table,
     "batch": lambda table, _: table.to_batches()[0],
     "reader": lambda table, _: table.to_reader(),
-    "polars": lambda table, _: pl.from_arrow(table),
+    "polars": lambda table, _: as_polars(table),
     "pandas": lambda table, _: table.to_pandas(types_mapper=pd.ArrowDtype),
     "duckdb": lambda table, _: duckdb.from_arrow(table),
     "dicts": lambda table, _: table.to_pylist(),

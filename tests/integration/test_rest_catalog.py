@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import duckdb
 import httpx
-import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
@@ -28,6 +27,9 @@ from lakegate.spark.sessions import end_session, remote_sessions
 from support import warm
 from support.e2e_support import write_trips
 from support.served_lake import ServedLake, duckdb_with_iceberg, serving
+
+if TYPE_CHECKING:
+    import polars as pl
 
 pytestmark = pytest.mark.jvm
 
@@ -105,6 +107,8 @@ def pyiceberg(server: ServedLake, warehouse: str = "main", **options: str) -> It
 
 
 def facts_of(rows: pl.DataFrame) -> dict[str, Any]:
+    import polars as pl
+
     (facts,) = rows.select(
         n=pl.len(),
         known=pl.col("passenger_count").count(),
@@ -116,6 +120,8 @@ def facts_of(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def test_pyiceberg_reads_the_same_rows_and_writes_none(served: ServedLake, published: Published) -> None:
+    import polars as pl
+
     with pyiceberg(served) as catalog:
         assert ("served",) in catalog.list_namespaces()
         assert catalog.list_namespaces("served") == [("served", "eu")]
@@ -143,6 +149,8 @@ def test_pyiceberg_reads_the_same_rows_and_writes_none(served: ServedLake, publi
 
 
 def test_polars_reads_the_same_rows(served: ServedLake, published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars as pl
+
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     with pyiceberg(served) as catalog:
         frame = pl.scan_iceberg(catalog.load_table(published.table))

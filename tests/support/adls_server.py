@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import platformdirs
-from azure.storage.blob import BlobServiceClient
 
 from support.loopback import loopback_client
 from support.waiting import wait_ready
@@ -33,6 +32,8 @@ class AdlsServer:
     """One server; ``new_container`` gives each test a container of its own."""
 
     def __init__(self) -> None:
+        from azure.storage.blob import BlobServiceClient
+
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port: int = free.getsockname()[1]
