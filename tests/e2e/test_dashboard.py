@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from lakegate.dashboard.ui.pages import find_pages
 from support.browser import CHROMIUM, chromium
 from support.header_proxy import header_proxy
 from support.login_server import CLIENT, METADATA, WHO, login_server
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SERVER = Path(__file__).parents[1] / "support" / "dashboard_server.py"
-PAGES = [page.path for page in find_pages() if page.listed]
 DESK, PHONE = (1280, 900), (390, 844)
 _SHOWN_MS = 60_000
 _POLL_MS = 100
@@ -143,6 +141,9 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 
 @pytest.mark.parametrize("runs", ["0", "1", _MANY])
 def test_every_page_is_sound(dashboard: Dashboard, runs: str) -> None:
+    from lakegate.dashboard.ui.pages import find_pages  # with Streamlit, which workers without this file don't need
+
+    listed = [page.path for page in find_pages() if page.listed]
     dashboard.tell(f"lake/{runs}")
     with dashboard.window() as window:
         window.open("")
@@ -151,9 +152,10 @@ def test_every_page_is_sound(dashboard: Dashboard, runs: str) -> None:
             "(found) => found.map((one) => one.getAttribute('href').slice(2))"
         )
         own = [next((one for one in links if one.startswith(kind)), kind) for kind in ("table", "run")]
-        for path in (*PAGES, *own):
+        for path in (*listed, *own):
             window.open(path)
-            window.is_sound_on_any_screen()
+            # What is drawn of one run is as wide as what is drawn of thousands.
+            window.is_sound() if runs == "1" else window.is_sound_on_any_screen()
 
 
 def test_quarantined_rows_are_shown_on_any_screen(dashboard: Dashboard) -> None:
