@@ -28,8 +28,15 @@ def main(address: str, words: list[str]) -> int:
         pid = read(connection)
         if pid == COLD:
             os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - no shell is needed
+
+        def pass_on(number: int, _frame: object) -> None:
+            try:  # noqa: SIM105 - to import contextlib takes longer than all else here
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass  # it has just ended, and how is about to be read
+
         for number in _PASSED_ON:
-            signal.signal(number, lambda received, _frame: os.kill(pid, received))
+            signal.signal(number, pass_on)
         while os.WIFSTOPPED(status := read(connection)):
             os.kill(os.getpid(), signal.SIGSTOP)
         return status
