@@ -12,8 +12,10 @@ import random
 import re
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,8 @@ LONG = 150
 SHORT = 2
 
 _WITH_EXAMPLES = 5
+_EXAMPLES_OF_SHORT = 6
+"""Of how many failing checks the short form fetches the examples of one: which ones, chance decided by their order."""
 _USUAL: dict[str, int] = {}
 _METRICS = ("none", "counts", "full", "truncate(2)", "truncate(16)")
 _WIDER = {"int": "long", "tiny": "int", "float": "double"}
@@ -71,7 +75,10 @@ def prove(
     with connect(home) as lake:
         for number in range(cases):
             # Examples take a query each, and are as often right as wrong: those of some cases are enough.
-            _fetch_examples(lake, really=number % _WITH_EXAMPLES == 0)
+            if number % _WITH_EXAMPLES:
+                _fetch_examples(lake, every=0)
+            else:
+                _fetch_examples(lake, every=1 if cases > SHORT else _EXAMPLES_OF_SHORT)
             _look_up(always=number % 2 == 0)
             case = Case(lake, home / "sources" / namespace, f"{namespace}.t{number}", random.Random(f"{seed}:{number}"))
             try:
@@ -422,13 +429,18 @@ class Case:
             )
 
 
-def _fetch_examples(lake: Lake, *, really: bool) -> None:
+def _fetch_examples(lake: Lake, *, every: int) -> None:
+    """Have the engine fetch what it is asked for at each ``every``-th time; with 0, never."""
     engine: Any = components_of(lake).engine
+    asked = count()
     for name in ("examples", "duplicate_examples", "known_examples", "orphan_examples", "query_examples"):
-        if really:
-            vars(engine).pop(name, None)
-        else:
-            setattr(engine, name, lambda *_: ({"row": "not fetched"},))
+        vars(engine).pop(name, None)
+        if every != 1:
+            setattr(engine, name, partial(_fetched, getattr(engine, name), asked, every))
+
+
+def _fetched(fetch: Callable[..., Any], asked: Iterator[int], every: int, *given: Any) -> Any:
+    return fetch(*given) if every and next(asked) % every == 0 else ({"row": "not fetched"},)
 
 
 def _look_up(*, always: bool) -> None:
