@@ -38,7 +38,7 @@ PUBLISHED_AT = ("after-publish", "after-branch-delete")
 SETTINGS = '[local]\nspark_memory = "1g"\nnessie_memory = "384m"\n'
 SEED = 4
 ROWS = 20
-BIG_ROWS = 3_000_000
+BIG_ROWS = 1_500_000
 # The real program, that runs another one to its end when the flow reaches the given point.
 MEANWHILE = """
 import json, subprocess, sys
