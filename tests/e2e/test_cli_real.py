@@ -157,15 +157,12 @@ def test_query_in_all_formats(cli: Cli, stable: str) -> None:
 def test_query_on_a_branch_and_in_the_past(cli: Cli, lake: Lake, published: str, tmp_path: Path) -> None:
     count = f"SELECT count(*) AS n FROM {published}"
     (before,) = cli.json("log", "--limit", "1")
-    run = lake.ingest(published, write_trips(tmp_path / "b.parquet", 5, nulls=1))
-    assert run.publication is not None
+    lake.ingest(published, write_trips(tmp_path / "b.parquet", 5, nulls=1))
     dirty = lake.ingest(published, write_trips(tmp_path / "c.parquet", 7, nulls=1), checks=["not_null(passengers)"])
 
     assert cli.json("query", count) == [{"n": 25}]
     assert cli.json("query", count, "--ref", dirty.branch) == [{"n": 32}]
-    assert cli.json("query", count, "--at", before["hash"]) == [{"n": 20}]
     assert cli.json("query", count, "--at", before["time"]) == [{"n": 20}]
-    assert cli.json("query", count, "--at", run.publication.commit) == [{"n": 25}]
     assert cli.json("query", count, "--ref", before["hash"]) == [{"n": 20}]
     assert cli.json("table", "show", published, "--at", before["hash"])["rows"] == 20
     assert cli.json("table", "show", published, "--ref", dirty.branch)["rows"] == 32
@@ -256,10 +253,10 @@ def test_runs_tell_what_happened(cli: Cli, published: str, tmp_path: Path) -> No
     assert run["run_id"] in cli.run("runs", "--table", published, "--status", "rejected").stdout
 
 
-@pytest.mark.parametrize("file_format", ["parquet", "csv"])
-def test_generated_files_are_ingested(cli: Cli, namespace: str, tmp_path: Path, file_format: str) -> None:
+def test_generated_files_are_ingested(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    """As CSV; the README and the tutorial do the same with Parquet."""
     nulls = ("--null-rate", "0.05", "--null-column", "passenger_count", "--seed", "3")
-    words = ("--files", "2", "--rows", "500", "--format", file_format)
+    words = ("--files", "2", "--rows", "500", "--format", "csv")
     clean = cli.json("generate", tmp_path / "clean", *words)
     cli.json("generate", tmp_path / "dirty", *words, *nulls)
     checks = ("-c", "not_null(passenger_count)", "-c", "unique(trip_id)", "-c", "row_count(min=1000, max=1000)")

@@ -88,7 +88,7 @@ def test_nulls_are_rejected_and_the_branch_can_be_looked_at(lake: Lake, namespac
     assert len(failure.examples) == 7
     assert {example["id"] for example in failure.examples} == set(range(7))
     assert lake.branches()[0] == head
-    assert count(lake, table) == 100
+    assert lake.table(table).rows == 100
     assert count(lake, table, run.branch) == 150
     assert [(d.table, d.change) for d in lake.diff("main", run.branch)] == [(table, "changed")]
     assert {ref.name: rows for ref, rows in lake.rows_per_branch(table)} == {"main": 100, run.branch: 150}
@@ -213,7 +213,7 @@ def test_a_branch_that_main_has_overtaken_is_published_on_top(lake: Lake, namesp
     assert run.publication is not None
     assert (run.status, run.publication.replayed) == ("published", (table,))
     assert slow.branch not in branch_names(lake)
-    assert count(lake, table) == 25
+    assert lake.table(table).rows == 25
     assert staged < {file.path for file in lake.table(table).files()}
 
 
