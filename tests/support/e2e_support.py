@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,11 +30,12 @@ COLUMNS = ("id", "passengers", "pickup", "note")
 
 def trips(rows: int, *, nulls: int = 0, start: int = 0) -> pa.Table:
     """Return rows of :data:`COLUMNS`; the first ``nulls`` have no ``passengers``."""
+    at = np.arange(rows)
     return pa.table(
         {
-            "id": pa.array(range(start, start + rows), pa.int64()),
-            "passengers": pa.array([None if i < nulls else i % 6 for i in range(rows)], pa.int32()),
-            "pickup": pa.array([datetime(2024, 1, 1 + i % 3, 7) for i in range(rows)], pa.timestamp("us")),
+            "id": pa.array(at + start, pa.int64()),
+            "passengers": pa.array((at % 6).astype(np.int32), mask=at < nulls),
+            "pickup": pa.array(np.datetime64("2024-01-01T07:00", "us") + at % 3 * np.timedelta64(1, "D")),
             "note": pa.array([f"trip {i}" for i in range(rows)], pa.string()),
         }
     )
