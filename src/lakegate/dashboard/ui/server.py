@@ -76,8 +76,9 @@ def listen(host: str, port: int) -> socket.socket:
             f"Can't listen on '{host}': {reason}.", hint="lakegate ui --host 127.0.0.1", host=host
         ) from error
     family, *_, address = found[0]
+    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=family == socket.AF_INET6)
+        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual)
     except PermissionError as error:
         raise ConfigurationError(
             f"This user may not listen on port {port} of {host}.", hint="lakegate ui --port 8484", port=port

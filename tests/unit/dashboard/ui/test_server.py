@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
@@ -30,6 +31,19 @@ def test_an_address_that_is_not_ours_is_named() -> None:
 def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Can't listen on '{host}'"):
         listen(host, 0)
+
+
+def test_a_machine_without_ipv6_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoIPv6(socket.socket):
+        def __init__(self, family: int = -1, *given: int) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+            super().__init__(family, *given)
+
+    monkeypatch.setattr(socket, "socket", NoIPv6)
+    with pytest.raises(ConfigurationError, match=r"Can't listen on ::1:0: Address family not supported") as caught:
+        listen("::1", 0)
+    assert caught.value.hint == "lakegate ui --host 127.0.0.1"
 
 
 def test_streamlit_sends_nothing_and_answers_to_this_machine_only() -> None:
