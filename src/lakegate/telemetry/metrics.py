@@ -37,7 +37,7 @@ RUNS = Metric("lakegate_runs", "counter", "Runs that ended.", ("kind", "status")
 TABLE_RUNS = Metric(
     "lakegate_table_runs", "counter", "Runs that ended, once for each of their tables.", ("table", "status")
 )
-ROWS = Metric("lakegate_rows", "counter", "Rows in the batches of runs, by outcome of the run.", ("table", "status"))
+ROWS = Metric("lakegate_rows", "counter", "Rows that runs wrote, by outcome of the run.", ("table", "status"))
 RUN_SECONDS = Metric("lakegate_run_seconds", "histogram", "Seconds that runs worked, without pauses.", ("status",))
 STEP_SECONDS = Metric("lakegate_step_seconds", "histogram", "Seconds that a run's steps took.", ("step", "outcome"))
 CHECKS = Metric("lakegate_checks", "counter", "Checks that were answered.", ("evidence", "verdict"))
