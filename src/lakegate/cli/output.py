@@ -141,7 +141,7 @@ def width_or(default: int) -> int:
 
 
 def echo_json(value: Any) -> None:
-    """Print one JSON document."""
+    """Print one JSON document; see :func:`lakegate.model.rows.json_safe`."""
     click.echo(as_json(json_safe(value), indent=2))
 
 

@@ -63,7 +63,7 @@ def run_payload(run: Run) -> dict[str, Any]:
         "checks": [
             {"table": report.table, **check_payload(result)} for report in run.reports for result in report.results
         ],
-        "accepted": run.accepted.model_dump(mode="json") if run.accepted else None,
+        "accepted": run.accepted,
         "seconds": run.seconds,
     }
 
@@ -83,14 +83,14 @@ def journal_payload(run: Run) -> dict[str, Any]:
         "base": run.base,
         "files": list(run.request.batch.uris) if run.request else [],
         "version_ids": {file.uri: file.version_id for file in files if file.version_id},
-        "actions": [action.model_dump(mode="json") for action in run.actions],
-        "steps": [step.model_dump(mode="json") for step in run.steps],
+        "actions": run.actions,
+        "steps": run.steps,
         "reverts": list(run.reverts),
-        "undone": [undone.model_dump(mode="json") for undone in run.undone],
+        "undone": run.undone,
         "reverted_by": run.reverted_by,
         "detail": run.detail,
-        "error": run.error.model_dump(mode="json") if run.error else None,
-        "notifications": [sent.model_dump(mode="json") for sent in run.notifications],
+        "error": run.error,
+        "notifications": run.notifications,
     }
 
 

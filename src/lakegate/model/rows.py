@@ -11,6 +11,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO
 
+from pydantic import BaseModel
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -20,7 +22,7 @@ _SPECIAL = re.compile(r'[",\r\n]')
 
 
 def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
-    """Return ``value`` with JSON types.
+    """Return ``value`` with JSON types. Models become objects.
 
     Times become ISO 8601, decimals text (to keep all digits), bytes base64, and NaN and infinities null.
 
@@ -46,6 +48,8 @@ def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
         return {str(key): json_safe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [json_safe(item) for item in value]
+    if isinstance(value, BaseModel):
+        return json_safe(value.model_dump(mode="json"))
     return str(value)
 
 

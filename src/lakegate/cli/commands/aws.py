@@ -153,7 +153,7 @@ def plan(app: App, /, **given: Any) -> None:
     zipped, images = _build(app, deployment, values, code, builds_images=False)
     planned = deployment.plan(values, zipped, images.values).model_copy(update={"notes": images.notes})
     if app.json:
-        echo_json(planned.model_dump(mode="json"))
+        echo_json(planned)
     else:
         words = [PROGRAM, *app.words]
         words[words.index("plan")] = "deploy"
@@ -204,7 +204,7 @@ def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     if smoke and not done.declined:
         done = done.model_copy(update={"smoke": deployment.smoke(done.outputs)})
     if app.json:
-        echo_json(done.model_dump(mode="json"))
+        echo_json(done)
     else:
         _show_deployed(done, target.command(app, "status"))
 
@@ -281,7 +281,7 @@ def status(app: App, /, *, errors: int, drift: bool, **given: Any) -> None:
     """Show a deployment's state, addresses, queues and latest errors."""
     found = _pop_fields(_Target, given).deployment(app).status(errors=errors, drift=drift)
     if app.json:
-        echo_json(found.model_dump(mode="json"))
+        echo_json(found)
     else:
         _show_status(found)
 

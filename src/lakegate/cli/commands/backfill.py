@@ -167,7 +167,7 @@ def _plan_payload(plan: BackfillPlan, problems: Mapping[str, LakegateError]) -> 
                 "files_to_do": len(chunk.to_do),
                 "size_bytes_to_do": chunk.size_bytes,
                 "error": problems[chunk.name].to_dict() if chunk.name in problems else None,
-                "files": [file.model_dump(mode="json") for file in chunk.files],
+                "files": chunk.files,
             }
             for chunk in plan.chunks
         ],
@@ -227,7 +227,7 @@ def _report_payload(report: BackfillReport) -> dict[str, Any]:
         "files": sum(one.files for one in report.with_outcome("published")),
         "rows": sum(one.rows for one in report.results),
         "seconds": report.seconds,
-        "results": [one.model_dump(mode="json") for one in report.results],
+        "results": report.results,
     }
 
 

@@ -77,7 +77,7 @@ def delete_branch(app: App, /, *, name: str) -> None:
 def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
     """Print branches or tags with the commits they point to; ``empty`` if there are none."""
     if app.json:
-        echo_json([ref.model_dump(mode="json") for ref in refs])
+        echo_json(refs)
     else:
         # A terminal may be narrow, and commands accept a prefix of a commit's hash.
         shown = _HASH if width_or(0) else None
@@ -88,7 +88,7 @@ def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
 def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:
     """Print that a branch or tag was created or reset."""
     if app.json:
-        echo_json(ref.model_dump(mode="json"))
+        echo_json(ref)
     else:
         say(f"[bold green]{done}[/]  {ref.kind} {safe(ref.name)} {preposition} commit {ref.hash}")
 
@@ -96,7 +96,7 @@ def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:
 def show_deleted_ref(app: App, ref: Ref) -> None:
     """Print which branch or tag was deleted, and how to restore it."""
     if app.json:
-        echo_json(ref.model_dump(mode="json"))
+        echo_json(ref)
         return
     say(f"[bold yellow]deleted[/]  {ref.kind} {safe(ref.name)}, which was at commit {ref.hash}")
     say(f"  [dim]To restore it: {safe(app.command(ref.kind, 'create', ref.name, '--at', ref.hash))}[/]")

@@ -108,7 +108,7 @@ def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> 
         "change": difference.change,
         "left": side(left, difference.left),
         "right": side(right, difference.right),
-        "schema_changes": [change.model_dump(mode="json") for change in difference.schema_changes],
+        "schema_changes": difference.schema_changes,
     }
 
 

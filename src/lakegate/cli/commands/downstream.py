@@ -53,8 +53,7 @@ def status(app: App, /, *, name: str | None, limit: int) -> None:
     if name is not None and not found:
         raise NotFoundError(f"Downstream '{name}' isn't known.", hint=app.command("downstream", "status"))
     if app.json:
-        systems = [one.model_dump(mode="json") for one in found]
-        echo_json(systems if name is None else {**systems[0], "deliveries": _payload(deliveries)})
+        echo_json(found if name is None else {**found[0].model_dump(mode="json"), "deliveries": deliveries})
     else:
         _show_systems(app, found)
         if deliveries:
@@ -87,7 +86,7 @@ def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
     with app.lake() as lake:
         skipped = lake.downstream_skip(name, delivery=delivery, reason=reason)
     if app.json:
-        echo_json(_payload(skipped))
+        echo_json(skipped)
     else:
         show_deliveries(skipped)
         next_commands(("Send what was queued behind it", app.command("downstream", "retry", name)))
@@ -117,7 +116,7 @@ def test(app: App, /, *, name: str | None) -> None:
     with app.lake() as lake:
         checks = lake.downstream_test(name)
     if app.json:
-        echo_json([one.model_dump(mode="json") for one in checks])
+        echo_json(checks)
     else:
         rows = (
             Styled((one.name, one.type, "works" if one.works else "fails", one.detail), None if one.works else "red")
@@ -210,14 +209,10 @@ def _show_systems(app: App, systems: Sequence[DownstreamStatus]) -> None:
 
 def _end(app: App, tried: Sequence[Delivery], empty: str) -> None:
     if app.json:
-        echo_json(_payload(tried))
+        echo_json(tried)
     elif tried:
         show_deliveries(tried)
     else:
         click.echo(empty, err=True)
     unsent = any(one.state in ("pending", "failed") for one in tried)
     raise click.exceptions.Exit(ExitCode.RETRYABLE if unsent else ExitCode.OK)
-
-
-def _payload(deliveries: Sequence[Delivery]) -> list[dict[str, object]]:
-    return [one.model_dump(mode="json") for one in deliveries]

@@ -21,7 +21,7 @@ def status(app: App) -> None:
     with app.lake() as lake:
         found = lake.journal_status()
     if app.json:
-        echo_json(found.model_dump(mode="json"))
+        echo_json(found)
         return
     by_status = ", ".join(f"{count(number)} {name}" for name, number in sorted(found.runs.items()))
     facts = {
@@ -49,7 +49,7 @@ def rebuild(app: App) -> None:
     with app.lake() as lake:
         found = lake.rebuild_journal()
     if app.json:
-        echo_json(found.model_dump(mode="json"))
+        echo_json(found)
         return
     known = f"{counted(found.runs, 'run')} and {counted(found.files, 'published file')}"
     rejected = f", and {counted(found.rejected, 'rejected run')} from branches" if found.rejected else ""

@@ -51,7 +51,7 @@ def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: tim
     with app.lake() as lake:
         report = lake.maintain(tables, dry_run=dry_run, within=within, gc=gc)
     if app.json:
-        echo_json(report.model_dump(mode="json"))
+        echo_json(report)
     else:
         _show(report)
         if dry_run and report.steps:

@@ -64,7 +64,7 @@ def test(app: App, /, *, channel: str | None) -> None:
     with app.lake() as lake:
         sent = lake.notify_test(channel)
     if app.json:
-        echo_json([one.model_dump(mode="json") for one in sent])
+        echo_json(sent)
     else:
         show_notifications(sent)
     raise click.exceptions.Exit(_exit_code(sent))
@@ -81,7 +81,7 @@ def late(app: App) -> None:
     with app.lake() as lake:
         found = lake.notify_late()
     if app.json:
-        echo_json([table.model_dump(mode="json") for table in found])
+        echo_json(found)
     else:
         rows = (
             (

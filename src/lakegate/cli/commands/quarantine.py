@@ -57,7 +57,7 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
     with app.lake() as lake:
         found = lake.quarantine_list(table)
     if app.json:
-        echo_json([one.model_dump(mode="json") for one in found])
+        echo_json(found)
         return
     rows = (
         (

@@ -93,7 +93,7 @@ def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filte
 def _show(app: App, lake: Lake, run: Run) -> None:
     deliveries = lake.deliveries(run=run.run_id)
     if app.json:
-        echo_json({**journal_payload(run), "deliveries": [one.model_dump(mode="json") for one in deliveries]})
+        echo_json({**journal_payload(run), "deliveries": deliveries})
         return
     show_outcome(run, statuses_of(lake, run.skipped_files))
     facts = [(name, value) for name, value in _facts(run) if value]

@@ -75,7 +75,7 @@ def plan(app: App, /, *, name: str | None, offline: bool) -> None:
     if app.output == "sql":
         click.echo(setup.script(steps))
     elif app.json:
-        echo_json([step.model_dump(mode="json") for step in steps])
+        echo_json(steps)
     else:
         _show_steps(steps)
         if any(step.sql for step in steps):
@@ -142,8 +142,7 @@ def status(app: App, /, *, name: str | None) -> None:
         rights = None if found.readable else setup.rights(session)
         outbox = next((one for one in lake.downstream_status() if one.name == setup.name), None)
     if app.json:
-        queue = None if outbox is None else outbox.model_dump(mode="json")
-        echo_json({**found.model_dump(mode="json"), "rights": _rights_payload(rights), "outbox": queue})
+        echo_json({**found.model_dump(mode="json"), "rights": _rights_payload(rights), "outbox": outbox})
         return
     _show_status(found, outbox)
     if rights is not None and found.readable is not None:
@@ -263,9 +262,9 @@ def _applied_payload(
 ) -> dict[str, Any]:
     failed = [(step, error) for step, error in results if error is not None]
     return {
-        "done": [step.model_dump(mode="json") for step, error in results if error is None],
+        "done": [step for step, error in results if error is None],
         "failed": [{**step.model_dump(mode="json"), "error": error.to_dict()} for step, error in failed],
-        "refused": [step.model_dump(mode="json") for step in refused],
+        "refused": refused,
     }
 
 

@@ -101,10 +101,10 @@ def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
     if app.json:
         details = {
             "location": metadata.location,
-            "columns": [column.model_dump(mode="json") for column in metadata.table_schema.columns],
+            "columns": metadata.table_schema.columns,
             "partition_by": list(metadata.partition_by),
             "properties": metadata.properties,
-            "snapshots": [snapshot.model_dump(mode="json") for snapshot in snapshots],
+            "snapshots": snapshots,
         }
         echo_json({**_payload(metadata), **details})
         return
@@ -400,7 +400,7 @@ def connect_table(
     with app.lake() as lake:
         snippet = lake.snippet(table, engine, ref=ref, at=at, rest=rest, rest_token=rest_token)
     if app.json:
-        echo_json(snippet.model_dump(mode="json"))
+        echo_json(snippet)
         return
     click.echo(snippet.text)
     if not snippet.run_here:
