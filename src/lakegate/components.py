@@ -14,6 +14,7 @@ from lakegate.config import FILE_NAME, HOME_NAME, Settings, SourceSettings, Stor
 from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, NotFoundError
+from lakegate.local.artifacts import driver_artifact, driver_class
 from lakegate.local.stack import LocalStack
 from lakegate.local.stores import SparkStores, stores_of
 from lakegate.model.batch import Batch, SourceFile
@@ -48,7 +49,6 @@ _PAGE_PATIENCE_S = 2.0
 
 def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
     """Return the handle of a project's local stack. Starts nothing."""
-    from lakegate.local.artifacts import driver_artifact
 
     def warehouse() -> SparkStores:
         return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
@@ -325,8 +325,6 @@ class Components:
 
     def _driver(self, source: SourceSettings) -> str:
         """Return the class of a database's driver, and load it into the local Spark. A remote one must have it."""
-        from lakegate.local.artifacts import driver_artifact, driver_class
-
         named = source.options.get("driver")
         if not self._has_local_spark:
             return named or ("org.postgresql.Driver" if source.driver is None else "")

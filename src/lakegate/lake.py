@@ -67,6 +67,7 @@ from lakegate.model.request import (
     SchemaMode,
     WriteMode,
 )
+from lakegate.model.rows import json_safe, rows_of
 from lakegate.model.run import Action, FileCheckpoint, Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.source import SCHEME, Source
@@ -102,7 +103,10 @@ from lakegate.wap.gc import drop_orphaned_branches, gc, warehouse_time
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
+from lakegate.wap.optimistic_commit import with_priority
 from lakegate.wap.plan import contract_check, plan
+from lakegate.wap.quarantine import require_not_reserved
+from lakegate.wap.reachable import keep_files_of
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import (
     drop,
@@ -882,8 +886,6 @@ class Lake:
             attempts: How often to try. From the second attempt on, other runs let this one publish first.
             compacts: The table that ``work`` compacts. Appends to it needn't wait.
         """
-        from lakegate.wap.optimistic_commit import with_priority
-
         with ExitStack() as stack:
             for _ in range(attempts - 1):
                 try:
@@ -924,8 +926,6 @@ class Lake:
             >>> [str(change) for change in run.staged[0].schema_changes]
             ['add column note (string)']
         """
-        from lakegate.wap.quarantine import require_not_reserved
-
         identifier = TableIdentifier.parse(table)
         require_not_reserved(identifier)
         _require_list("checks", checks)
@@ -960,8 +960,6 @@ class Lake:
             >>> lake.delete_rows("nyc.trips", "trip_id < 0").status
             'skipped'
         """
-        from lakegate.wap.quarantine import require_not_reserved
-
         identifier = TableIdentifier.parse(table)
         require_not_reserved(identifier)
         self.table(table)  # Spark isn't started for a table that doesn't exist
@@ -1403,7 +1401,6 @@ class Lake:
             >>> lake.ingest("nyc.daily", "more/trips.parquet").status
             'published'
         """
-        from lakegate.wap.quarantine import require_not_reserved
         from lakegate.wap.table_changes import runs_in, truncate
 
         identifier = TableIdentifier.parse(table)
@@ -1504,7 +1501,6 @@ class Lake:
 
     def _compact(self, table: TableIdentifier, sort: str | None, where: str | None, attempts: int) -> Run:
         """Compact a table, then the partitions that others rewrote meanwhile. Return the last run that did any work."""
-        from lakegate.wap.optimistic_commit import with_priority
         from lakegate.wap.table_changes import optimize, partitions_left
 
         def begin() -> AbstractContextManager[Transaction]:
@@ -1559,8 +1555,6 @@ class Lake:
             >>> lake.delete_branch("experiment").name
             'experiment'
         """
-        from lakegate.wap.reachable import keep_files_of
-
         commit = self._resolve(source, at)
         with keep_files_of(self._context, commit):
             return self._components.catalog.create_branch(validate_ref_name(name), commit)
@@ -1640,8 +1634,6 @@ class Lake:
             >>> lake.table("nyc.trips", ref="release-1").rows
             100
         """
-        from lakegate.wap.reachable import keep_files_of
-
         commit = self._resolve(source, at)
         with keep_files_of(self._context, commit):
             return self._components.catalog.create_tag(validate_ref_name(name), commit)
@@ -2777,7 +2769,6 @@ class Lake:
         return target
 
     def _inspect_source(self, source: Source, rows: int) -> SourceSample:
-        from lakegate.model.rows import json_safe, rows_of
         from lakegate.sources.sample import SourceSample
         from lakegate.spark.reader import iceberg_schema
 

@@ -13,7 +13,7 @@ from lakegate.cli.app import PROGRAM, App, group
 from lakegate.cli.options import confirm, with_options, yes_option
 from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
 from lakegate.config import HOME_NAME
-from lakegate.integrations.aws.parameters import PARAMETERS
+from lakegate.integrations.aws.parameters import PARAMETERS, Deployed, validated
 from lakegate.model.words import count, counted, moment, size
 from lakegate.progress import one_line, redact
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         BucketContent,
         BuiltImage,
         Costs,
-        Deployed,
         DeploymentInventory,
         DeploymentPlan,
         ResourceChange,
@@ -197,8 +196,6 @@ def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
         zipped, images = _build(app, deployment, values, code, builds_images=True)
         done = deployment.deploy(values, zipped, images.values)
     else:
-        from lakegate.integrations.aws.parameters import Deployed
-
         done = Deployed(stack=planned.stack, changed=False, declined=True)
     done = done.model_copy(update={"notes": (*done.notes, *images.notes)})
     if smoke and not done.declined:
@@ -324,8 +321,6 @@ def _pop_fields(kind: type[T], given: dict[str, Any]) -> T:
 
 
 def _values(given: Mapping[str, str | None]) -> dict[str, str]:
-    from lakegate.integrations.aws.parameters import validated
-
     return validated({name: value for name, value in given.items() if value is not None})
 
 
