@@ -170,3 +170,10 @@ def test_a_contract_that_init_wrote_outside_a_project_is_tested(project: Path) -
     missing = invoke("check test a.c rows.csv", lake)
     assert (missing.exit_code, f"a.c has no contract in {project / 'contracts'}" in missing.stderr) == (2, True)
     assert "Did you mean 'a.b'?" in missing.stderr
+
+
+def test_init_outside_a_project_suggests_no_command_in_its_temporary_lake(project: Path) -> None:
+    (project / ".lakegate").rmdir()
+    (project / "trips.csv").write_text("id\n1\n", encoding="utf-8")
+    done = invoke("check init trips.csv", FakeLake(propose_contract="version: 1\ntable: default.trips\n"))
+    assert "lakegate check test contracts/default.trips.yaml trips.csv" in done.stdout

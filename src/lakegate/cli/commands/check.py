@@ -371,6 +371,7 @@ def _lake(app: App) -> Iterator[Lake]:
                 yield lake
         finally:
             app.stack().down()
+            app.home = None  # what is printed from now on mustn't name it
 
 
 def _schema_text() -> str:
