@@ -590,3 +590,13 @@ def test_a_request_keeps_no_hidden_text_of_its_files(
     path.write_text(("id,phone\n" if header else "") + "1,17\n2,+49 17\n", encoding="utf-8")
     request = lake._request(TABLE, path, {"csv": CsvOptions(header=header), "checks": checks})
     assert ("+49 17" in request.model_dump_json()) == kept
+
+
+def test_a_deleted_branch_is_restored_from_its_last_commit(house: FakeLakehouse) -> None:
+    lake = open_lake(house)
+    base = lake.create_branch("dev").hash
+    own = house.catalog.commit(CommitRequest(branch="dev", base=base, message="own", namespaces=(("own",),))).hash
+    deleted = lake.delete_branch("dev")
+    with pytest.raises(InputError, match="isn't in the history of 'main'"):
+        lake.create_branch("dev", at=deleted.hash)
+    assert lake.create_branch("dev", deleted.hash).hash == own

@@ -115,7 +115,7 @@ def test_branch_commands() -> None:
     assert "january" in invoke("branch list", lake).stdout
     invoke(f"branch create january --from other --at {HASH}", lake)
     assert lake.asked("create_branch") == {"source": "other", "at": HASH}
-    assert f"lakegate branch create january --at {HASH}" in invoke("branch delete january", lake).stdout
+    assert f"lakegate branch create january --from {HASH}" in invoke("branch delete january", lake).stdout
 
 
 def test_log_shows_full_hashes_and_says_when_there_is_more() -> None:

@@ -83,7 +83,7 @@ def test_tags_are_listed_created_and_deleted() -> None:
     assert json.loads(invoke("tag list -o json", lake).stdout) == [{"name": "v1", "hash": HASH, "kind": "tag"}]
     assert f"created  tag v1 at commit {HASH}" in invoke("tag create v1 --from dev --at 2026-01-31", lake).stdout
     assert lake.asked("create_tag") == {"source": "dev", "at": "2026-01-31"}
-    assert f"lakegate tag create v1 --at {HASH}" in invoke("tag delete v1", lake).stdout
+    assert f"lakegate tag create v1 --from {HASH}" in invoke("tag delete v1", lake).stdout
     none = invoke("tag list", FakeLake(tags=[]))
     assert (none.stdout, none.stderr) == ("", "No tags.\n")
 

@@ -99,4 +99,4 @@ def show_deleted_ref(app: App, ref: Ref) -> None:
         echo_json(ref)
         return
     say(f"[bold yellow]deleted[/]  {ref.kind} {safe(ref.name)}, which was at commit {ref.hash}")
-    say(f"  [dim]To restore it: {safe(app.command(ref.kind, 'create', ref.name, '--at', ref.hash))}[/]")
+    say(f"  [dim]To restore it: {safe(app.command(ref.kind, 'create', ref.name, '--from', ref.hash))}[/]")
