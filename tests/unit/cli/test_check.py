@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from lakegate.checks import column_exists, not_null
+from lakegate.config import Settings
+from lakegate.contracts.store import Contracts
 from lakegate.wap.trial import ContractOutcome, ContractTrial
 from support.cli_support import FakeLake, invoke, report, result
 
@@ -176,4 +178,17 @@ def test_init_outside_a_project_suggests_no_command_in_its_temporary_lake(projec
     (project / ".lakegate").rmdir()
     (project / "trips.csv").write_text("id\n1\n", encoding="utf-8")
     done = invoke("check init trips.csv", FakeLake(propose_contract="version: 1\ntable: default.trips\n"))
-    assert "lakegate check test contracts/default.trips.yaml trips.csv" in done.stdout
+    assert "lakegate check test default.trips trips.csv" in done.stdout
+
+
+def test_init_suggests_commands_that_work_in_a_folder_of_the_project(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "sub").mkdir()
+    monkeypatch.chdir(project / "sub")
+    proposed = FakeLake(propose_contract="version: 1\ntable: nyc.trips\nchecks: [not_null: id]\n")
+    lines = invoke("check init nyc.trips", proposed).stdout.splitlines()
+    assert str(project / "contracts" / "nyc.trips.yaml") in lines[-3]
+    (tried,) = [line for line in lines if "check test" in line]
+    contract = tried.split()[3]
+    assert Contracts(project, Settings()).named(contract).file.endswith("contracts/nyc.trips.yaml")

@@ -139,8 +139,8 @@ def init(
     click.echo(str(path))
     again = sources if files else ("FILE",)
     next_commands(
-        ("Review it, and remove what holds only by chance", f"{FOLDER}/{path.name}"),
-        ("Try it on files", app.command("check", "test", f"{FOLDER}/{path.name}", *again)),
+        ("Review it, and remove what holds only by chance", str(path)),
+        ("Try it on files", app.command("check", "test", name, *again)),
     )
 
 
