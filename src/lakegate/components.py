@@ -241,7 +241,7 @@ class Components:
 
     @property
     def reads_private_files(self) -> bool:
-        """Whether the engine can read files that only this user may. One at ``localhost`` may run in a container."""
+        """Whether the engine can read this user's private files. One at ``localhost`` may run in a container."""
         return self._session is not None or self.settings.engine.url is None
 
     @cached_property
