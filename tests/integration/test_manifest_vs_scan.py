@@ -223,13 +223,14 @@ def _predicates(r: random.Random, name: str, known: Sequence[Any]) -> Iterator[s
     if isinstance(known[0], (bool, str, date)):
         return
     low, high = f"{known[0]:f}" if isinstance(known[0], Decimal) else known[0], known[-1]
-    numbers = [low, high, 0, -1, 0.5, -0.1, 16_777_217, 3_000_000_000, *r.sample(list(known), min(3, len(known)))]
-    texts = [f"{number:f}" if isinstance(number, Decimal) else str(number) for number in numbers]
-    for text in texts:
-        yield from (f"{name} {operator} {text}" for operator in ("<", "<=", ">", ">=", "=", "<>"))
-        yield f"{text} > {name}"
+    there = [low, high, *r.sample(list(known), min(3, len(known)))]
+    beside = [0, -1, 0.5, -0.1, 16_777_217, 3_000_000_000]
+    texts, others = ([f"{n:f}" if isinstance(n, Decimal) else str(n) for n in some] for some in (there, beside))
+    for text in (*texts, *others):
+        ways = [f"{text} > {name}", *(f"{name} {operator} {text}" for operator in ("<", "<=", ">", ">=", "=", "<>"))]
+        yield from ways if text in texts else r.sample(ways, 3)
     yield from (f"{name} BETWEEN {texts[0]} AND {texts[1]}", f"{name} NOT BETWEEN {texts[0]} AND {texts[1]}")
-    yield from (f"{name} IN ({', '.join(texts)})", f"NOT {name} IN ({texts[0]}, 0)")
+    yield from (f"{name} IN ({', '.join((*texts, *others))})", f"NOT {name} IN ({texts[0]}, 0)")
     yield from (f"{name} IS NULL", f"NOT ({name} IS NOT NULL)", f"{name} < {texts[0]} AND {name} IS NOT NULL")
     yield from (f"{name} > {texts[1]} OR {name} < {texts[0]}", f"NOT ({name} >= {texts[0]} AND {name} <= {texts[1]})")
 
