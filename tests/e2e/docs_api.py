@@ -22,6 +22,10 @@ from lakegate.model.request import IngestPlan
 from lakegate.wap.deadline import DeadlineReachedError
 from lakegate.wap.transaction import Transaction
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.docstrings import field_docstrings
+
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGE = REFERENCE / "python.md"
 ERRORS = REFERENCE / "errors.md"
@@ -143,9 +147,12 @@ def _classes() -> Iterator[str]:
 def _values() -> Iterator[str]:
     for value in VALUES:
         docs = parse(value)
-        meanings = docs.entries("Attributes")
+        meanings = {**field_docstrings(value), **docs.entries("Attributes")}
+        undocumented = inspect.get_annotations(value).keys() - meanings.keys()
+        if undocumented:
+            raise SystemExit(f"{value.__name__} doesn't say what these fields mean: {', '.join(sorted(undocumented))}.")
         rows = [
-            f"| `{name}` | `{_cell(_annotation(one))}` | {_cell(meanings.get(name, ''))} |"
+            f"| `{name}` | `{_cell(_annotation(one))}` | {_cell(meanings[name])} |"
             for name, one in inspect.get_annotations(value).items()
         ]
         rows += [f"| `{name}` | property | {_cell(parse(one).text)} |" for name, one in _members(value, _is_property)]

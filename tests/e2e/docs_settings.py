@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +12,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from lakegate.config import Settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.docstrings import field_docstrings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 FLAGS = {
@@ -99,9 +99,9 @@ def _is_in(section: str, key: str, model: type[BaseModel]) -> bool:
 
 
 def _default_and_meaning(model: type[BaseModel], name: str) -> tuple[str, str]:
-    if name not in _docstrings(model):
+    if name not in field_docstrings(model):
         raise SystemExit(f"{model.__name__}.{name} in src/lakegate/config.py has no docstring below it.")
-    text = " ".join(_docstrings(model)[name].split()).replace("``", "`").replace("|", "\\|")
+    text = " ".join(field_docstrings(model)[name].split()).replace("``", "`").replace("|", "\\|")
     text = text.replace("by reference", "by [reference](#secrets)")
     said = _DEFAULT.search(text)
     return (said[1] if said else _shown(model.model_fields[name])), _DEFAULT.sub("", text).removesuffix(".")
@@ -114,27 +114,6 @@ def _shown(field: FieldInfo) -> str:
     if value is None or value == ():
         return "none"
     return f"`{str(value).lower() if isinstance(value, bool) else list(value) if isinstance(value, tuple) else value}`"
-
-
-@cache
-def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the text below each field of a class and of those that it extends."""
-    inherited = (_docstrings(base) for base in model.__bases__ if base is not BaseModel and issubclass(base, BaseModel))
-    return {name: text for texts in (*inherited, _own_docstrings(model)) for name, text in texts.items()}
-
-
-def _own_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    (cls,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(cls, ast.ClassDef)
-    return {
-        field.target.id: inspect.cleandoc(text.value.value)
-        for field, text in zip(cls.body, cls.body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 if __name__ == "__main__":

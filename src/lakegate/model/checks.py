@@ -96,7 +96,11 @@ class CheckResult(Value):
     """What one check found.
 
     Attributes:
+        name: Name in reports.
         check: The check in its canonical text.
+        columns: The columns that the check names.
+        severity: What a failure does: ``error`` blocks the publish, ``warn`` is only reported, and ``quarantine`` sets
+            the failing rows aside.
         verdict: ``pass``, ``fail``, or ``skipped`` if there was nothing to judge: no row matches ``where``, or there's
             too little history. A check that couldn't run is an exception, not a verdict.
         failing_rows: Rows that fail; on ``pass``, there may be some within the tolerance. For ``row_count``, 0 on
@@ -114,8 +118,11 @@ class CheckResult(Value):
         sentence: For failing checks: what was found, in plain English.
         values: The unexpected values with their number of ``rows``, most frequent first, if that's more useful than
             rows.
-        passed_run_id: For failing checks: the last published run that passed it, which started at ``passed_at``.
-        description: The check's description; likewise ``owner`` and ``tags``.
+        passed_run_id: For failing checks: the last published run that passed it.
+        passed_at: When that run started.
+        description: The check's description.
+        owner: Who maintains the check.
+        tags: The check's labels.
     """
 
     name: str
@@ -211,7 +218,16 @@ class Explanation(Value):
 class AuditReport(Value):
     """The results of all checks of one run on one table.
 
-    ``metadata_location`` is the table state that was audited. Only this exact state may be published.
+    Attributes:
+        run_id: The run whose rows were audited.
+        table: ``namespace.table``.
+        branch: The branch on which the rows were audited.
+        metadata_location: The table state that was audited. Only this exact state may be published.
+        rows: Rows that were audited.
+        results: What each check found, in the order of the checks.
+        seconds: How long the audit took.
+        at: Commit of the target at which checks of scope ``table`` read; ``None`` if there were none.
+        explanations: How each check was answered, in the order of the results, if requested.
     """
 
     run_id: str
@@ -222,9 +238,7 @@ class AuditReport(Value):
     results: tuple[CheckResult, ...]
     seconds: float
     at: str | None = None
-    """Commit of the target at which checks of scope ``table`` read; ``None`` if there were none."""
     explanations: tuple[Explanation, ...] = ()
-    """How each check was answered, in the order of the results, if requested."""
 
     @property
     def reads(self) -> tuple[str, ...]:
