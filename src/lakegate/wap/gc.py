@@ -238,10 +238,10 @@ class Garbage:
         self._as_dropped = as_dropped
         self._root = canonical(context.warehouse)
         self._candidates: dict[str, StoredFile] = {}
-        self._checksums: dict[str, StoredFile] = {}
-        self._elsewhere: set[str] = set()
-        self._ours: dict[str, bool] = {}
-        self._respelled: dict[str, GcProblem] = {}
+        self._checksums: dict[str, StoredFile] = {}  # by the path of the file that they're about
+        self._elsewhere: set[str] = set()  # names of needed files outside the warehouse's root
+        self._ours: dict[str, bool] = {}  # whether lakegate wrote the table in a folder
+        self._respelled: dict[str, GcProblem] = {}  # by folder; see _is_respelled
         self._reachable = Reachable(context, self._root, oldest, self._keep, reach)
         self._keeps_all = oldest is None
         self._head: Ref | None = None

@@ -127,15 +127,15 @@ class Reachable:
         self._oldest = oldest
         self._found = found
         self._files_of = reach or context.reader.reach
-        self._heads: set[str] = set()
+        self._heads: set[str] = set()  # whose history was added
         self._commits: set[str] = set()
-        self._past: Collection[str] = ()
-        self._states: set[str] = set()
-        self._walked: set[str] = set()
-        self._folders: dict[str, set[str]] = {}
-        self._names: dict[str, set[str]] = {}
-        self._foreign: set[str] = set()
-        self._unreadable: dict[str, GcProblem] = {}
+        self._past: Collection[str] = ()  # the checkpoint's commits
+        self._states: set[str] = set()  # commits of which all tables were added
+        self._walked: set[str] = set()  # metadata files that were read
+        self._folders: dict[str, set[str]] = {}  # by the table's name
+        self._names: dict[str, set[str]] = {}  # by the table's content id
+        self._foreign: set[str] = set()  # folders of views and other content
+        self._unreadable: dict[str, GcProblem] = {}  # by the table's name
 
     def begin(
         self, past: Collection[str], foreign: Iterable[str], needed: Needed | None, digests: Collection[bytes]

@@ -86,7 +86,7 @@ def verify(
                 raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
         inspection.find_missing()
         # gc may have deleted files of a branch that has been dropped.
-        if not inspection.is_broken or set(context.catalog.list_refs()) == refs:
+        if not inspection.has_broken_files or set(context.catalog.list_refs()) == refs:
             break
     if deep or pages:
         inspection.read_footers(pages=pages)
@@ -99,7 +99,7 @@ def verify(
                 kind="unreadable-file", message=problem.message, fix=problem.hint or _BACKUP, table=problem.subject
             )
             for problem in garbage.problems
-            if problem.subject not in inspection.broken
+            if problem.subject not in inspection.unreadable
         ]
     return VerifyReport(
         deep=deep or pages,
@@ -131,14 +131,30 @@ class _Listing:
 
 @dataclass
 class _Inspection:
-    """What is known about the files that table states need."""
+    """What is known about the files that table states need.
+
+    Attributes:
+        sizes: Sizes of the files in the warehouse, by canonical path.
+        wanted: The tables to verify; all if it's empty.
+        deep: Whether to read the footers of data files.
+        tables: The tables that were found.
+        unreadable: Names of tables with metadata that can't be read.
+        failure: The error after which nothing more can be verified.
+        states: Number of table states that were read.
+        files: Number of files that they need.
+        _flaws: What's wrong with a file, and a state that needs it, by the file's path.
+        _absent: Files that the warehouse doesn't list, each with a state that needs it.
+        _countable: Files whose rows can be counted, each with a state that needs it.
+        _heads: The tables' states on ``main``.
+        _owners: The first state found that needs a file, by the file's path.
+    """
 
     context: Context
     sizes: Mapping[str, int]
     wanted: Collection[TableIdentifier]
     deep: bool
     tables: set[TableIdentifier] = field(default_factory=set)
-    broken: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
     failure: LakegateError | None = None
     states: int = 0
     files: int = 0
@@ -178,7 +194,7 @@ class _Inspection:
                 unread = unread or one
         if unread is not None:
             # Unreadable metadata may refer to any file: none of the table's files count as orphaned.
-            self.broken.add(str(pointer.table))
+            self.unreadable.add(str(pointer.table))
             raise InputError(unread.message)
 
     def _inspected(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
@@ -218,7 +234,7 @@ class _Inspection:
         return owner is None
 
     @property
-    def is_broken(self) -> bool:
+    def has_broken_files(self) -> bool:
         """Whether a file is missing or can't be read."""
         return any(flaw.kind in ("missing-file", "unreadable-file") for flaw, _ in self._flaws.values())
 
