@@ -263,20 +263,24 @@ def _note_same_content(context: Context, request: IngestRequest, files: Sequence
     if files:
         done = "added" if request.mode.appends else f"written in mode {request.mode.name}"
         first = files[0]
-        others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
         context.narrator.note(
-            f"{first.file.uri} has the same content as {first.same_content_as} of run {first.run_id}{others}; "
+            f"{first.file.uri} has the same content as {first.same_content_as} of run {first.run_id}{_more(files)}; "
             f"its rows are {done} anyway."
         )
 
 
+def _more(files: Sequence[KnownFile]) -> str:
+    """Return how many more there are than the first, in parentheses."""
+    return f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
+
+
 def _same_content_error(request: IngestRequest, files: Sequence[KnownFile]) -> InputError:
     first = files[0]
-    others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
     other = f"run {first.run_id} published to {request.table}"
     by = "is also in this batch" if first.run_id == request.run_id else other
     return InputError(
-        f"{first.file.uri}{others} has the same content as {first.same_content_as}, which {by}. Nothing was written.",
+        f"{first.file.uri}{_more(files)} has the same content as {first.same_content_as}, which {by}. Nothing was "
+        "written.",
         hint="Leave it out, or choose: --on-same-content skip leaves such files out, --on-same-content append "
         + ("adds their rows a second time." if request.mode.appends else f"writes them in mode {request.mode.name}."),
         table=str(request.table),
@@ -289,9 +293,8 @@ def _same_content_error(request: IngestRequest, files: Sequence[KnownFile]) -> I
 
 def _changed_error(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError:
     first = changed[0]
-    others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
     return InputError(
-        f"{first.file.uri}{others} was published to {request.table} by run {first.run_id} with other content.",
+        f"{first.file.uri}{_more(changed)} was published to {request.table} by run {first.run_id} with other content.",
         hint="Choose: --on-changed append adds its rows to the old ones, --on-changed replace replaces the old ones. "
         f"Or revert the old publish: lakegate revert {first.run_id}"
         if request.mode.appends

@@ -186,17 +186,15 @@ def require_nobody_publishes(context: Context, run: Run) -> None:
 
 
 def _is_queued(context: Context, run: Run) -> bool:
-    try:
+    with suppress(LakegateError):
         return context.journal.publishes.is_waiting(run.run_id)
-    except LakegateError:
-        return False
+    return False
 
 
 def _leave_queue(context: Context, run: Run) -> bool:
-    try:
+    with suppress(LakegateError):
         return context.journal.publishes.leave(run.run_id)
-    except LakegateError:
-        return False
+    return False
 
 
 @dataclass(slots=True)

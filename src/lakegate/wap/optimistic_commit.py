@@ -300,7 +300,7 @@ def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | 
     """Rebase a staged table onto its state on the target, ``now``; return the state to commit."""
     expired = _expired_snapshots(context, staged, now)
     if expired is None:
-        pointer = _replayed(context, run, staged, now)
+        pointer = _rebased(context, run, staged, now)
     else:
         # A new table is put without a content id, an existing one with the target's.
         left_out = _unaudited_snapshots(context, staged) | expired
@@ -327,7 +327,7 @@ def _expired_snapshots(context: Context, staged: StagedTable, now: TablePointer 
     return frozenset(one.snapshot_id for one in context.reader.snapshots(staged.before)) - there
 
 
-def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
+def _rebased(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
     try:
         if staged.compacted and now is not None and staged.before is not None:
             return context.editor.rebase_compaction(staged.pointer, staged.before, now)
