@@ -107,7 +107,6 @@ def gc(
         grace: Keep files younger than this: a file is written long before it's committed. While runs are active, keep
             files written since ``grace`` before the first of them started.
         now: See :func:`warehouse_time`.
-        dry_run: Drop and delete nothing; only report what would be.
         history: How far back states must stay readable; ``None`` for the whole history.
         keep_detail: How long the journal keeps reports and steps of ended runs; ``None`` for ever.
 

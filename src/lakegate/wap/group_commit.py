@@ -66,9 +66,8 @@ class LockWait:
     """How a run's wait for the publish lock ended.
 
     Attributes:
-        locked: Whether the run has the lock.
         queued: Whether the run is in the publish queue.
-        taken: Whether another run's commit includes it, or may.
+        taken: Whether another run's commit includes this run, or may include it.
     """
 
     locked: bool = False

@@ -90,9 +90,7 @@ class Part(Value):
     """One run's part of a commit that several runs share.
 
     Attributes:
-        run: The run's id.
-        snapshots: Its snapshots, oldest first.
-        branch: Its branch.
+        snapshots: The run's snapshots, oldest first.
         audit: Summary of its checks.
         files: URI and version of its source files.
         identities: The identity of each of ``files``, in the same order; empty if none has one.
@@ -327,8 +325,7 @@ def unpacked(text: str) -> str:
     """Return the text from a property that :func:`packed` made.
 
     Raises:
-        ValueError: When it isn't such a property.
-        zlib.error: When it isn't such a property.
+        ValueError, zlib.error: When it isn't such a property.
     """
     if not text.startswith(_ZIPPED):
         return text

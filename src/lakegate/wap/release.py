@@ -269,8 +269,7 @@ def columns_to_release(
     """Return the SQL expression for each of the table's columns, and the quarantine columns whose values would be lost.
 
     Args:
-        schema: The table's columns.
-        held: The columns of its quarantine table.
+        held: The columns of the quarantine table.
         changes: Column to SQL expression.
 
     Raises:
