@@ -157,6 +157,16 @@ def unknown_ref(catalog: Catalog, name: str) -> NotFoundError:
     )
 
 
+def require_branch(ref: Ref) -> None:
+    """Raise an :class:`InputError` if ``ref`` is a tag or a commit."""
+    if ref.kind != "branch":
+        raise InputError(
+            f"'{ref.name}' is a {'tag' if ref.kind == 'tag' else 'commit'}, not a branch.",
+            hint="To see the branches: lakegate branch list",
+            ref=ref.name,
+        )
+
+
 def _require_past(when: datetime) -> None:
     now = datetime.now(UTC)
     if when - now > _CLOCK_SKEW:

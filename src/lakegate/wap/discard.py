@@ -19,7 +19,7 @@ from lakegate.errors import (
 )
 from lakegate.model.refs import MAIN, Commit, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Lease, Run
-from lakegate.points import unknown_ref
+from lakegate.points import require_branch, unknown_ref
 from lakegate.wap.context import Context
 from lakegate.wap.group_commit import require_nobody_publishes
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
@@ -49,10 +49,7 @@ def discard(context: Context, branch: str, *, target: str = MAIN, seen: Ref | No
 
     def drop() -> None:
         ref = seen or context.catalog.get_ref(branch)
-        if ref.kind != "branch":
-            raise InputError(
-                f"'{branch}' isn't a branch.", hint="To see the branches: lakegate branch list", branch=branch
-            )
+        require_branch(ref)
         context.catalog.delete_ref(ref)
 
     try:

@@ -24,7 +24,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
-from lakegate.points import unknown_table
+from lakegate.points import require_branch, unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -235,8 +235,7 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -
         RetryableError: While files are being deleted.
     """
     ref = context.catalog.get_ref(name)
-    if ref.kind != "branch":
-        raise InputError(f"'{name}' isn't a branch.", hint="lakegate branch list", ref=name)
+    require_branch(ref)
     if name == MAIN and not force:
         raise InputError(
             f"Resetting '{name}' removes commits from its history, including runs that others published.",

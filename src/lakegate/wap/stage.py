@@ -35,7 +35,7 @@ from lakegate.model.tables import (
     is_on,
 )
 from lakegate.model.words import counted, moment
-from lakegate.points import find
+from lakegate.points import find, require_branch
 from lakegate.ports import TableReader
 from lakegate.wap import failpoints
 from lakegate.wap.branches import store_request, stored_runs
@@ -437,12 +437,7 @@ def find_staged(context: Context, branch_name: str) -> tuple[StagedTable, ...]:
             branch=branch_name,
         )
     branch = find(context.catalog, branch_name)
-    if branch.kind != "branch":
-        raise InputError(
-            f"'{branch_name}' is a {'tag' if branch.kind == 'tag' else 'commit'}, not a branch.",
-            hint="To see the branches: lakegate branch list",
-            branch=branch_name,
-        )
+    require_branch(branch)
     base = find_common_ancestor(context, branch, context.catalog.get_ref(MAIN))
     staged = staged_since(context, base, branch, target=MAIN, run_id=None)
     if not staged:

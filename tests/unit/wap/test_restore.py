@@ -234,7 +234,7 @@ def test_files_of_a_commit_that_main_lost_before_the_journal_read_it_may_be_inge
 
 def test_a_tag_is_not_reset(house: House) -> None:
     house.catalog.create_tag("v1", house.head())
-    with pytest.raises(InputError, match="'v1' isn't a branch"):
+    with pytest.raises(InputError, match="'v1' is a tag, not a branch"):
         reset_branch(house.context, "v1", house.head())
 
 
