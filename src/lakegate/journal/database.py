@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -25,6 +24,7 @@ from sqlalchemy import (
     Engine,
     Select,
     Table,
+    TextClause,
     bindparam,
     create_engine,
     delete,
@@ -94,7 +94,17 @@ class JournalTransaction:
             replace: The columns to update then; by default all of ``names``.
             change: SQL assignments to use instead; ``excluded`` is the row that wasn't inserted.
         """
-        names = names or table.c.keys()
+        if not rows:
+            return
+        known = type(self._database), table, tuple(names), key, tuple(replace), change
+        if known not in _INSERTS:
+            _INSERTS[known] = self._insert(table, names or table.c.keys(), key, replace, change)
+        for start in range(0, len(rows), _BATCH):
+            for given in _as_json(rows[start : start + _BATCH]):
+                self.execute(_INSERTS[known], {"given": given})
+
+    def _insert(self, table: Table, names: Sequence[str], key: str, replace: Sequence[str], change: str) -> TextClause:
+        """Return the statement of :meth:`insert`."""
         field = self._database.field
         fields = ", ".join(field(at, table.c[name].type.python_type) for at, name in enumerate(names))
         # Without a WHERE, SQLite parses ON after a FROM as part of a join.
@@ -103,9 +113,7 @@ class JournalTransaction:
         if key:
             excluded = change or ", ".join(f"{name} = excluded.{name}" for name in replace or names)
             sql = f"{sql} ON CONFLICT ({key}) DO UPDATE SET {excluded}"
-        for start in range(0, len(rows), _BATCH):
-            for given in _as_json(rows[start : start + _BATCH]):
-                self.execute(_text(sql), {"given": given})
+        return text(sql)
 
     def delete(self, column: Column[str], values: Collection[str]) -> None:
         """Delete the rows that have one of ``values`` in ``column``."""
@@ -122,7 +130,8 @@ class JournalTransaction:
 
 _DELETES: dict[tuple[type[Database], Column[str]], Delete] = {}
 """Statements for :meth:`JournalTransaction.delete`: SQLAlchemy takes four times as long for one that's built anew."""
-_text = cache(text)
+_INSERTS: dict[tuple[type[Database], Table, tuple[str, ...], str, tuple[str, ...], str], TextClause] = {}
+"""Likewise for :meth:`JournalTransaction.insert`."""
 
 
 def _as_json(rows: Sequence[Row]) -> Iterator[str]:
