@@ -24,8 +24,7 @@ Service = Literal["s3", "gcs", "adls"]
 SERVICES: Mapping[str, Service] = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "adls", "abfss": "adls"}
 """The service of each URI scheme."""
 
-_ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
-"""Schemes that other programs use for the same objects."""
+_CANONICAL = {"s3a": "s3", "abfs": "abfss"}
 _EXAMPLES: Mapping[Service, str] = {
     "s3": "s3://bucket/prefix/*.parquet",
     "gcs": "gs://bucket/prefix/*.parquet",
@@ -101,17 +100,20 @@ def is_remote(uri: str) -> bool:
 def canonical(uri: str) -> str:
     """Return the URI that lakegate uses for an object, however its scheme and host are written.
 
+    The host of an Azure account stays the one that the user chose, ``.dfs.`` or ``.blob.``: Spark has settings for
+    each, and a network may admit only one.
+
     Example:
-        >>> canonical("S3A://lake/a b.csv"), canonical("wasbs://lake@ACME.blob.core.windows.net/A")
+        >>> canonical("S3A://lake/a b.csv"), canonical("abfs://lake@ACME.dfs.core.windows.net/A")
         ('s3://lake/a b.csv', 'abfss://lake@acme.dfs.core.windows.net/A')
     """
     scheme, found, rest = uri.partition("://")
-    scheme = _ALIASES.get(scheme.lower(), scheme.lower())
-    if scheme == "abfss":
+    scheme = scheme.lower()
+    if SERVICES.get(scheme) == "adls":
         place, slash, key = rest.partition("/")
         container, at, host = place.partition("@")
-        rest = f"{container}{at}{host.lower().replace('.blob.', '.dfs.')}{slash}{key}"
-    return f"{scheme}{found}{rest}" if found else uri
+        rest = f"{container}{at}{host.lower()}{slash}{key}"
+    return f"{_CANONICAL.get(scheme, scheme)}{found}{rest}" if found else uri
 
 
 @dataclass(frozen=True, slots=True)

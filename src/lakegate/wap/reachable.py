@@ -39,10 +39,11 @@ from lakegate.model.maintenance import GcProblem
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import new_run_id
 from lakegate.ports import Step
-from lakegate.storage import objects
 from lakegate.wap.checkpoints import Needed, digest
 from lakegate.wap.context import Context
 
+_ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+"""Schemes that other programs write for the same objects."""
 _COLLECTING = "wap/lakegate.gc/"
 _NEEDED = "wap/lakegate.needed/"
 _FLAG = "wap/lakegate.collecting"
@@ -84,10 +85,12 @@ def canonical(location: str) -> str:
         scheme, rest = "file", location
     elif scheme == "file":
         rest = rest.removeprefix("//localhost")
-    else:
-        scheme, _, rest = objects.canonical(location).partition(":")
+    scheme = _ALIASES.get(scheme, scheme)
     if scheme == "file" and "/." in rest:
         rest = normpath(rest)
+    elif scheme == "abfss":
+        account, slash, key = rest.lstrip("/").partition("/")
+        rest = f"/{account.lower().replace('.blob.', '.dfs.')}{slash}{key}"
     return f"{scheme}:{re.sub('/+', '/', rest)}".rstrip("/")
 
 

@@ -49,6 +49,11 @@ def test_an_accounts_host_is_the_same_in_any_case() -> None:
     assert canonical("s3://Lake@X/A.csv") == "s3://Lake@X/A.csv"
 
 
+def test_an_account_keeps_the_endpoint_that_the_user_chose() -> None:
+    """Spark's settings (``fs.azure.account.key.HOST``) name the host, and a private network may admit only one."""
+    assert canonical("abfss://lake@ACME.blob.core.windows.net/A") == "abfss://lake@acme.blob.core.windows.net/A"
+
+
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
