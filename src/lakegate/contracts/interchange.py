@@ -187,10 +187,14 @@ def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
 
 
 def _row_count(check: Check) -> dict[str, str] | None:
-    limits = check.arguments
-    if not limits.keys() <= {"min", "max"}:  # a comparison with earlier batches
+    if not check.arguments.keys() <= {"min", "max"}:  # a comparison with earlier batches
         return None
-    return {"metric": "rowCount", **_limits(limits.get("min"), limits.get("max"))}
+    low, high = check.arguments.get("min"), check.arguments.get("max")
+    if low is not None and high is not None:
+        limit = {"mustBe": str(low)} if low == high else {"mustBeBetween": f"[{low}, {high}]"}
+    else:
+        limit = {"mustBeLessOrEqualTo": str(high)} if low is None else {"mustBeGreaterOrEqualTo": str(low)}
+    return {"metric": "rowCount", **limit}
 
 
 def _count_of_failing(check: Check, column: str | None, tolerance: int | str) -> dict[str, str] | None:
@@ -208,9 +212,3 @@ def _count_of_failing(check: Check, column: str | None, tolerance: int | str) ->
         return None
     rule["mustBeLessOrEqualTo" if tolerance else "mustBe"] = str(tolerance).removesuffix("%")
     return rule | ({"unit": "percent"} if isinstance(tolerance, str) else {})
-
-
-def _limits(low: int | None, high: int | None) -> dict[str, str]:
-    if low is not None and high is not None:
-        return {"mustBe": str(low)} if low == high else {"mustBeBetween": f"[{low}, {high}]"}
-    return {"mustBeLessOrEqualTo": str(high)} if low is None else {"mustBeGreaterOrEqualTo": str(low)}

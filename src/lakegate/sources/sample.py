@@ -33,9 +33,9 @@ class SourceSample(Value):
     """The columns and first rows of files, as :meth:`lakegate.Lake.inspect` returns them.
 
     Attributes:
-        batch: The files, with their numbers of rows and sizes.
+        batch: The files, with their row counts and sizes.
         columns: The columns that a table of them would have. One without any value has type ``unknown``.
-        rows: The first rows of the first file that has any, as JSON-safe values; text in CSV and JSON as it's written.
+        rows: The first rows of the first file that has any, as JSON-safe values. Text in CSV and JSON is unchanged.
     """
 
     batch: Batch
@@ -84,15 +84,16 @@ def _declared(batch: Batch, storage: StorageSettings) -> tuple[Column, ...]:
     """Return the columns of all files. If types differ, use one that holds both, or else the first file's."""
     schemas = []
     for part in batch.parts():
-        declared = {field.name.lower(): field.type for field in _schema(part.read_uris[0], storage)}
+        with _parquet(part.read_uris[0], storage) as found:
+            declared = {field.name.lower(): field.type for field in found.schema_arrow}
         types = (c.inferred or type_name(_arrow_type(c, declared[c.name.lower()])) for c in part.columns)
         named = (Column(name=c.name, type=kind) for c, kind in zip(part.columns, types, strict=True))
         schemas.append(Schema(columns=tuple(named)))
     try:
         return merged(schemas).columns
     except SchemaError:
-        found = {column.name.lower(): column for schema in reversed(schemas) for column in schema.columns}
-        return tuple(found[column.name.lower()] for column in batch.columns)
+        first = {column.name.lower(): column for schema in reversed(schemas) for column in schema.columns}
+        return tuple(first[column.name.lower()] for column in batch.columns)
 
 
 def _arrow_type(column: SourceColumn, declared: Any = None) -> Any:
@@ -132,12 +133,6 @@ def _parquet(uri: str, storage: StorageSettings) -> Iterator[Any]:
         reason = first_line(str(error) or type(error).__name__)
         message = f"'{path}' is damaged: its rows can't be read ({reason})."
         raise SourceError(message, hint="Copy or download it again.", path=path) from error
-
-
-def _schema(uri: str, storage: StorageSettings) -> pa.Schema:
-    with _parquet(uri, storage) as found:
-        schema: pa.Schema = found.schema_arrow
-    return schema
 
 
 def _parquet_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict[str, Any]]:
