@@ -122,8 +122,7 @@ def run_audit(
         explain: Whether to say how each check was answered, and why no cheaper way would do.
         past: Earlier batches and the schema before the run. Default: no run is audited, so checks that need either are
             skipped.
-        listed: Number of rows by the table's metadata, for a report whose checks need none of them. Default: that of
-            ``added``.
+        listed: Number of rows in the table's metadata, for a report whose checks read none. Default: that of ``added``.
 
     Returns:
         The report. A failed check is a result in it, never an exception.
@@ -331,7 +330,7 @@ class _Audit:
             if where is not None and self._total == 0:
                 self._filter_counts[where] = 0
             elif where is not None:
-                unanswered[index] = question  # metrics don't tell how many rows a filter selects
+                unanswered[index] = question  # metrics don't say how many rows a filter selects
                 continue
             finding = self._answer_without_rows(index, question)
             if finding is None:
@@ -463,7 +462,7 @@ class _Audit:
         return self._filtered_questions[index]
 
     def _text_questions(self, questions: Mapping[int, FailingRows]) -> Sequence[FailingRows]:
-        """Return the questions whose texts are worth sampling; none if their values mustn't leave the engine."""
+        """Return the questions whose texts are worth sampling; none if values mustn't leave the engine."""
         if any(check.examples == 0 for check in self.checks):
             return []
         shown = (

@@ -259,7 +259,7 @@ def literal(value: TypedValue, column: ColumnType) -> str:
         # A bound beyond 32 bits stays a double: as a float it would be infinite.
         return f"{value!r}F" if column.single and rounded_to_single(value) == value else f"{value!r}D"
     if isinstance(value, Decimal):
-        # With a literal of another precision, Spark would compare in a type that holds both, which may round.
+        # If the precisions differ, Spark compares in a type that holds both, and may round.
         return f"CAST('{value:f}' AS DECIMAL({column.precision}, {column.scale}))"
     return sql_string(value) if isinstance(value, str) else _moment_literal(value)
 
@@ -301,7 +301,7 @@ def none_outside(
     one: Callable[[Any], bool],
     bounds: Callable[[Any, Any], bool],
 ) -> int | None:
-    """Return 0 if every value except NULL is certain to be allowed, else ``None``: bounds can't prove a failure.
+    """Return 0 if metrics prove that every value except NULL is allowed, else ``None``: they can't prove a failure.
 
     Args:
         added: Complete evidence.
@@ -337,5 +337,5 @@ def _file_proves(
         return False
     low, high = found.lower, found.upper
     if kind.holds(low) and kind.holds(high) and low > high:
-        return False  # a file with unsigned numbers, which somebody else added: bounds don't describe what is read
+        return False  # another writer added a file with unsigned numbers, whose bounds don't describe what is read
     return bounds(low, high)

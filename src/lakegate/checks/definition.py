@@ -54,7 +54,7 @@ P = ParamSpec("P")
 BUILT_IN = "lakegate.checks.builtin"
 """The package of lakegate's own checks."""
 MOST_EXAMPLES = 100
-"""Failing rows that a check can show at most."""
+"""Maximum number of failing rows that a check can show."""
 _COMMON = ("severity", "scope", "name", "where", "tolerance", "examples", "description", "owner", "tags")
 _TOO_LARGE = 10**400  # larger than any float; Python can't even print much longer numbers
 _MOST_SHOWN = 10
@@ -114,16 +114,16 @@ class Default:
 
 
 class BareName(str):
-    """Text that was written without quotes: it can name a column, but isn't a value."""
+    """Text without quotes: it can name a column, but isn't a value."""
 
     __slots__ = ()
 
 
 def audited(column: str) -> QuotedColumn:
-    """Return the column passed to a check's function as a :data:`ColumnName`: its name and type.
+    """Return a column that was passed to a check's function as a :data:`ColumnName`, with its name and type.
 
     Raises:
-        TypeError: If the function wasn't called by lakegate.
+        TypeError: If it isn't one: lakegate didn't call the function.
     """
     if isinstance(column, QuotedColumn):
         return column
@@ -232,7 +232,7 @@ class CheckDefinition(Generic[P]):
         return f"{self.name}({', '.join(words)})"
 
     def names_columns(self, written: str) -> bool:
-        """Return whether an argument names columns, of the audited table or of another one."""
+        """Return whether an argument names columns of the audited table or of another one."""
         one = self.parameters.get(self.parameter_aliases.get(written, written))
         return one is not None and any(_has(mark, one.annotation) for mark in (_COLUMN, _OTHER, _EXTRA))
 
@@ -571,7 +571,7 @@ def _quoted(name: str, schema: Schema) -> QuotedColumn:
 
 
 def _require_rows(check: Check, *, is_about: bool, diverts: bool = True) -> None:
-    """Refuse options about failing rows on a check that has none."""
+    """Refuse options about failing rows on a check that doesn't find any."""
     if check.severity == "quarantine" and not (is_about and diverts):
         why = "compares rows by a query" if is_about else "isn't about single rows"
         raise CheckProblem(f"it {why}, so none can be set aside.", "Use severity='error' or 'warn'.")
@@ -631,7 +631,7 @@ def _has(mark: str, annotation: Any) -> bool:
 
 
 def _sample_value(annotation: Any, kinds: Sequence[Any]) -> str:
-    """Return some value of a parameter's type, as it is written."""
+    """Return the text of some value of a parameter's type."""
     if get_origin(annotation) is Literal:
         return repr(get_args(annotation)[0])
     if {int, float, Decimal} & set(kinds):

@@ -87,10 +87,10 @@ def prepare_band(check: Check, others: Sequence[str]) -> Check:
     """Validate a check's options about history.
 
     Args:
-        others: Arguments of which the check needs one if it has no such options.
+        others: Without such options, the check needs one of these arguments.
 
     Raises:
-        ValueError: With what's wrong with them.
+        ValueError: If they're invalid; the message says why.
     """
     given = check.arguments
     if "deviations" in given and "percent" in given:
@@ -156,7 +156,7 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
 
 
 def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, object], where: str | None) -> str:
-    """Return what a check measures, and for which rows, as text. Values with the same text form one history.
+    """Return text for what a check measures, and for which rows. Values with the same text form one history.
 
     Example:
         >>> measure_key("quantile", ("fare",), {"q": 0.5}, "fare > 0")
@@ -167,7 +167,7 @@ def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, objec
 
 
 def _outlier(values: Sequence[float]) -> int | None:
-    """Return the index of the only value that is far from all others, if any. Two such values may be a pattern."""
+    """Return the index of the one value that is far from all others, if any. Two such values may be a pattern."""
     if len(values) < _FEWEST_FOR_OUTLIERS:
         return None
     ordered = sorted(range(len(values)), key=values.__getitem__)

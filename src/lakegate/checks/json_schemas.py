@@ -34,7 +34,7 @@ def read_schema(text: str) -> Any:
     """Parse a JSON Schema.
 
     Raises:
-        ValueError: With what's wrong with it.
+        ValueError: If it's invalid; the message says why.
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
@@ -51,7 +51,7 @@ def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
         column: A quoted text column.
 
     Raises:
-        ValueError: With the place and the reason, if the schema can't be used.
+        ValueError: If the schema can't be used; the message says where and why.
 
     Example:
         >>> json_predicate(True, "`doc`")[0].startswith("`doc` IS NOT NULL AND NOT ")

@@ -32,7 +32,7 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
 def parse_checks(text: str) -> tuple[Check, ...]:
-    """Parse one text, which may stand for several checks: ``not_null(a, b)`` is a check for each column.
+    """Parse the text of one or more checks: ``not_null(a, b)`` is a check for each column.
 
     Args:
         text: Such as ``in_range(fare_amount, 0, 500, severity='warn')``. ``str(check)`` parses to an equal check.
@@ -65,7 +65,7 @@ def parse_check(text: str) -> Check:
     """Parse one check, as ``str(check)`` writes it.
 
     Raises:
-        CheckError: As for :func:`parse_checks`, and if the text stands for several checks.
+        CheckError: As for :func:`parse_checks`, and if the text makes several checks.
 
     Example:
         >>> parse_check("unique(vendor, trip)").columns
@@ -107,7 +107,7 @@ def _parse_call(text: str) -> ast.Call:
 
 
 def _require_exact(written: str, text: str) -> None:
-    """Refuse a number with more digits than a double keeps, because the check would compare with another number."""
+    """Refuse a number with more digits than a double keeps: the check would compare with a different number."""
     if (problem := rounded(written)) is not None:
         raise CheckError(
             f"The check {start_of(text)} can't be read: {problem}.",

@@ -51,8 +51,6 @@ _MOST_SINGLE = 1_000
 """Most positions of a pattern without loops, because Java recurses for each of them."""
 _LONGEST_PATTERN, _MOST_DEPTH = 5_000, 100
 _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|\Z)|.)", re.DOTALL)
-
-
 _LIKE_SIGNS = {"%": r"[\s\S]*", "_": r"[\s\S]"}
 _SEVERAL = re.compile(r"(?P<reference>[1-9]\d*|k<\w+>)|[RX]")
 """Escapes, without the backslash, that match more than one character."""
@@ -79,7 +77,7 @@ _PROPERTIES = {
 
 
 def problem(pattern: str) -> str | None:
-    r"""Return what's wrong with a Java pattern that takes exponential time on some strings, or can't be analysed.
+    r"""Return why a Java pattern can't be used: it takes exponential time on some strings, or can't be analysed.
 
     Example:
         >>> [problem(one) is None for one in (r"^(\w+\s?)*$", r"^\w+(\s\w+)*$", r"(?:a++)+$", "(a")]
@@ -120,7 +118,7 @@ def _judged(pattern: str) -> tuple[str | None, int | None]:
 
 
 def like_pattern(pattern: str, escape: str = "\\") -> str:
-    r"""Return a regular expression that is as slow as the one that Spark makes of a ``LIKE`` pattern.
+    r"""Return a regular expression that takes as long as the one that Spark builds from a ``LIKE`` pattern.
 
     Example:
         >>> print(like_pattern("a_%"))
@@ -153,7 +151,7 @@ def linear_like(pattern: str) -> str:
 
 
 def _like_signs(pattern: str, escape: str) -> list[str]:
-    """Split a pattern into characters, each together with its escape character if it's escaped."""
+    """Split a pattern into characters. An escaped one includes its escape character."""
     return re.findall(rf"{re.escape(escape)}.|.", pattern, re.DOTALL)
 
 
@@ -451,7 +449,7 @@ class _Parser:
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    r"""Return what ``\Q…\E`` stands for, as Java replaces it before parsing a pattern; other escapes unchanged."""
+    r"""Expand ``\Q…\E``, as Java does before it parses a pattern; leave other escapes unchanged."""
     if found[1] is None:
         return found[0]
     return "".join(one if one.isalnum() or not one.isascii() else f"\\{one}" for one in found[1])
@@ -508,7 +506,7 @@ def _reachable(starts: Iterable[_State], follow: Callable[[_State], Iterable[_St
 
 
 def _power(parser: _Parser, part: _Part, *, is_searched: bool) -> int:
-    """Return the power of a string's length with which a pattern's time grows in the worst case."""
+    """Return the worst-case growth of a pattern's time: a power of the string's length."""
     classes, follow = parser.classes, parser.follow
     if is_searched:
         begin = len(classes)
@@ -546,7 +544,7 @@ def _chain(classes: list[frozenset[int]], follow: list[Counter[int]], ends: froz
 def _hands_over(
     one: frozenset[int], other: frozenset[int], classes: list[frozenset[int]], follow: list[Counter[int]]
 ) -> bool:
-    """Return whether a string can pass through one loop, then into and through another; True if in doubt."""
+    """Return whether a string can pass through one loop, then into and through another; if unsure, ``True``."""
     steps = 0
     for begin, end in ((begin, end) for begin in one for end in other):
         goal = (begin, end, end)

@@ -199,7 +199,7 @@ def read_predicate(text: str) -> Predicate:
     replaces with settings even inside literals.
 
     Raises:
-        PredicateError: If it isn't a single expression on one row, or is certain not to be boolean.
+        PredicateError: If it isn't a single expression on one row, or can't be boolean.
 
     Example:
         >>> read_predicate("fare < 0 OR trip.distance IS NULL").columns
@@ -277,7 +277,7 @@ def read_query(text: str, view: str) -> str:
     for cte in tree.ctes:
         _require_known(cte.this, known)
         known.add(cte.alias.lower())
-    if len(list(tree.find_all(exp.CTE))) > len(tree.ctes):  # whose names hold for a part of the query only
+    if len(list(tree.find_all(exp.CTE))) > len(tree.ctes):  # whose names are only valid in a part of the query
         raise PredicateError("contains a WITH inside; write it at the beginning")
     for table in tree.find_all(exp.Table):
         if table.find_ancestor(exp.CTE) is None:
@@ -313,7 +313,7 @@ def renames_columns(text: str) -> bool:
     if known + sum(1 for _ in tree.find_all(exp.Mul)) != sum(token.text == "*" for token in tokens):
         return True
     has_all = any(isinstance(star.parent, exp.Select) for star in stars)
-    return has_all and tree.find(exp.SetOperation) is not None  # it goes by position
+    return has_all and tree.find(exp.SetOperation) is not None  # set operations match columns by position
 
 
 def _is_value(select: exp.Select) -> bool:
@@ -570,7 +570,7 @@ def _operand(tokens: Sequence[SqlToken]) -> Sequence[SqlToken]:
         is_value = at > 0 and (tokens[at - 1].kind == "string" or tokens[at - 1].text == ")")
         if is_value and tokens[at].kind in {"word", "quoted"} and tokens[at].upper not in {"COLLATE", "DIV"}:
             break  # a column alias, or the next clause of a query
-        if tokens[at].upper == "CASE":  # up to the last END, perhaps of another CASE: what lies between is checked, too
+        if tokens[at].upper == "CASE":  # up to the last END, perhaps of another CASE: all between is checked, too
             at = max((end for end, token in enumerate(tokens) if token.upper == "END"), default=at)
         at = _closing(tokens, at) + 1
     return tokens[:at]
@@ -687,7 +687,7 @@ def _statistics(column: exp.Column, file: DataFile) -> ColumnStatistics:
 def _bounds(column: exp.Column, file: DataFile) -> tuple[Any, Any]:
     found = _statistics(column, file)
     low, high = found.lower, found.upper
-    # Bounds ignore NaN. In a file with unsigned numbers, which somebody else added, bounds don't describe what is read.
+    # Bounds ignore NaN. If another writer added a file with unsigned numbers, its bounds don't describe what is read.
     if low is None or high is None or (isinstance(low, float) and found.nan_count != 0) or not low <= high:
         raise _UnprovenError
     return low, high

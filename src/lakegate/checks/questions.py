@@ -96,16 +96,16 @@ class FailingRows:
 
     Attributes:
         predicate: Spark SQL as text, or a PySpark ``Column``.
-        metrics: Returns the number of failing rows when the added files' metrics *prove* it, else ``None``. Called for
-            complete evidence only (:attr:`~lakegate.model.tables.AddedFiles.complete`).
+        metrics: Returns the number of failing rows if the added files' metrics *prove* it, else ``None``. Only called
+            for complete evidence (:attr:`~lakegate.model.tables.AddedFiles.complete`).
         by_user: Whether a user wrote a part of the predicate in the engine's language (SQL, a pattern). The engine may
             refuse it although lakegate accepted it.
         longest_text: Longest text, in characters, that the predicate handles in reasonable time; ``None`` for no limit.
             A longer text in one of the check's columns ends the audit with an error.
-        is_slow: Whether the engine must be able to stop between two rows. Follows from ``longest_text``.
-        values_of: SQL expression whose failing values are counted for the report, if they say more than failing rows.
-        text: The text column, if only its value decides and NULL passes. If values repeat, the audit may compare them
-            with values that are known to pass, which takes less time than the predicate.
+        is_slow: Whether the engine must be able to stop between two rows. Set if ``longest_text`` is.
+        values_of: SQL expression whose failing values the report counts, if they say more than failing rows.
+        text: The text column, if the predicate depends only on its value, and NULL passes. If values repeat, comparing
+            them with values that are known to pass is faster than the predicate.
         passing: Values of ``text`` that are known to pass.
     """
 

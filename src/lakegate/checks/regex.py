@@ -273,7 +273,7 @@ class _Reader:
         return "character", False
 
     def _escaped(self, refused: dict[str, str]) -> tuple[str, str]:
-        """Return the next escape as written, and the character that it stands for; ``""`` for a class."""
+        """Return the next escape as written, and the character that it matches; ``""`` for a class."""
         name = self._pattern[self._at + 1 : self._at + 2]
         if not name:
             raise self._error("\\", "ends the pattern; write two for a literal one")

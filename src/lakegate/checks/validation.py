@@ -44,7 +44,7 @@ def validate_checks(
     """Return the checks in order, with columns spelled as in ``schema``.
 
     Args:
-        checks: From the parser, from Python, or made by hand.
+        checks: Parsed, or made in Python.
         schema: The table's schema after the write, or the batch's if the table is created from it.
         schemas: Returns the schemas of other tables that checks compare with, perhaps the table itself. Without it,
             missing columns there are only found when the audit reads them.
@@ -230,8 +230,8 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
         if not compare_exactly(ColumnType.parse(ours.type), ColumnType.parse(theirs.type)):
             raise refuse(
                 check,
-                f"column '{name}' is of type {ours.type}, '{theirs.name}' of {question.table} of type {theirs.type}; "
-                "their values don't compare exactly.",
+                f"column '{name}' is of type {ours.type}, but '{theirs.name}' of {question.table} is of type "
+                f"{theirs.type}; their values don't compare exactly.",
                 "Give both columns the same type.",
             )
 

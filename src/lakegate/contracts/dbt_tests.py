@@ -434,7 +434,7 @@ def _measured(kind: str, function: str = "") -> Reader:
 
 
 COUNTED_BY_VALUE = frozenset({"accepted_values", "not_accepted_values", "unique"})
-"""Checks for which dbt counts values or keys, where lakegate counts rows."""
+"""Checks whose failures dbt counts as values or keys, and lakegate as rows."""
 _EQUAL_ROWCOUNT = _renamed("equal_rowcount", of_column=False, to="compare_model")
 READERS: Mapping[str, Reader] = {
     # dbt's own

@@ -131,7 +131,7 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
 
     Args:
         name: Its name in messages. Default: its path.
-        aliases: Allow anchors, aliases and merge keys (``<<``). They count as what they expand to.
+        aliases: Allow anchors, aliases and merge keys (``<<``). Limits apply to their expansions.
 
     Raises:
         ConfigurationError: With file, line and column, if the file can't be read, isn't YAML, or contains what isn't

@@ -261,7 +261,7 @@ def _iceberg_type(text: str) -> str | None:
 
 
 def text_of(node: Node | None) -> str | None:
-    """Return a node's text in one line; ``None`` if it has none."""
+    """Return a node's text on one line; ``None`` if it has none."""
     return " ".join(node.value.split()) or None if node is not None and isinstance(node.value, str) else None
 
 

@@ -30,7 +30,7 @@ from lakegate.model.types import type_words
 from lakegate.model.words import nearest, parse_duration
 
 VERSION = 1
-"""Of the format; a file of another version is refused."""
+"""The format's version. Files of other versions are refused."""
 TYPES = (
     "boolean", "int", "long", "float", "double", "decimal(10, 2)", "date", "timestamp", "timestamptz", "string",
     "binary", "uuid", "fixed[16]", "time", "list<string>", "map<string, long>", "struct<a: int>",

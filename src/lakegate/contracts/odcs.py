@@ -594,7 +594,7 @@ class _Quality:
     def _counted(
         self, kind: str, columns: Any, arguments: Mapping[str, Any], count: str | None
     ) -> tuple[str | None, int | str | None]:
-        """Add a check whose failing rows are what the metric counts; return its kind and tolerance.
+        """Add a check whose failing rows the metric counts; return its kind and tolerance.
 
         If the operator isn't an upper limit, a query compares ``count``, which is SQL.
         """

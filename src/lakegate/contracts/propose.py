@@ -207,7 +207,7 @@ def propose(
     Args:
         source: Where the rows came from, for the comment at the top.
         schema: Path of the JSON Schema for editors, relative to the contract.
-        masked: Patterns of columns whose values mustn't show. They get no checks that contain values.
+        masked: Patterns of columns whose values mustn't be shown. They get no checks that contain values.
     """
     rows = columns[0].rows if columns else 0
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []

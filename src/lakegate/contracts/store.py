@@ -56,8 +56,8 @@ class Contracts:
         """Return a table's contract; ``None`` if it has none.
 
         Raises:
-            ConfigurationError: If the file isn't a contract, or belongs to another table; the table also has a section
-                in ``lakegate.toml``; or a file in the folder isn't named after a table.
+            ConfigurationError: If the file isn't a contract or names another table, the table also has a section in
+                ``lakegate.toml``, or a file in the folder isn't named after a table.
         """
         path = self.files().get(table)
         return None if path is None else self._load(table, path)

@@ -30,9 +30,7 @@ def read_rows(path: Path, schema: pa.Schema, *, ignore: Collection[str], hides: 
         InputError: When the file has another format, or can't be read with these types.
     """
     if path.suffix.lower() not in _SUFFIXES:
-        raise InputError(
-            f"{path} is neither a .csv nor a .parquet file.", hint="Rename it so that it ends in its format."
-        )
+        raise InputError(f"{path} is neither a .csv nor a .parquet file.", hint="Rename it to end in .csv or .parquet.")
     try:
         if path.suffix.lower() == ".parquet":
             names = pq.read_schema(path).names

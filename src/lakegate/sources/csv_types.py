@@ -67,8 +67,8 @@ class Inference:
         kind: Their type; ``unknown`` if all were NULL.
         exact: For integers, whether a double can hold each of them exactly.
         odd: For text, the first value that didn't fit another type; empty if the first value was text.
-        digits: For numbers, the most digits of a value.
-        fraction: For numbers, the most digits after the decimal point; :data:`MANY` if one has an exponent.
+        digits: For numbers, the maximum number of digits.
+        fraction: For numbers, the maximum number of decimals; :data:`MANY` if one has an exponent.
         words: For text, the :data:`~lakegate.model.batch.MISSING_WORDS` that occur.
         long: For text, whether all values are numbers, some of which a double would round.
         beyond_int: For integers, whether one needs more than 32 bits.

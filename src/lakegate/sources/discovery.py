@@ -137,7 +137,7 @@ def require_csv(csv: CsvOptions | None, batch: Batch) -> None:
 
 
 def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Sequence[SourceFile]:
-    """Return the files of ``batch`` whose content may have changed, or that are gone."""
+    """Return the files of ``batch`` that are gone, or whose content may have changed."""
     stores = storage or StorageSettings()
 
     def has_changed(file: SourceFile) -> bool:
@@ -343,14 +343,14 @@ def _described(
 
 
 def _good(results: Sequence[tuple[_T | None, Sequence[InputError]]], problems: list[InputError]) -> tuple[_T, ...]:
-    """Collect the problems of all ``results`` in ``problems``; return the inspections without problems."""
+    """Add the problems of all ``results`` to ``problems``, and return the inspections without problems."""
     for _, found in results:
         problems.extend(found)
     return tuple(inspection for inspection, found in results if inspection is not None and not found)
 
 
 def _partition_problems(inspections: Sequence[Inspected]) -> Iterator[SchemaError]:
-    """Yield an error for the first file whose folder names have values that its columns lack, and would be lost."""
+    """Yield an error for the first file in folders named for columns that it lacks: their values would be lost."""
     for inspection in inspections:
         names = {column.name.lower() for column in inspection.columns}
         missing = [key for key in inspection.file.partition_keys if key.lower() not in names]

@@ -109,7 +109,7 @@ class LocalFile(Located):
         return Path(self.real).open("rb")
 
     def content_version(self) -> str:
-        """Return the SHA-256 of its bytes, so that a new copy counts as the same content."""
+        """Return the SHA-256 of its bytes, so that a copy has the same version."""
         with self.open() as stream:
             return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 

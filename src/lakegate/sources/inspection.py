@@ -133,7 +133,7 @@ def suffixes_for(given: FileFormat | None) -> tuple[str, ...]:
 
 
 def is_gzip(name: str) -> bool:
-    """Return whether Spark would decompress a file of this name as gzip. It only goes by the ending."""
+    """Return whether Spark would decompress a file of this name as gzip. Only the ending matters."""
     return name.lower().endswith(".gz")
 
 

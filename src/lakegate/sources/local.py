@@ -215,8 +215,8 @@ def _name_problems(file: LocalFile) -> Iterator[SourceError]:
         )
     if _codec(real_name) != _codec(file.name):
         yield SourceError(
-            f"'{path}' is a link to '{shown(file.real)}', whose file extension means another compression. Spark goes "
-            "by the target's extension.",
+            f"'{path}' is a link to '{shown(file.real)}', whose file extension implies another compression. Spark "
+            "uses the target's extension.",
             hint="Give both the same extension.",
             path=path,
         )

@@ -389,7 +389,7 @@ def test_types_that_compare(ours: str, theirs: str) -> None:
 def test_types_that_do_not(ours: str, theirs: str) -> None:
     with pytest.raises(CheckError) as caught:
         validate_checks(checks("relationships(a, to='ns.t', to_columns=x)"), planes(a=ours), lambda _: planes(x=theirs))
-    assert f"column 'a' is of type {ours}, 'x' of ns.t of type {theirs}" in caught.value.message
+    assert f"column 'a' is of type {ours}, but 'x' of ns.t is of type {theirs}" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_what_is_wrong_with_the_other_table_is_found_early(text: str, message: s
 
 def test_the_audit_looks_at_the_other_tables_columns_too() -> None:
     lake = Lake([flight(1)], [flight(2, "N1", 3)])
-    with pytest.raises(CheckError, match=r"'tailnum' of nyc\.planes of type string"):
+    with pytest.raises(CheckError, match=r"'tailnum' of nyc\.planes is of type string"):
         lake.audit("relationships(boss, to='nyc.planes', field=tailnum)", schemas=lambda _: planes(tailnum="string"))
     assert lake.audit("relationships(boss, to='nyc.flights', field=boss)", schemas=lambda _: None).passed
 

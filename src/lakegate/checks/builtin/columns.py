@@ -200,10 +200,10 @@ def _differ(one: str, other: str, *, by_name: bool) -> bool:
 
 
 def _read_type(text: str) -> str:
-    """Return a type that a user wrote, in its plain form.
+    """Return a type that a user wrote by its canonical name.
 
     Raises:
-        ValueError: When there is no such type.
+        ValueError: If there is no such type.
     """
     plain = _canonical(text.strip())
     words = {match[1] for match in _TOKEN.finditer(plain) if match[1] and not match[2] and not match[1].isdigit()}

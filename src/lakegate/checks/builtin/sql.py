@@ -108,7 +108,7 @@ def with_columns(check: Check, argument: str) -> Check:
         argument: Name of the argument that is the predicate.
 
     Raises:
-        ValueError: With the reason, when it can't be used, or the check names other columns.
+        ValueError: If it can't be used, or the check names other columns; the message says why.
     """
     text = check.arguments[argument].strip()
     if not text:
@@ -121,10 +121,10 @@ def with_columns(check: Check, argument: str) -> Check:
 
 
 def require_truth_value(text: str, schema: Schema) -> None:
-    """Require that a predicate that is just a column is a boolean one.
+    """Require that a predicate that is just a column is boolean.
 
     Raises:
-        CheckProblem: If its type is another one.
+        CheckProblem: If the column has another type.
     """
     alone = predicate_of(text).lone_column
     column = None if alone is None else schema.find(alone)
@@ -139,7 +139,7 @@ def predicate_of(text: str) -> Predicate:
     """Read a user's predicate.
 
     Raises:
-        ValueError: With the reason, when it isn't one about a row.
+        ValueError: If it isn't about one row; the message says why.
     """
     # sqlglot takes 0.4 s to import, and this module is loaded just to list the checks.
     from lakegate.checks.predicates import PredicateError, read_predicate

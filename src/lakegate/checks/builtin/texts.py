@@ -135,10 +135,10 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
 
 @matches.prepare
 def with_usable_pattern(check: Check) -> Check:
-    """Return ``check`` if its pattern can be used.
+    """Require that a check's pattern can be used, and return the check.
 
     Raises:
-        ValueError: With what's wrong with the pattern.
+        ValueError: If it can't; the message says why.
     """
     pattern = check.arguments["pattern"]
     try:
