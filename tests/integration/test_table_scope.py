@@ -152,16 +152,16 @@ def nyc() -> dict[str, pa.Table]:
 
 
 def test_flights_of_unknown_planes(bench: Bench, nyc: dict[str, pa.Table]) -> None:
-    flights, planes = nyc["flights"], nyc["planes"]
+    flights, planes = nyc["flights"].slice(0, 100_000), nyc["planes"]
     bench.append("planes", planes)
     rows = bench.added("flights", flights, bench.branch())
     known = pc.is_in(flights["tailnum"], value_set=planes["tailnum"])
     orphans = flights.filter(pc.and_(pc.is_valid(flights["tailnum"]), pc.invert(known)))
-    assert orphans.num_rows > 50_000
-    assert flights["tailnum"].null_count == 2_512
+    assert orphans.num_rows > 10_000
+    assert flights["tailnum"].null_count > 100
 
     result = bench.result(rows, f"relationships(tailnum, to='{bench.namespace}.planes')")
-    assert (result.verdict, result.failing_rows, result.total_rows) == ("fail", orphans.num_rows, 336_776)
+    assert (result.verdict, result.failing_rows, result.total_rows) == ("fail", orphans.num_rows, flights.num_rows)
     assert result.reads == (f"{bench.namespace}.planes",)
     assert len(result.examples) == 10
     assert {row["tailnum"] for row in result.examples} <= set(orphans["tailnum"].to_pylist())
@@ -224,8 +224,9 @@ def test_keys_of_every_type(bench: Bench) -> None:
     assert {counted.total for counted in found.values()} == {4}
 
     alien = bench.added("t", keyed([4, 5]), f"wap/{bench.namespace}")
-    orphans = {n: bench.engine.count_orphans(alien, [n], [other], [n]).failing[0] for n in KEYS}
-    assert orphans == {name: 0 if name == "flag" else 2 for name in KEYS}
+    # Orphans are the same keys, looked at from the other side.
+    keys = (("number",), ("flag",), tuple(KEYS))
+    assert [bench.engine.count_orphans(alien, key, [other], key).failing for key in keys] == [(2,), (0,), (2,)]
 
 
 def test_duplicates_here_there_and_in_both(bench: Bench) -> None:
