@@ -111,7 +111,8 @@ def test_bitmaps_and_counting_agree(
 
         monkeypatch.setattr(engine, method, counts)
 
-    keys = [(name,) for name in KINDS] + COMPOSITES
+    every = [(name,) for name in KINDS] + COMPOSITES
+    keys = every[::3] if repeats == "many" else every  # those that repeat are counted, by a query each
     # Beside them, rows that fail, and a predicate that is neither true nor false.
     # Only some show examples, each of which is a query of its own.
     texts = [f"unique({', '.join(key)}{', examples=0' * (key not in SHOWN)})" for key in keys]
@@ -130,7 +131,7 @@ def test_bitmaps_and_counting_agree(
         engine=lambda: engine,
         metadata_location=pointer.metadata_location,
     )
-    rows = {key: list(zip(*(values[name] for name in key), strict=True)) for key in keys}
+    rows = {key: list(zip(*(values[name] for name in key), strict=True)) for key in (*keys, *IN_TABLE)}
     wanted = [_shared(rows[key][EARLIER:]) for key in keys]
     wanted += [sum(value is not None and value < 5 for value in values["long"][EARLIER:])]
     wanted += [sum(map(bool, values["flag"][EARLIER:]))]
@@ -146,8 +147,8 @@ def test_bitmaps_and_counting_agree(
     assert repeats == "many" or len(proven) > len({*proven}), "no key was proven in both scopes"
 
 
-def test_a_thousand_checks_of_two_thousand_columns(components: Components, namespace: str) -> None:
-    """More than one plan holds well: what the passes count is what Python counts."""
+def test_hundreds_of_checks_of_two_thousand_columns(components: Components, namespace: str) -> None:
+    """More than three plans hold well: what the passes count is what Python counts."""
     engine = cast("SparkEngine", components.engine)
     table = TableIdentifier(namespace=(namespace,), name="wide")
     engine.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.`{namespace}`")
@@ -157,7 +158,7 @@ def test_a_thousand_checks_of_two_thousand_columns(components: Components, names
     assert pointer is not None
     columns = [[None if i % (n % 7 + 3) == 1 else i * (n + 1) % 97 for i in range(40)] for n in range(WIDE)]
     asked = {"unique(id)": 0, f"unique(c{WIDE - 1}, examples=0)": _shared([(one,) for one in columns[-1]])}
-    for number in range(1_000):
+    for number in range(300):
         n = number * 7 % WIDE  # neighbours in a pass aren't neighbours in the table
         values, there = columns[n], [value for value in columns[n] if value is not None]
         both = zip(values, columns[(n + 1) % WIDE], strict=True)
