@@ -49,10 +49,15 @@ def keep(database: Path) -> None:
 
 
 class PrefectServer:
-    """One server process; ``folder`` holds its database and log."""
+    """One server process; ``folder`` holds its database and log.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        brief: Whether it is one of a program's own, as of Prefect's test harness: without pages and some services.
+    """
+
+    def __init__(self, folder: Path, *, brief: bool = False) -> None:
         self.folder = folder
+        self._brief = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"} if brief else {}
         self._process: subprocess.Popen[bytes] | None = None
         self._client = loopback_client()
         with socket.socket() as free:
@@ -90,7 +95,11 @@ class PrefectServer:
         command = (sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, env={**os.environ, **self.variables}, stdout=log, stderr=log, start_new_session=True
+                command,
+                env={**os.environ, **self.variables, **self._brief},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         wait_until(self._answers, within_s=START_S, poll_s=0.2, what="Prefect's server")
         if is_new:

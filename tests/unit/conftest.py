@@ -27,38 +27,40 @@ def _alerts_are_tried_again_at_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Prefect's own test server. Its tests are in the xdist group ``prefect``, so that only one runs at a time."""
+    """A server for Prefect's flows. Its tests are in the xdist group ``prefect``, so that only one runs at a time.
+
+    As Prefect's own harness, which imports the server here, too: four seconds of a processor.
+    """
+    from prefect.context import _temporary_global_settings_context, get_settings_context
+    from prefect.events.worker import EventsWorker
     from prefect.settings import (
+        PREFECT_API_URL,
         PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
         PREFECT_LOCAL_STORAGE_PATH,
         PREFECT_LOGGING_TO_API_ENABLED,
-        PREFECT_SERVER_ANALYTICS_ENABLED,
         temporary_settings,
     )
-    from prefect.testing.utilities import prefect_test_harness
 
-    from support.prefect_server import fill, keep
+    from support.prefect_server import PrefectServer
 
-    database = tmp_path_factory.mktemp("database") / "prefect-test.db"
-    fill(database)
-    quick: dict[Any, Any] = {
-        # Prefect stores errors of parameters in its storage, which would be the user's.
-        PREFECT_LOCAL_STORAGE_PATH: str(tmp_path_factory.mktemp("storage")),
-        # Each flow run waits at its end, up to a second, for the thread of its heartbeats.
-        PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
-        # What is logged is looked at here, and not on the server.
-        PREFECT_LOGGING_TO_API_ENABLED: False,
-    }
-    # Its telemetry locks the database while it waits for a response: without a network, for a minute.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prefect.testing.utilities.mkdtemp", lambda: str(database.parent))
-        with (
-            temporary_settings({PREFECT_SERVER_ANALYTICS_ENABLED: False}),
-            prefect_test_harness(server_startup_timeout=240),
-            temporary_settings(quick),
-        ):
-            keep(database)
+    server = PrefectServer(tmp_path_factory.mktemp("prefect"), brief=True)
+    try:
+        server.start()
+        settings: dict[Any, Any] = {
+            PREFECT_API_URL: f"{server.url}/api",
+            # Prefect stores errors of parameters in its storage, which would be the user's.
+            PREFECT_LOCAL_STORAGE_PATH: str(tmp_path_factory.mktemp("storage")),
+            # Each flow run waits at its end, up to a second, for the thread of its heartbeats.
+            PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+            # What is logged is looked at here, and not on the server.
+            PREFECT_LOGGING_TO_API_ENABLED: False,
+        }
+        # Also in threads and contexts that were there before.
+        with temporary_settings(settings), _temporary_global_settings_context(get_settings_context()):
             yield
+            EventsWorker.drain_all()
+    finally:
+        server.kill()
 
 
 @pytest.fixture
