@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
 from click.testing import CliRunner, Result
 
 from lakegate.cli.app import App
@@ -22,6 +21,9 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Publication, Run, RunError, RunStep, StagedTable
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import DataFile, Snapshot, TableMetadata
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HASH = "2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d"
 HEAD = "9" * 64
@@ -215,6 +217,8 @@ class FakeTable:
         yield DataFile(path="file:///lake/a.parquet", rows=50_000, size_bytes=2500, partition={"pickup_day": START})
 
     def to_arrow(self, *, columns: Sequence[str] | None, where: str | None, limit: int) -> pa.Table:
+        import pyarrow as pa  # processes of tests start without it
+
         return pa.table({"asked": [f"{columns} {where} {limit}"], "at": [START]})
 
 
