@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ def prepare(config: pytest.Config, files: Iterable[Path]) -> None:
     jobs: list[Callable[[], object]] = [partial(_rewrite, config, path) for path in files if not _is_kept(path)]
     if not jobs:
         return
-    jobs.append(st.characters(codec="utf-8").validate)  # it keeps in a file what takes it seconds
+    jobs.append(_characters)
     count = os.cpu_count() or 1
     children = []
     for number in range(count):
@@ -38,6 +39,12 @@ def prepare(config: pytest.Config, files: Iterable[Path]) -> None:
         children.append(child)
     for child in children:
         os.waitpid(child, 0)
+
+
+def _characters() -> None:
+    """Have Hypothesis keep in a file what takes it seconds to find out."""
+    with warnings.catch_warnings(action="ignore"):  # of work before the tests
+        st.characters(codec="utf-8").validate()
 
 
 def _rewrite(config: pytest.Config, path: Path) -> None:
