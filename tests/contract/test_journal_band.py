@@ -47,6 +47,10 @@ def _is_off(
     return abs(value - middle) > room + 1e-9
 
 
+# A journal in memory is SQLite's, too.
+@pytest.mark.parametrize(
+    "shelf", ["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))], indirect=True
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_batch_is_compared_with_the_same_earlier_ones(journal: Actor, seed: int) -> None:
     random, house = Random(seed), FakeLakehouse()
