@@ -64,6 +64,7 @@ _LONGEST = (
     # without a JVM
     *("announced", "flow", "intake", "dashboard", "journal_processes", "aws_package", "simulation", "data_pages"),
     *("stack", "aws_deploy", "object_stores", "where", "pages", "grouping", "streams", "column_metrics"),
+    *("workflows", "state_machine", "channels", "preload", "process", "contract", "revert_property", "remote"),
     # with one
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "demo_aws", "s3_warehouse"),
     *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
