@@ -280,7 +280,8 @@ def _explain(error: BaseException, *, makes_run: bool) -> _Failure:
         usage = error.ctx.get_usage().replace("Usage:", "usage:") if error.ctx else None
         # Its message would be the whole help.
         missing = isinstance(error, click.exceptions.NoArgsIsHelpError)
-        message = "Missing command." if missing else error.format_message()
+        # Click lists the choices of a missing option on lines of their own, with tabs.
+        message = "Missing command." if missing else error.format_message().replace("\n\t", " ")
         facts = _facts("usage", message, f"For help, run: {path} --help")
         return _Failure(ExitCode.USAGE, facts, usage)
     if isinstance(error, click.ClickException):

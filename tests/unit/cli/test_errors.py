@@ -154,6 +154,7 @@ def test_answering_no_says_that_nothing_was_changed(monkeypatch: pytest.MonkeyPa
         ("ingest a b --chek x", "'--check'"),
         ("branch lst", "list"),
         ("ingest", "Missing argument 'TABLE'"),
+        ("table connect nyc.trips", "Missing option '--engine' / '-e'. Choose from: pyiceberg, duckdb, "),
     ],
 )
 def test_mistyped_commands_suggest_the_nearest(words: str, part: str) -> None:
