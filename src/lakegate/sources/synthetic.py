@@ -141,9 +141,9 @@ def _require_column(column: str, schema: pa.Schema, file_format: FileFormat) -> 
 def _require_absent(paths: Sequence[Path]) -> None:
     existing = [path for path in paths if path.exists()]
     if existing:
-        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        exist = f"and {len(existing) - 1} more already exist" if len(existing) > 1 else "already exists"
         raise AlreadyExistsError(
-            f"'{existing[0]}'{more} exists already.",
+            f"'{existing[0]}' {exist}.",
             hint="Pass another folder, or --force to replace these files.",
             path=str(existing[0]),
         )

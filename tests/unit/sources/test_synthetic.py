@@ -120,11 +120,13 @@ def test_the_nearest_column_is_suggested(tmp_path: Path) -> None:
 
 def test_nothing_is_replaced_unless_asked(tmp_path: Path) -> None:
     first = generate(tmp_path, files=1, rows=10)[0].read_bytes()
-    with pytest.raises(AlreadyExistsError, match=r"trips-0001\.parquet' exists already"):
+    with pytest.raises(AlreadyExistsError, match=r"trips-0001\.parquet' already exists\."):
         generate(tmp_path, files=2, rows=20)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [first]
     generate(tmp_path, files=2, rows=20, overwrite=True)
     assert discover([str(tmp_path)]).rows == 40
+    with pytest.raises(AlreadyExistsError, match=r"trips-0001\.parquet' and 1 more already exist\."):
+        generate(tmp_path, files=2, rows=20)
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
