@@ -431,7 +431,7 @@ class _Audit:
         keys = ((question, key) for question, key in candidates if key is not None and key.is_ordered)
         proven, key = next(iter(keys), (None, None))
         also = f", and duplicates of {', '.join(key.columns)}" if key else ""
-        with self._step(f"scan {self.rows.table} for {counted(len(answered), 'check')}{also}"):
+        with self._step(f"Scanning {self.rows.table} for {counted(len(answered), 'check')}{also}"):
             result = self._count(distinct or [FailingRows(_NO_ROW)], key, self._text_questions(about_rows))
         if proven is not None:
             self._is_unique[proven] = bool(result.is_unique)
@@ -602,7 +602,7 @@ class _Audit:
         for where in dict.fromkeys(self._filters[index] for index in about):
             group = {index: question for index, question in about.items() if self._filters[index] == where}
             expressions = list(dict.fromkeys(text for question in group.values() for text in question.expressions))
-            with self._step(f"aggregate {self.rows.table} for {counted(len(group), 'check')}"):
+            with self._step(f"Aggregating {self.rows.table} for {counted(len(group), 'check')}"):
                 total, values = self._engine.aggregate(filtered_rows(self.rows, where), expressions)
             self._verified(ScanResult(total=total, failing=()), 0, where)
             by_expression = dict(zip(expressions, values, strict=True))
@@ -641,7 +641,7 @@ class _Audit:
             if not isinstance(question, QueryRows):
                 continue
             check, where = self.checks[index], self._filters[index]
-            with self._step(f"query {self.rows.table} for {check.kind}"):
+            with self._step(f"Querying {self.rows.table} for {check.kind}"):
                 try:
                     # Only in users' queries can computing a value fail.
                     options = {"computed": True} if question.by_user else {}
@@ -701,7 +701,7 @@ class _Audit:
             return False
         rows = filtered_rows(self.rows, where)
         self._jobs.setdefault((question, where), []).append("hashes" if key.is_hash else "bitmaps")
-        with self._step(f"look for duplicates of {', '.join(key.columns)} in {rows.table}"):
+        with self._step(f"Looking for duplicates of {', '.join(key.columns)} in {rows.table}"):
             return bool(self._verified(self._engine.count_failing(rows, (), key=key), 0, where).is_unique)
 
     def _integer_key(self, question: DuplicateRows, where: Filter | None = None) -> IntegerKey | None:
@@ -716,13 +716,13 @@ class _Audit:
         is_alone = isinstance(question, DuplicateRows) and question.scope == "batch"
         self._jobs.setdefault((question, where), []).extend(("grouping",) if is_alone else ("join", "join"))
         if isinstance(question, OrphanRows):
-            with self._step(f"look up {', '.join(columns)} in {question.table}"):
+            with self._step(f"Looking up {', '.join(columns)} in {question.table}"):
                 result = self._engine.count_orphans(rows, columns, self._parents(question), question.other_columns)
             return Finding(self._verified(result, 1, where).failing[0])
         if question.scope == "batch":
-            with self._step(f"look for duplicates of {', '.join(columns)} in {rows.table}"):
+            with self._step(f"Looking for duplicates of {', '.join(columns)} in {rows.table}"):
                 return Finding(self._verified(self._engine.count_duplicates(rows, columns), 1, where).failing[0])
-        with self._step(f"look for duplicates of {', '.join(columns)} in all of {rows.table}"):
+        with self._step(f"Looking for duplicates of {', '.join(columns)} in all of {rows.table}"):
             result = self._engine.count_known(rows, columns, self._other_rows(where))
         failing, in_table = self._verified(result, 2, where).failing
         if not failing:
@@ -741,7 +741,7 @@ class _Audit:
         return self._judge(index, question.judge, ours, theirs)
 
     def _count_beside(self, table: TableIdentifier) -> int:
-        with self._step(f"count the rows of {table}"):
+        with self._step(f"Counting the rows of {table}"):
             return sum(self._engine.aggregate(rows, ())[0] for rows in self._located[table])
 
     def _other_rows(self, where: Filter | None) -> tuple[Rows, ...]:
@@ -790,7 +790,7 @@ class _Audit:
             return
         fetched: dict[object, tuple[dict[str, Any], ...] | str] = {}
         unavailable: str | None = None
-        with self._step(f"fetch examples for {counted(len(failed), 'check')}"):
+        with self._step(f"Fetching examples for {counted(len(failed), 'check')}"):
             for index in failed:
                 question: object = self._questions[index]
                 query = self._filtered(index).key if isinstance(question, FailingRows) else question
@@ -824,7 +824,7 @@ class _Audit:
         if not isinstance(shown, str):
             return replace(answer, examples=shown)
         if self.narrator is not None and not quiet:
-            self.narrator.note(f"no examples for {check.name}: {shown}")
+            self.narrator.note(f"No examples for {check.name}: {shown}")
         detail = joined(answer.finding.detail, f"No examples can be shown: {shown}")
         return replace(answer, finding=replace(answer.finding, detail=detail))
 

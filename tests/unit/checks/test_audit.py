@@ -222,7 +222,7 @@ def test_a_verdict_is_not_lost_for_want_of_examples() -> None:
     notes = Notes()
     (result,) = audit(away, "not_null(n)", notes=notes).results
     assert (result.verdict, result.failing_rows, result.examples) == ("fail", 3, ())
-    assert "no examples for not_null_n: Spark went away." in notes.told
+    assert "No examples for not_null_n: Spark went away." in notes.told
     assert result.detail == "No examples can be shown: Spark went away."
 
 
@@ -496,8 +496,8 @@ def test_work_is_told_of() -> None:
     notes = Notes()
     audit(RecordingEngine({"`s` IS NULL": 1}), "not_null(s)", "unique(id)", notes=notes)
     assert notes.told == [
-        "scan nyc.trips for 1 check, and duplicates of id",
-        "fetch examples for 1 check",
+        "Scanning nyc.trips for 1 check, and duplicates of id",
+        "Fetching examples for 1 check",
     ]
 
 

@@ -249,7 +249,8 @@ def test_a_tables_rows_are_those_there_and_the_batchs(
     counted = ["nyc.flights", "nyc.planes"]
     # The files' metrics say how many rows the batch has, unless the run did more than add files.
     assert engine.asked == ["nyc.flights", *([] if complete else ["batch"]), "nyc.planes", *counted, "nyc.flights"]
-    assert [text for text in told.texts if text.startswith("count")][:2] == [f"count the rows of {t}" for t in counted]
+    counts = [text for text in told.texts if text.startswith("Counting")]
+    assert counts[:2] == [f"Counting the rows of {table}" for table in counted]
     assert report.results[0].reads == ("nyc.flights", "nyc.planes")
 
 
