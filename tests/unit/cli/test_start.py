@@ -197,6 +197,14 @@ def test_checks_are_listed_and_explained() -> None:
     assert "Did you mean 'not_null'?" in outcome.stderr
 
 
+def test_what_a_check_does_is_wrapped_at_the_terminals_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = invoke("checks in_range").stdout
+    monkeypatch.setattr("lakegate.cli.commands.checks.width_or", lambda _: 60)
+    narrow = invoke("checks in_range").stdout
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert narrow.split() == wide.split()
+
+
 @pytest.mark.parametrize(
     "words",
     [

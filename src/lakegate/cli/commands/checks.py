@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +32,8 @@ def checks(app: App, /, *, name: str | None) -> None:
         echo_json(payloads[0] if name else payloads)
     elif name:
         (one,) = found
-        say(safe(one.signature), "", *map(safe, (_plain(one.documentation) or "No description.").splitlines()), "")
+        text = _wrapped(_plain(one.documentation) or "No description.", width_or(_WIDE))
+        say(safe(one.signature), "", *map(safe, text.splitlines()), "")
         say(*(f"  [dim]{safe(example)}[/]" for example in one.example.split("  or  ")))
     else:
         rows = ((one.name, _plain(one.summary), one.example.partition("  or  ")[0]) for one in found)
@@ -48,6 +50,16 @@ def _payload(one: CheckDefinition[Any]) -> dict[str, Any]:
         "examples": one.example.split("  or  "),
         "aliases": list(one.aliases),
     }
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Wrap the paragraphs of a docstring anew, except for lists and indented lines."""
+    return "\n\n".join(
+        paragraph
+        if any(line.startswith((" ", "-", "*", ">")) for line in paragraph.splitlines())
+        else fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
+        for paragraph in text.split("\n\n")
+    )
 
 
 def _plain(text: str) -> str:
