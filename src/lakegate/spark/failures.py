@@ -376,4 +376,7 @@ def _query_hint(text: str) -> str | None:
     if "TABLE_OR_VIEW_NOT_FOUND" in text or "SCHEMA_NOT_FOUND" in text:
         return "List the tables of main with `lakegate table list`; add --ref for another branch."
     suggestion = re.search(r"Did you mean one of the following\? \[([^\]]*)\]", text)
-    return f"Did you mean one of {suggestion.group(1)}?" if suggestion else None
+    if suggestion is None:
+        return None
+    names = suggestion.group(1)
+    return f"Did you mean one of {names}?" if "`, `" in names else f"Did you mean {names}?"

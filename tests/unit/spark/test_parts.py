@@ -115,6 +115,9 @@ def test_a_refused_query_is_the_users_and_says_what_was_meant() -> None:
     with pytest.raises(QueryError, match=r"cannot be resolved\.$") as caught, spark_errors("x", query=True):
         raise PySparkException(text)
     assert caught.value.hint == "Did you mean one of `a`, `b`?"
+    with pytest.raises(QueryError) as caught, spark_errors("x", query=True):
+        raise PySparkException(text.replace(", `b`", ""))
+    assert caught.value.hint == "Did you mean `a`?"
 
 
 def test_our_own_errors_pass_through() -> None:
