@@ -323,9 +323,9 @@ def _missing_or_extra(schema: Schema, terms: ContractTerms) -> Iterator[str]:
 
 
 def _contract_error(what: str, name: TableIdentifier, terms: ContractTerms, differences: Sequence[str]) -> SchemaError:
-    listed = differences[0] if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
+    listed = f" {differences[0]}" if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
     return SchemaError(
-        f"{what} doesn't fit {terms.file}, the contract of {name}: {listed}",
+        f"{what} doesn't fit {terms.file}, the contract of {name}:{listed}",
         hint=f"Fix the data, or change the contract. To see the table's columns: lakegate table show {name}",
         table=str(name),
         file=terms.file,

@@ -93,7 +93,7 @@ def fit(
         problem if " pass --" in problem else f"{problem}; {_accepted_by(column, mode, evolves, ignores, renames)}"
         for column, problem in chosen.problems.items()
     ]
-    listed = problems[0] if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
+    listed = f" {problems[0]}" if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
     hints = []
     if renames:
         hints.append(
@@ -115,7 +115,7 @@ def fit(
             "the table; to audit and publish it: lakegate publish BRANCH."
         )
     raise SchemaError(
-        f"The batch doesn't fit {name}: {listed}",
+        f"The batch doesn't fit {name}:{listed}",
         hint=" ".join(hints) or f"To see the table's columns: lakegate table show {name}",
         table=str(name),
         differences=problems,
