@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ def _alerts_are_tried_again_at_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lakegate.alerts.message._FIRST_WAIT_S", 0.01)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_session_of_spark_left() -> Iterator[None]:
+    """Find which file leaves a session active: columns made in later files would ask its server, which is gone."""
+    yield
+    loaded = sys.modules.get("pyspark.sql.connect.session")
+    assert loaded is None or loaded.SparkSession.getActiveSession() is None
 
 
 @pytest.fixture(scope="session")
