@@ -166,6 +166,11 @@ def end_session(session: Any) -> None:
         with suppress(Exception):
             # Without retries: if the server is gone, so is the session.
             session.client.set_retry_policies([])
+            session.client.release_session()
+        with suppress(Exception):
+            # Released or not. PySpark warns if it fails to, by a deprecated method: where warnings are errors, the
+            # dead session would stay the active one, which the user's columns ask for settings.
+            session.release_session_on_close = False
             session.stop()
         with suppress(Exception):
             # PySpark closes a session again, under a lock, when it's garbage-collected. In a thread that the lock's
