@@ -560,8 +560,9 @@ class SparkEngine:
                     self._frames.pop(known, None)
                     end_session(self._sessions_by_key.pop(known))
             pinned = ref.model_copy(update={"kind": "detached"})
-            settings = {**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS}
-            session = self._open(settings, catalog=CATALOG)
+            # Nothing changes at a commit, and the guard refuses tables of other ones. Spark would ask six times.
+            options = {**self._catalog_options(pinned), "cache-enabled": "true"}
+            session = self._open({**session_settings(options), **PLAN_SETTINGS}, catalog=CATALOG)
         self._sessions_by_key[key] = session  # moved to the end: the least recently used one is first
         return session
 
