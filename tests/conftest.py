@@ -80,6 +80,7 @@ _LONGEST = (
     ),
     *("key_bitmaps", "modes", "any_engine", "spark_lost", "state_machine_nessie", "docstrings"),
 )
+_STARTING_SERVERS = pytest.StashKey[set[Path]]()
 _MARKED = re.compile(r"\bmark\.(?:jvm|system)\b")
 _ALL_MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(jvm|system)\b", re.MULTILINE)
 
@@ -152,10 +153,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return GroupOrFile(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests of the longest files first, and then of those with the most tests, so that short ones end a run."""
     rank = {f"test_{name}.py": at for at, name in enumerate(_LONGEST)}
     tests = Counter(item.path for item in items)
+    config.stash[_STARTING_SERVERS] = {item.path for item in items if item.get_closest_marker("jvm")}
     items.sort(key=lambda item: (rank.get(item.path.name, len(rank)), -tests[item.path]))
 
 
@@ -184,13 +186,19 @@ def _services_of_aws_are_read_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _class_archives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(scope="session")
+def class_archives(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Have servers start as a user's do from the second time on; no run of tests is over when the first does."""
-    if any(item.get_closest_marker("jvm") for item in request.session.items):
-        # All workers have this folder in common.
-        base = tmp_path_factory.getbasetemp()
-        make_class_archives(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    # All workers have this folder in common.
+    base = tmp_path_factory.getbasetemp()
+    make_class_archives(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _class_archives_first(request: pytest.FixtureRequest) -> None:
+    """Wait for them in files that start servers, and in no other: those that need no JVM are run meanwhile."""
+    if request.path in request.config.stash[_STARTING_SERVERS]:
+        request.getfixturevalue("class_archives")
 
 
 @pytest.fixture(scope="session")
@@ -205,7 +213,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 
 @pytest.fixture(scope="session")
-def stack(home: Path) -> Iterator[StackState]:
+def stack(home: Path, class_archives: None) -> Iterator[StackState]:
     known = load_settings(home, env={})
     settings = known.model_copy(update={"local": LocalSettings(spark_memory="3g", idle_stop="0s")})
     local = local_stack(home, settings, SilentNarrator())

@@ -96,7 +96,7 @@ def test_two_commands_at_once_start_one_stack_that_outlives_them(home: Path) -> 
 
 
 def test_servers_start_with_an_archive_of_their_classes(home: Path) -> None:
-    """It has been made before the tests; see ``_class_archives``."""
+    """It has been made before the tests; see ``class_archives``."""
     state = _stack(home).up()
     for service in (state.nessie, state.spark):
         options = [word for word in process.command_line(service.pid) if "SharedArchiveFile=" in word]
