@@ -143,8 +143,10 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 def test_every_page_is_sound(dashboard: Dashboard, runs: str) -> None:
     from lakegate.dashboard.ui.pages import find_pages  # with Streamlit, which workers without this file don't need
 
-    listed = [page.path for page in find_pages() if page.listed]
+    listed = [page.title for page in find_pages() if page.listed]
     dashboard.tell(f"lake/{runs}")
+    # What is drawn of one run is as wide as what is drawn of thousands.
+    look = Window.is_sound if runs == "1" else Window.is_sound_on_any_screen
     with dashboard.window() as window:
         window.open("")
         # The first table's and run's own pages, which the navigation doesn't name.
@@ -152,10 +154,14 @@ def test_every_page_is_sound(dashboard: Dashboard, runs: str) -> None:
             "(found) => found.map((one) => one.getAttribute('href').slice(2))"
         )
         own = [next((one for one in links if one.startswith(kind)), kind) for kind in ("table", "run")]
-        for path in (*listed, *own):
+        for title in listed:
+            window.page.get_by_role("link", name=title, exact=True).first.click()
+            window.page.locator(".lg-title", has_text=title).wait_for()
+            window.drawn()
+            look(window)
+        for path in own:
             window.open(path)
-            # What is drawn of one run is as wide as what is drawn of thousands.
-            window.is_sound() if runs == "1" else window.is_sound_on_any_screen()
+            look(window)
 
 
 def test_quarantined_rows_are_shown_on_any_screen(dashboard: Dashboard) -> None:
