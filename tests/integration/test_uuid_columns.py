@@ -40,6 +40,12 @@ def test_keys_of_uuids_are_found_in_whichever_file_they_are(lake: Lake, namespac
         tx.check(table, "unique(u, scope='table')", f"not_null(id, where=\"u > '{KEYS[2]}'\")")
     assert tx.run.status == "published"
 
+    # Checks are planned on the table's columns before rows are written, and a file may lack the column.
+    with lake.transaction(name="planned") as tx:
+        tx.check(table, "sql(\"u < '0'\")")
+        tx.sql(f"INSERT INTO {name} VALUES (13, '{uuid4()}')")
+    assert lake.ingest(table, [{"id": 14}], schema="evolve", checks=["sql('id < 0')"]).status == "published"
+
     visits = pa.table({"person": KEYS})
     known = f"relationships(person, to='{table}', to_columns=u)"
     assert lake.ingest(f"{namespace}.visits", visits, checks=[known]).status == "published"

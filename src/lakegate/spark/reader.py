@@ -71,7 +71,9 @@ _INFINITE = "CAST('Infinity' AS DOUBLE)"
 _DECIMAL = re.compile(r"decimal\(\d+, (\d+)\)")
 _EXACT_DOUBLES = 2**53
 """A double holds all integers up to this one."""
-_TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)")
+_TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)(?:\[\d+\])?")
+_AS_READ = {"list": "array", "uuid": "string", "fixed": "binary"}
+"""What Spark makes of Iceberg types that it doesn't have, or calls otherwise."""
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 
@@ -503,12 +505,14 @@ def spark_ddl(iceberg_type: str) -> str:
     Example:
         >>> spark_ddl("list<struct<long: timestamp, `a b`: decimal(9, 2)>>")
         'array<struct<`long`: timestamp_ntz, `a b`: decimal(9, 2)>>'
+        >>> spark_ddl("map<uuid, fixed[16]>")
+        'map<string, binary>'
     """
 
     def named(match: re.Match[str]) -> str:
         if match["name"]:
             return match["name"] if match["name"].startswith("`") else f"`{match['name'][:-2]}`: "
-        return "array" if match["word"] == "list" else _SPARK_NAMES.get(match["word"], match["word"])
+        return _AS_READ.get(match["word"]) or _SPARK_NAMES.get(match["word"], match["word"])
 
     return _TYPE_PART.sub(named, unknown_as_string(iceberg_type))
 
