@@ -105,7 +105,7 @@ from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.optimistic_commit import with_priority
 from lakegate.wap.plan import contract_check, plan
-from lakegate.wap.quarantine import require_not_reserved
+from lakegate.wap.quarantine import renames_column, require_not_reserved
 from lakegate.wap.reachable import keep_files_of
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import (
@@ -927,15 +927,17 @@ class Lake:
             ['add column note (string)']
         """
         identifier = TableIdentifier.parse(table)
-        require_not_reserved(identifier)
+        statements = [f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}" for change in changes]
+        if not all(map(renames_column, statements)):
+            require_not_reserved(identifier)
         _require_list("checks", checks)
         if not changes:
             raise InputError("No change was given.", hint="Pass one as in SQL, such as 'ADD COLUMN zone STRING'.")
         self.table(table)  # Spark isn't started for a table that doesn't exist
 
         def work(tx: Transaction) -> None:
-            for change in changes:
-                tx.sql(f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}")
+            for statement in statements:
+                tx.sql(statement)
             tx.check(table, *checks)
 
         return self._run_transaction(work)

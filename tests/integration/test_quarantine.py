@@ -15,7 +15,7 @@ import pytest
 
 import lakegate
 from lakegate.config import load_settings
-from lakegate.errors import LakegateError, SchemaError
+from lakegate.errors import ConfigurationError, LakegateError, SchemaError
 from lakegate.model.run import Run
 from lakegate.reports.junit import junit
 from lakegate.reports.run_page import run_page
@@ -313,3 +313,24 @@ def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> 
     world.lake.quarantine_release(world.table, run_id=run.run_id, changes={"id": "9"})
     world.lake.quarantine_release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
     assert world.ids() == [1, 2, 2, 9, 10]
+
+
+def test_a_column_that_got_another_type_makes_room_in_the_quarantine_table(world: World) -> None:
+    world.ingest(world.file("a", [1, None]), [NOT_NULL])
+    with world.lake.transaction() as tx:
+        tx.sql(f"ALTER TABLE {world.table} DROP COLUMN fare")
+        tx.sql(f"ALTER TABLE {world.table} ADD COLUMN fare string")
+    path = world.folder / "b.parquet"
+    pq.write_table(pa.table({"id": pa.array([2, None], pa.int64()), "fare": ["two", "none"]}), path)
+    with pytest.raises(SchemaError, match="can't hold all of its values") as refused:
+        world.ingest(path, [NOT_NULL])
+    command = f"lakegate table evolve {world.aside} 'RENAME COLUMN fare TO old_fare'"
+    assert command in str(refused.value.hint)
+    for change in ("DROP COLUMN fare", "RENAME COLUMN _released_by TO fare"):
+        with pytest.raises(ConfigurationError, match="reserved"):
+            world.lake.evolve_table(world.aside, change)
+    world.lake.evolve_table(world.aside, "RENAME COLUMN fare TO old_fare")
+    run = world.ingest(path, [NOT_NULL])
+    assert (run.status, run.quarantined) == ("published", 1)
+    world.lake.quarantine_release(world.table, changes={"id": "9", "fare": "coalesce(fare, CAST(old_fare AS STRING))"})
+    assert world.ids() == [1, 2, 9, 9]

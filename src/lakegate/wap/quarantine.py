@@ -34,6 +34,7 @@ from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.schema import Schema
+from lakegate.model.sqltext import SqlTextError, sql_tokens
 from lakegate.model.tables import AddedRows, WriteTarget
 from lakegate.model.types import can_promote, is_lossless
 from lakegate.model.words import counted
@@ -174,8 +175,8 @@ def _require_held(table: TableIdentifier, schema: Schema, held: Schema) -> None:
         raise SchemaError(
             f"Rows of {table} can't be quarantined: its column '{column.name}' is {column.type}, but {there.type} in "
             f"{name}, which can't hold all of its values.",
-            hint=f"Rename the old column of {name} in a transaction (ALTER TABLE … RENAME COLUMN), or release or drop "
-            "the rows there and drop that table. Or use severity='error' or 'warn'.",
+            hint=f"Rename the old column there: lakegate table evolve {name} 'RENAME COLUMN {column.name} TO "
+            f"old_{column.name}'. Or use severity='error' or 'warn'.",
             table=str(table),
             column=column.name,
             types=[there.type, column.type],
@@ -447,6 +448,28 @@ def require_not_reserved(table: TableIdentifier) -> None:
             "name.",
             table=str(table),
         )
+
+
+def renames_column(statement: str) -> bool:
+    """Return whether a statement only renames a column, and not one that quarantine tables use.
+
+    That's the one change of a quarantine table that users may make: after their table has got another column of the
+    same name, which the old one can't hold.
+
+    Example:
+        >>> renames_column("ALTER TABLE nyc.trips__quarantine RENAME COLUMN fare TO old_fare")
+        True
+        >>> renames_column("ALTER TABLE nyc.trips__quarantine RENAME COLUMN _reasons TO why")
+        False
+    """
+    try:
+        tokens = sql_tokens(statement)
+    except SqlTextError:
+        return False
+    words = [token.upper for token in tokens]
+    after = next((at for at in range(3, len(words), 2) if words[at] != "."), len(words))  # the table's name
+    is_rename = words[:2] == ["ALTER", "TABLE"] and words[after : after + 2] == ["RENAME", "COLUMN"]
+    return is_rename and all(token.name.lower() not in COLUMNS for token in tokens[after + 2 : after + 3])
 
 
 def quarantine_table(context: Context, table: TableIdentifier, at: Ref) -> TablePointer | None:

@@ -30,7 +30,7 @@ from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.publish import RejectedLateError, publish, reject
-from lakegate.wap.quarantine import require_not_reserved
+from lakegate.wap.quarantine import renames_column, require_not_reserved
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, staged_since
 
@@ -198,7 +198,7 @@ class Transaction:
         read, written = self.engine.used_by(statement)
         for identifier in written:
             self._written.add(identifier)
-            self._require_writable(identifier)
+            self._require_writable(identifier, statement)
             if _REPLACES_ROWS.search(statement):
                 self._require_empty_quarantine(identifier)
             if _CHANGES_ROWS.match(statement):
@@ -294,8 +294,9 @@ class Transaction:
     def _require_empty_quarantine(self, table: TableIdentifier) -> None:
         require_empty_quarantine(self._context, table, self._context.catalog.get_ref(self.branch))
 
-    def _require_writable(self, name: TableIdentifier) -> None:
-        require_not_reserved(name)
+    def _require_writable(self, name: TableIdentifier, statement: str = "") -> None:
+        if not renames_column(statement):
+            require_not_reserved(name)
         above = self._table_above(name)
         if above is not None:
             raise QueryError(

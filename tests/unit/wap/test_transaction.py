@@ -346,7 +346,19 @@ def test_a_table_with_quarantined_rows_is_not_overwritten(
     assert house.rows_on("main", "nyc.trips") == before
 
 
-@pytest.mark.parametrize("by", ["append", "overwrite", "upsert", "UPDATE", "DROP TABLE"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        "append",
+        "overwrite",
+        "upsert",
+        "UPDATE",
+        "DROP TABLE",
+        "ALTER TABLE nyc.trips__quarantine DROP COLUMN id --",
+        "ALTER TABLE nyc.trips__quarantine RENAME COLUMN _released_by TO x --",
+        "ALTER TABLE nyc.rename COLUMN --",
+    ],
+)
 def test_tables_of_quarantined_rows_are_not_for_transactions(
     house: FakeLakehouse, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
