@@ -40,7 +40,9 @@ _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNOR
 
 # A partition without a value means all partitions, because transactions overwrite statically.
 _REPLACES_ROWS = re.compile(
-    r"\binsert\s+overwrite\s+(?:table\s+)?(?!table\b)\S+\s+(?!\s|partition\s*\([^)]*=)", re.IGNORECASE
+    r"\binsert\s+overwrite\s+(?:table\s+)?(?!table\b)\S+\s+(?!\s|partition\s*\([^)]*=)"
+    r"|\A\s*(?:drop|(?:create\s+or\s+)?replace)\s+table\b",
+    re.IGNORECASE,
 )
 
 

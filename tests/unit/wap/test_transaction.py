@@ -327,7 +327,18 @@ def test_a_dead_transaction_is_finished_or_undone(
     assert found == ([CLEAN, TOTALS] if published else [[], []])
 
 
-@pytest.mark.parametrize("by", ["overwrite", "", "(id, passengers)", "\n  PARTITION (id)\n"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        "overwrite",
+        "INSERT OVERWRITE nyc.trips SELECT * FROM nyc.more",
+        "INSERT OVERWRITE nyc.trips (id, passengers) SELECT * FROM nyc.more",
+        "INSERT OVERWRITE nyc.trips\n  PARTITION (id)\n SELECT * FROM nyc.more",
+        "CREATE OR REPLACE TABLE nyc.trips AS SELECT * FROM nyc.more",
+        " replace\n table nyc.trips AS SELECT * FROM nyc.more",
+        "DROP TABLE IF EXISTS nyc.trips",
+    ],
+)
 def test_a_table_with_quarantined_rows_is_not_overwritten(
     house: FakeLakehouse, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,7 +350,7 @@ def test_a_table_with_quarantined_rows_is_not_overwritten(
             tx.overwrite("nyc.trips", MORE)
         else:
             monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (TRIPS,)))
-            tx.sql(f"INSERT OVERWRITE nyc.trips {by} SELECT * FROM nyc.more")
+            tx.sql(by)
 
     with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine"), begun(house) as tx:
         replace_all(tx)
