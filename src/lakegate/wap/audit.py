@@ -34,14 +34,16 @@ def audit(
     *,
     beside: Sequence[StagedTable] = (),
     replaces: Sequence[str] = (),
+    at: Ref | None = None,
     explain: bool = False,
 ) -> AuditReport:
     """Run ``checks`` on the rows of ``staged``.
 
     Args:
-        checks: The checks. Those of scope ``table`` read the target as it was when the run began.
+        checks: The checks.
         beside: Other tables of the same run, which are published together with this one.
         replaces: Runs whose rows this one replaces when it is published.
+        at: The target at the commit where checks of scope ``table`` read it; by default, as it was when the run began.
         explain: Whether the report says how each check was answered.
 
     Returns:
@@ -53,7 +55,8 @@ def audit(
         SchemaError: When the table has a column that makes it unreadable.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
-    at = Ref(name=staged.target, hash=staged.base)
+    base = Ref(name=staged.target, hash=staged.base)
+    at = at or base
     metadata = context.reader.metadata(staged.pointer)
     schema = metadata.table_schema
     require_readable(staged.table, staged.branch, schema)
@@ -70,7 +73,7 @@ def audit(
         at=at.hash,
         schemas=schemas_at(context, at, beside),
         explain=explain,
-        past=_history_before(context, staged, beside, at),
+        past=_history_before(context, staged, beside, base),
         listed=staged.rows if staged.keeps_rows else metadata.rows_at_most,
     )
     if staged.by_anyone and staged.keeps_rows and report.rows != staged.rows:
@@ -199,11 +202,19 @@ def as_row_tests(
 
 
 def resolve_checks(
-    context: Context, staged: StagedTable, checks: Sequence[Check], beside: Sequence[StagedTable]
+    context: Context,
+    staged: StagedTable,
+    checks: Sequence[Check],
+    beside: Sequence[StagedTable],
+    at: Ref | None = None,
 ) -> tuple[Check, ...]:
-    """Return ``checks`` without duplicates, validated against ``staged`` in a run that also writes ``beside``."""
+    """Return ``checks`` without duplicates, validated against ``staged`` in a run that also writes ``beside``.
+
+    Args:
+        at: As in :func:`audit`.
+    """
     schema = context.reader.metadata(staged.pointer).table_schema
-    schemas = schemas_at(context, Ref(name=staged.target, hash=staged.base), beside)
+    schemas = schemas_at(context, at or Ref(name=staged.target, hash=staged.base), beside)
     valid = validate_checks(checks, schema, schemas, masked=context.masked)
     return tuple({str(check): check for check in valid}.values())
 

@@ -12,7 +12,7 @@ from typing import Literal
 from lakegate.errors import AuditFailedError, InputError, RetryableError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import MAIN
+from lakegate.model.refs import MAIN, Ref
 from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import find_owner, manual_run, store_run, store_verdict
@@ -59,7 +59,7 @@ def audit_branch(
             f"Branch '{branch}' didn't change {table}. It changed {changed}.", table=str(table), branch=branch
         )
     if checks is not None:
-        asked = resolve_checks(context, staged, checks, found)
+        asked = resolve_checks(context, staged, checks, found, at=_compared_at(context, staged))
         return audit_table(context, manual_run(branch, found), staged, asked, explain=explain)
     run = find_owner(context, branch, found)
     report = audit_table(context, run, staged, _checks_of(context, run, staged, configured), explain=explain)
@@ -223,7 +223,19 @@ def _checks_of(context: Context, run: Run, staged: StagedTable, configured: Conf
     if run.request is not None and run.request.contract is not None and _is_as_written(run, staged):
         known = str(contract_check(run.request.contract))  # compared before the run wrote; the contract may be newer
         held = [check for check in held if str(check) != known]
-    return resolve_checks(context, staged, (*own, *held), run.staged)
+    return resolve_checks(context, staged, (*own, *held), run.staged, at=_compared_at(context, staged))
+
+
+def _compared_at(context: Context, staged: StagedTable) -> Ref:
+    """Return the target as checks of scope ``table`` read it: at its head, or before the rows if it has them already.
+
+    A table that a check compares with may have been loaded since the branch was made.
+    """
+    head = context.catalog.get_ref(staged.target)
+    pointer = context.catalog.get_table(staged.table, head)
+    there = () if pointer is None else context.reader.snapshots(pointer)
+    is_published = any(one.snapshot_id in staged.snapshot_ids for one in there)
+    return Ref(name=staged.target, hash=staged.base) if is_published else head
 
 
 def _is_as_written(run: Run, staged: StagedTable) -> bool:
@@ -237,7 +249,8 @@ def audit_table(
 ) -> AuditReport:
     """Run checks on one table of a run."""
     replaces = run.request.replaces if run.request is not None else ()
-    return audit(context, staged, checks, beside=run.staged, replaces=replaces, explain=explain)
+    at = _compared_at(context, staged)
+    return audit(context, staged, checks, beside=run.staged, replaces=replaces, at=at, explain=explain)
 
 
 _LONGEST = 1_000
