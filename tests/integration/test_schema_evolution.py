@@ -142,6 +142,11 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
     [staged] = lake.ingest(nested, deep, schema="evolve").staged
     changes = [str(change) for change in staged.schema_changes]
     assert (staged.change, changes) == ("evolve", ["add field at.zone (struct<n: list<long>>)"])
+    deepest = pa.array([{"zone": {"n": [1], "key": 1}}, {"zone": {"n": [2], "key": 1}}])
+    key = files.parquet("key", id=pa.array([12, 13]), at=deepest)
+    checks = ["unique(at.zone.key, scope='table')", "unique(at, scope='table')", "unique(id, scope='table')"]
+    keyed = lake.ingest(nested, key, schema="evolve", checks=checks)
+    assert [one.failing_rows for one in keyed.reports[0].results] == [2, 0, 0]
     (lines := files.folder / "deep.jsonl").write_text('{"id": 11, "tags": [], "at": {"a b": null, "zone": {"n": []}}}')
     lake.ingest(nested, lines, schema="evolve")
     expected = [

@@ -58,7 +58,7 @@ class TableAt(Value):
         hash: The commit.
         without: Paths of data files whose rows don't count because the run is about to remove them.
         where: A validated predicate that the rows meet.
-        lacks: Columns of the audited rows that the table doesn't have yet. They are NULL.
+        lacks: Columns of the audited rows that the table doesn't have yet, or lacks fields of. What's missing is NULL.
         opaque: Columns on which a filter mustn't skip files by their bounds.
     """
 

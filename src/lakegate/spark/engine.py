@@ -45,6 +45,7 @@ from lakegate.spark.scans import (
     nested_fields,
     path,
     require_columns,
+    root,
     sample_passing_texts,
     with_opaque,
     without_pushdown,
@@ -613,7 +614,14 @@ class SparkEngine:
         if isinstance(rows, AddedRows) and not rows.is_measured:
             frame = without_pushdown(frame, is_measured=False)
         if is_own and (rows.where is not None or (isinstance(rows, TableAt) and rows.lacks)):
-            frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
+            # Only these columns: others may have types whose values can't be united, such as lists of evolved structs.
+            used = {root(column, batch.columns).lower() for column in columns}
+            text = (rows.where or "").lower()
+            used |= {name.lower() for name in batch.columns if name.lower().partition("`")[0] in text}
+            own, frame = (
+                one.selectExpr(*(quote(name) for name in one.columns if name.lower() in used)) for one in (batch, frame)
+            )
+            frame = own.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
 
     def _within(self, rows: Rows, key: IntegerKey, batch: Any) -> Any:

@@ -15,6 +15,7 @@ from lakegate.model.refs import MAIN, Ref, TableAt, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema, reserved_names
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, TableChange
+from lakegate.model.types import type_differences
 from lakegate.model.words import counted
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
@@ -349,8 +350,7 @@ def _other_rows(
             lacks: tuple[str, ...] = ()
             if table == staged.table:
                 gone = tuple(sorted(path for run in replaces for path in published_to(context, run, at, table)))
-                names = context.reader.metadata(staged.pointer).table_schema.names
-                lacks = tuple(name for name in names if before.find(name) is None)
+                lacks = _lacking(before, context.reader.metadata(staged.pointer).table_schema)
             opaque = before.uuids
             there = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone, lacks=lacks, opaque=opaque),)
         return there if own is None else (*there, added_rows(own))
@@ -402,10 +402,20 @@ def _others_at(context: Context, audited: TableIdentifier, ref: Ref, since: Ref 
         if at is None or pointer is None:
             return ()
         there = context.reader.metadata(pointer).table_schema
-        lacks = tuple(name for name in columns.names if there.find(name) is None) if table == audited else ()
+        lacks = _lacking(there, columns) if table == audited else ()
         return (TableAt(table=table, ref=_name_of(ref), hash=at.hash, lacks=lacks, opaque=there.uuids),)
 
     return find
+
+
+def _lacking(before: Schema, columns: Schema) -> tuple[str, ...]:
+    """Return which of a table's columns an earlier state of it lacks, or lacks a field of."""
+    found = ((column, before.find(column.name)) for column in columns.columns)
+    return tuple(
+        column.name
+        for column, was in found
+        if was is None or any(one.one is None for one in type_differences(was.type, column.type))
+    )
 
 
 def _name_of(ref: Ref) -> str:
