@@ -127,17 +127,17 @@ def is_own(context: Context, run: Run) -> bool:
     heads = {one.head for one in run.staged if not (run.request is None or run.adopted or one.by_anyone)}
     staged = next((place for place, commit in enumerate(commits) if commit.hash in heads), None)
     if staged is not None:  # up to there, the run made all commits: those that change columns name no run
-        return staged == 0 or made_all_commits(context, run, commits[:staged])
+        return staged == 0 or made_all_commits(context, run.run_id, commits[:staged])
     published = {commit.hash for commit in context.catalog.history(run.target, until=run.base)} if commits else ()
     if any(commit.hash in published for commit in commits):
         return False  # it was made from a later head of the target, perhaps with the run's own publish
     if run.request is None:  # a transaction: the commits of its statements don't name the run
         first = commits[-1] if commits else None
         return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
-    return made_all_commits(context, run, commits)
+    return made_all_commits(context, run.run_id, commits)
 
 
-def made_all_commits(context: Context, run: Run, commits: Iterable[Commit]) -> bool:
+def made_all_commits(context: Context, run_id: str, commits: Iterable[Commit]) -> bool:
     """Return whether the run made all of ``commits``, in any of its processes; ``False`` if there are none."""
     written: set[str | None] = set()
     for commit in commits:
@@ -145,9 +145,9 @@ def made_all_commits(context: Context, run: Run, commits: Iterable[Commit]) -> b
         for pointer in commit.puts:
             found = context.reader.snapshots(pointer)
             # A table without snapshots may be somebody else's; the run's own tables are in folders named after it.
-            made = found or context.reader.metadata(pointer).location.rstrip("/").endswith(f"_{run.run_id}")
-            written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id if made else None)
-    return written == {run.run_id}
+            made = found or context.reader.metadata(pointer).location.rstrip("/").endswith(f"_{run_id}")
+            written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run_id if made else None)
+    return written == {run_id}
 
 
 def discard_run(context: Context, branch: str, *, target: str = MAIN, action: Action | None = None) -> Run | None:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 from lakegate.errors import (
     ConfigurationError,
+    ConflictError,
     EngineError,
     IdentifierError,
     InputError,
@@ -30,7 +31,7 @@ from lakegate.errors import (
 from lakegate.model.checks import AuditReport, Check, CheckResult, Tolerance, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provenance, is_quarantine, quarantine_of
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.schema import Schema
@@ -41,7 +42,7 @@ from lakegate.model.words import counted
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context
-from lakegate.wap.discard import retry_on_late_commits
+from lakegate.wap.discard import made_all_commits, retry_on_late_commits
 from lakegate.wap.stage import find_changes, hides_values, hiding_values, new_table
 
 QUARANTINE_OF_PROPERTY = "lakegate.quarantine-of"
@@ -81,11 +82,12 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
 
     Raises:
         ConfigurationError: When another table has the name of the quarantine table.
+        ConflictError: When somebody else has written to the branch.
         EngineError: When rows were lost or duplicated; the run can't be published.
         LakegateError: As for :func:`lakegate.wap.audit.audit`.
     """
     if quarantines_rows(request.checks):
-        _reset_interrupted(context, staged)
+        _reset(context, staged)
     report = audit(context, staged, request.checks, replaces=request.replaces)
     first, quarantine = report, None
     counts: Counter[str] = Counter()
@@ -116,20 +118,42 @@ def quarantining(checks: Sequence[Check], report: AuditReport) -> list[tuple[str
     return [(result.name, check) for check, result in answered if result.severity == "quarantine" and result.blocks]
 
 
-def _reset_interrupted(context: Context, staged: StagedTable) -> None:
-    """Reset the branch to its state after the write, if an earlier attempt died while it quarantined rows.
+def _reset(context: Context, staged: StagedTable) -> None:
+    """Reset the branch to its state after the write: an earlier attempt may have died while it quarantined rows.
 
-    Commits by others stay, so that the publish refuses them.
+    Raises:
+        ConflictError: When somebody else has written to the branch since. The publish would refuse that, too.
     """
-    quarantine = str(quarantine_of(staged.table))
 
-    def put_back() -> None:
+    def put_back() -> Commit | None:
         branch = context.catalog.get_ref(staged.branch)
-        since = context.catalog.history(branch.hash, until=staged.head, operations=True)
-        if any(quarantine in commit.tables or commit.message.startswith(_COMMITTED) for commit in since):
+        if branch.hash == staged.head:
+            return None
+        since = list(context.catalog.history(branch.hash, until=staged.head, operations=True))
+        other = next((commit for commit in since if not _is_own_commit(context, staged, commit)), None)
+        if other is None:
             context.catalog.assign_ref(branch, Ref(name=branch.name, hash=staged.head))
+        return other
 
-    retry_on_late_commits(put_back)
+    other = retry_on_late_commits(put_back)
+    if other is not None:
+        table = next(iter(other.tables), str(staged.table))
+        raise ConflictError(
+            f"Somebody else changed {table} on branch {staged.branch} before its audit ended. Nothing was published.",
+            hint=f"lakegate audit {table} --branch {staged.branch}",
+            branch=staged.branch,
+            table=table,
+            run_id=staged.run_id,
+        )
+
+
+def _is_own_commit(context: Context, staged: StagedTable, commit: Commit) -> bool:
+    # Not all commits to the quarantine table add rows, and one that leaves out all data files leaves no snapshot.
+    return (
+        set(commit.tables) == {str(quarantine_of(staged.table))}
+        or commit.properties.get(RUN_ID_PROPERTY) == staged.run_id
+        or made_all_commits(context, staged.run_id, [commit])
+    )
 
 
 def _changes_columns(request: IngestRequest) -> str:
@@ -277,7 +301,7 @@ class _QuarantineRound:
     def run(self) -> tuple[StagedTable, StagedTable]:
         """Quarantine the failing rows; return the new states of the table and its quarantine table."""
         context, staged = self._context, self._staged
-        self._reset()
+        _reset(context, staged)
         text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
         with context.narrator.step(text):
             rows = self._rows_of_failing_files()
@@ -307,16 +331,6 @@ class _QuarantineRound:
                 run_id=self._staged.run_id,
             )
         return {path: one for path, one in found.items() if one.failing}
-
-    def _reset(self) -> None:
-        """Reset the branch to its state after the write: an earlier attempt may have died halfway."""
-
-        def put_back() -> None:
-            branch = self._context.catalog.get_ref(self._staged.branch)
-            if branch.hash != self._staged.head:
-                self._context.catalog.assign_ref(branch, Ref(name=branch.name, hash=self._staged.head))
-
-        retry_on_late_commits(put_back)
 
     def _rows_of_failing_files(self) -> AddedRows:
         """Return the rows of only those files that contain failing rows, at a commit made for reading them."""

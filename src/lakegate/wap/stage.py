@@ -122,7 +122,7 @@ def kept_writing(context: Context, run: Run) -> bool:
         return False
     try:
         return made_all_commits(
-            context, run, context.catalog.history(run.branch, until=run.staged[0].head, operations=True)
+            context, run.run_id, context.catalog.history(run.branch, until=run.staged[0].head, operations=True)
         )
     except NotFoundError:
         return False

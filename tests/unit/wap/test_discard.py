@@ -92,7 +92,7 @@ def test_a_table_without_snapshots_belongs_to_the_run_that_its_folder_is_named_a
         CommitRequest(branch="empty", base=empty.hash, message="create", puts=(pointer,), namespaces=(TRIPS.namespace,))
     )
     commits = list(house.catalog.history("empty", until=empty.hash, operations=True))
-    assert made_all_commits(house.context, run, commits) is is_own
+    assert made_all_commits(house.context, run.run_id, commits) is is_own
 
 
 def test_a_rejected_run_that_changed_columns_drops_its_branch(

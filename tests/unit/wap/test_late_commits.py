@@ -219,6 +219,24 @@ def test_late_commits_during_a_quarantine_are_not_published(
     assert (ids(house), branches(house), commits(house)) == ([1, 2, 4], ["main"], 1)
 
 
+@pytest.mark.parametrize("point", ["after-quarantine", "after-split", None])
+@pytest.mark.parametrize("table", [TRIPS, ZONES])
+def test_commits_by_others_before_a_quarantine_are_refused_and_kept(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str | None, table: TableIdentifier
+) -> None:
+    rows = [*CLEAN, *WITH_NULLS]
+    step(house, "write", rows, checks=SET_ASIDE)
+    if point is not None:
+        house.dies_at(monkeypatch, point, lambda: step(house, "audit", rows, checks=SET_ASIDE))
+    late(house, run="somebody", table=table)
+    before = house.catalog.get_ref(f"wap/{TRIPS}_r1")
+    with pytest.raises(ConflictError, match=f"Somebody else changed {table} on branch") as caught:
+        step(house, "audit", rows, checks=SET_ASIDE)
+    assert caught.value.hint == f"lakegate audit {table} --branch {before.name}"
+    assert house.catalog.get_ref(before.name) == before
+    assert ids(house) == []
+
+
 def test_late_rows_in_the_quarantine_table_make_an_audited_run_start_over(house: FakeLakehouse) -> None:
     rows = [*CLEAN, *WITH_NULLS]
     for until in ("write", "audit"):
