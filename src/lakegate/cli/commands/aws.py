@@ -155,7 +155,7 @@ def plan(app: App, /, **given: Any) -> None:
         echo_json(planned)
     else:
         words = [PROGRAM, *app.words]
-        words[words.index("plan")] = "deploy"
+        words[words.index("plan", words.index("aws"))] = "deploy"
         _show_plan(planned, redact(shlex.join(words)))
 
 
