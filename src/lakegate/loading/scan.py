@@ -71,6 +71,7 @@ class FileLoader:
     Attributes:
         lake: The lake. May be replaced after its servers were restarted.
         saved: The checkpoints saved last.
+        failure: Why the last chunk has no run.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class FileLoader:
     ) -> None:
         self.lake = lake
         self.saved: tuple[FileCheckpoint, ...] = ()
+        self.failure: LakegateError | None = None
         self._paths = list(paths)
         self._routes = routes
         self._options: IngestOptions = {} if options is None else options
@@ -168,7 +170,7 @@ class FileLoader:
             ConfigurationError: If the settings are wrong. Doesn't count as a try.
             NewerFormatError: If a newer lakegate wrote to the lake, so that this one can't. Doesn't count as a try.
         """
-        self.saved = ()
+        self.saved, self.failure = (), None
         left = chunk if chunk.run_id is not None else self._unchanged(chunk)
         if left is None:
             return None
@@ -214,6 +216,7 @@ class FileLoader:
         """
         if others_worked:
             self._backoff.record_success()
+        self.failure = error
         self.saved = self._outcomes.save_outcomes(self.lake, self._backoff, chunk, run, error)
         for checkpoint in self.saved:
             # A resumed run may have ingested an older version of the file than the one seen since.

@@ -256,8 +256,10 @@ class WatchObserver(Protocol):
     def scanned(self, found: Scan) -> None:
         """Show what a scan found."""
 
-    def ingested(self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint]) -> None:
-        """Show the outcome of a chunk."""
+    def ingested(
+        self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint], failure: LakegateError | None
+    ) -> None:
+        """Show the outcome of a chunk: its run, or why there's none."""
 
     def backing_off(self, error: LakegateError, pause_s: float) -> None:
         """Show that a service is unavailable and the watch pauses for ``pause_s`` seconds."""
@@ -385,7 +387,7 @@ class Watch:
     def _record_outcome(self, chunk: Chunk, run: Run | None) -> None:
         saved = self._loader.saved
         summary = self.summary
-        self._observer.ingested(chunk, run, saved)
+        self._observer.ingested(chunk, run, saved, self._loader.failure)
         if run is not None and run.publication is not None:
             summary.published += 1
             summary.rows += run.publication.rows

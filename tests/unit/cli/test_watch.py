@@ -86,6 +86,26 @@ def test_json_is_one_object_per_line(landing: Path) -> None:
     assert [json.loads(line)["run_id"] for line in done.stdout.splitlines()] == ["r1", "r2"]
 
 
+def test_json_names_files_that_failed_without_a_run(landing: Path) -> None:
+    put(landing, "1.csv", "2.csv")
+    lake = CliLake(becomes=failing_on("2.csv", SourceError("2.csv is cut off.", hint="Send it again.", uri="2.csv")))
+    done = watch(lake, "--table", "nyc.trips", "--once", "--max-tries", "1", "-o", "json")
+    both, *alone = map(json.loads, done.stdout.splitlines())
+    error = {"code": SourceError.code, "message": "2.csv is cut off.", "hint": "Send it again."}
+    context = {"uri": "2.csv", "table": "nyc.trips"}
+    files = [f"{landing}/{name}" for name in ("1.csv", "2.csv")]
+    assert (done.exit_code, both) == (1, {"error": {**error, "context": {**context, "files": files}}})
+    assert {"error": {**error, "context": {**context, "files": files[1:]}}} in alone
+    assert [one["run_id"] for one in alone if "run_id" in one] == ["r2"]
+
+
+def test_json_has_the_outage_that_ended_it(landing: Path) -> None:
+    put(landing, "1.csv")
+    lake = CliLake(becomes=lambda _: CatalogUnavailableError("The catalog is away."))
+    done = watch(lake, "--table", "nyc.trips", "--once", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["error"]["message"]) == (3, "The catalog is away.")
+
+
 def test_a_file_that_is_given_up_is_reported_with_its_reason(landing: Path) -> None:
     put(landing, "1.csv", "2.csv")
     lake = CliLake(becomes=failing_on("2.csv", SourceError("2.csv is cut off.")))

@@ -39,7 +39,9 @@ class Seen:
     def scanned(self, found: Scan) -> None:
         pass
 
-    def ingested(self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint]) -> None:
+    def ingested(
+        self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint], _failure: LakegateError | None
+    ) -> None:
         self.took_names.append([uri.rpartition("/")[2] for uri in chunk.uris])
 
     def backing_off(self, error: LakegateError, pause_s: float) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -234,7 +234,7 @@ class _PeriodicMaintenance:
 
 
 class WatchView:
-    """Implements :class:`lakegate.loading.watch.WatchObserver`: lines on stderr, runs as JSON on stdout."""
+    """Implements :class:`lakegate.loading.watch.WatchObserver`: lines on stderr, runs and errors as JSON on stdout."""
 
     def __init__(self, app: App, paths: Sequence[str], *, max_tries: int, live: bool) -> None:
         self._app = app
@@ -257,17 +257,20 @@ class WatchView:
                 self._unrouted.add(uri)
                 self.say("ignored", f"{location(uri)}: {reason}")
 
-    def ingested(self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint]) -> None:
-        """Report how a chunk's run ended."""
-        if run is None:
-            self._report_failure(chunk, saved)
+    def ingested(
+        self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint], failure: LakegateError | None
+    ) -> None:
+        """Report how a chunk's run ended, or why there's none."""
+        if run is not None:
+            with bound_to(run):
+                self._report_run(chunk, run, saved)
+            self._print_json(run_payload(run))
             return
-        with bound_to(run):
-            self._report_run(chunk, run, saved)
-        if self._app.json:
-            click.echo(as_json(json_safe(run_payload(run))))
-            if lost_output() is not None:
-                self.on_output_lost()
+        self._report_failure(chunk, saved)
+        if failure is not None:
+            error = failure.to_dict()
+            facts = {"table": chunk.table, "files": list(map(location, chunk.uris))}
+            self._print_json({"error": {**error, "context": {**failure.context, **facts}}})
 
     def backing_off(self, error: LakegateError, pause_s: float) -> None:
         """Report a service that is unavailable."""
@@ -320,6 +323,13 @@ class WatchView:
             self.say("", "Not all files were scanned.")
         if summary.trouble is not None:
             self.say("", summary.trouble.message)
+            self._print_json({"error": summary.trouble.to_dict()})
+
+    def _print_json(self, payload: Mapping[str, Any]) -> None:
+        if self._app.json:
+            click.echo(as_json(json_safe(payload)))
+            if lost_output() is not None:
+                self.on_output_lost()
 
     def _report_run(self, chunk: Chunk, run: Run, saved: Collection[FileCheckpoint]) -> None:
         what = f"{chunk.table}: {_files(chunk)}"
