@@ -101,7 +101,13 @@ def _complete_runs(status: RunStatus | None = None) -> _Completion:
     )
 
 
-complete_tables = _completion(lambda lake: (str(table.table) for table in lake.tables()))
+def _table_names(lake: Lake) -> list[str]:
+    unreadable: list[str] = []
+    readable = [str(table.table) for table in lake.tables(on_unreadable=lambda name, _: unreadable.append(name))]
+    return sorted([*readable, *unreadable])
+
+
+complete_tables = _completion(_table_names)
 complete_branches = _completion(lambda lake: (ref.name for ref in lake.branches() if ref.name != MAIN))
 """Without ``main``, which is neither audited, published, discarded nor deleted."""
 complete_tags = _completion(lambda lake: (ref.name for ref in lake.tags()))

@@ -10,6 +10,7 @@ import pytest
 from lakegate.cli import options
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
+from lakegate.errors import InputError
 from lakegate.local.state import ServiceStatus
 from lakegate.model.refs import Ref
 from support.cli_support import HASH, METADATA, PUBLISHED, RUN_ID, FakeLake, FakeStack
@@ -42,6 +43,18 @@ def test_names_are_completed_when_the_catalog_is_up() -> None:
     assert complete([], "ing", lake, up) == ["ingest"]
     assert complete(["ingest", "--on-changed"], "re", lake, up) == ["refuse", "replace"]
     assert complete(["runs", "--kind"], "re", lake, up) == ["revert", "restore"]
+
+
+def test_a_table_that_cannot_be_read_is_completed_too() -> None:
+    class Damaged(FakeLake):
+        def tables(self, *, on_unreadable: Any = None) -> Any:
+            error = InputError("The metadata of nyc.zones is damaged.")
+            if on_unreadable is None:
+                raise error
+            on_unreadable("nyc.zones", error)
+            return [METADATA]
+
+    assert complete(["ingest"], "nyc", Damaged(), FakeStack()) == ["nyc.trips", "nyc.zones"]
 
 
 def test_runs_are_completed_by_what_can_be_done_with_them() -> None:
