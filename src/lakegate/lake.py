@@ -83,7 +83,7 @@ from lakegate.model.words import (
     suggest_keywords,
     unknown_column,
 )
-from lakegate.points import find, is_hash_prefix, resolve, unknown_table
+from lakegate.points import find, is_hash_prefix, require_branch, resolve, unknown_table
 from lakegate.ports import CommitIndex, Narrator
 from lakegate.private_files import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
@@ -1575,8 +1575,7 @@ class Lake:
             InputError: It's ``main``, a tag or a commit.
         """
         ref = find(self._components.catalog, name)
-        if ref.kind != "branch":
-            raise InputError(f"'{name}' isn't a branch.", hint="lakegate branch list", ref=name)
+        require_branch(ref)
         discard(self._context, name)
         return ref
 

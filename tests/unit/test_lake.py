@@ -114,7 +114,7 @@ def test_a_commit_is_not_deleted_as_a_branch(house: FakeLakehouse) -> None:
     made = commit(house, "one")
     house.catalog.create_tag("v1", house.catalog.get_ref("main"))
     for name in (made, made[:8], "v1"):
-        with pytest.raises(InputError, match=f"'{name}' isn't a branch"):
+        with pytest.raises(InputError, match=r"'.*' is a (tag|commit), not a branch"):
             open_lake(house).delete_branch(name)
 
 
