@@ -217,7 +217,7 @@ def _read_error(what: str, pointer: TablePointer, error: Exception) -> LakegateE
     if isinstance(error, OSError) and not (is_damage or isinstance(error, (IsADirectoryError, NotADirectoryError))):
         return unreadable_file_error(what, pointer.metadata_location, error, **context)
     return InputError(
-        f"{what} is damaged: {_reason(error)}.",
+        f"{what} is damaged: {_reason(error).rstrip('.')}.",
         hint="Restore it from a backup, or read the table at an older commit (lakegate log).",
         **context,
     )
