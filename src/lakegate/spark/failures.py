@@ -179,6 +179,8 @@ _FAILURES = (
 )
 _ABOUT_VALUES = ("CAST_", "USER_RAISED_EXCEPTION")
 _REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
+_READING_TABLES = ("org.apache.iceberg.spark.source.BaseReader", "iceberg.exceptions.NotFoundException")
+_TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
 _UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
@@ -299,6 +301,15 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
         named = {"condition": condition_of(error)} if known.error is SourceError else {}
         message = known.message.format(doing=doing, cause=cause_of(text, known.words))
         return known.error(message, hint=known.hint, **named)
+    if _holds(text, _READING_TABLES) and "OutOfMemoryError" not in text:
+        failed = QueryError if query else EngineError
+        cause = first_sentence(_TASK_FAILED.sub("", text, count=1)).rstrip(".")
+        return failed(
+            f"Spark couldn't read a table's file while {doing}: {cause}.",
+            hint="It's missing or damaged, or Spark can't reach it. To see which tables lack files, and what to do: "
+            "lakegate verify --deep",
+            condition=condition_of(error),
+        )
     if query:
         cause = first_sentence(text).partition(" Did you mean")[0].partition(" If necessary set ")[0]
         # The query runs inside our parentheses.

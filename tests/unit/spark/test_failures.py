@@ -166,6 +166,37 @@ def test_words_that_spark_quotes_do_not_say_that_a_server_is_away(
         raise getattr(connect, kind)(text)
 
 
+_TASK = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in "
+_TASK += "stage 1.0 (TID 1) (localhost executor driver): "
+
+
+@pytest.mark.parametrize("query", [True, False])
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            f"{_TASK}org.apache.iceberg.exceptions.NotFoundException: File does not exist: file:/w/a.parquet\n\tat b",
+            "File does not exist: file:/w/a.parquet",
+        ),
+        (
+            f"{_TASK}java.lang.RuntimeException: footer is too large\nat org.apache.iceberg.spark.source.BaseReader",
+            "footer is too large",
+        ),
+        (
+            "(org.apache.iceberg.exceptions.NotFoundException) Failed to open input stream for file: s3://w/snap.avro",
+            "Failed to open input stream for file: s3://w/snap.avro",
+        ),
+    ],
+)
+def test_a_tables_file_that_cannot_be_read_is_named(text: str, cause: str, *, query: bool) -> None:
+    from pyspark.errors.exceptions.connect import SparkException
+
+    with pytest.raises(QueryError if query else EngineError) as caught, spark_errors("working", query=query):
+        raise SparkException(text)
+    assert caught.value.message == f"Spark couldn't read a table's file while working: {cause}."
+    assert (caught.value.hint or "").endswith("lakegate verify --deep")
+
+
 @pytest.mark.parametrize("query", [True, False])
 @pytest.mark.parametrize(
     "text",
