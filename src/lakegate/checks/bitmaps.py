@@ -110,7 +110,7 @@ def _between(column: str, kind: ColumnType, low: int, high: int) -> str:
 
 def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | str:
     if not added.complete or not set(columns) <= set(schema.names):
-        why = "one is a field of a struct" if added.complete else "the run did more than add rows"
+        why = "one is a field of a struct" if added.complete else added.gap
         return f"Manifests don't say how far apart its keys are: {why}."
     types = _types(schema)
     parts: list[tuple[str, tuple[int, int]]] = []

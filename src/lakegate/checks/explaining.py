@@ -38,7 +38,7 @@ def reason(check: Check, question: Question, where: Filter | None, schema: Schem
         in_table = "Its keys are looked up in the rest of the table." if question.scope == "table" else None
         return why_not(question.columns, schema, added) or in_table or "File metrics can't tell rows apart."
     if not added.complete:
-        return "The run did more than add rows, so file metrics don't describe these rows."
+        return f"File metrics don't describe these rows: {added.gap}."
     return _unproven(check, question, where, schema, added)
 
 

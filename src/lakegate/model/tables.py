@@ -340,10 +340,12 @@ class AddedFiles:
     Attributes:
         complete: Whether these files hold exactly the added rows. False if a delete file was added or a data file
             removed, or if the summary's ``added-records`` contradicts the manifests.
+        gap: Why they aren't complete, in words that follow a colon.
     """
 
     files: tuple[DataFile, ...]
     complete: bool
+    gap: str = "the run did more than add rows"
 
     @property
     def rows(self) -> int:

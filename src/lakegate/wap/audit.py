@@ -26,6 +26,7 @@ from lakegate.wap.stage import changes_between
 ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
 """Returns the checks that the settings have for a table."""
 _BRINGS_NO_BATCH = frozenset({"maintenance", "revert", "restore"})
+_BY_OTHERS = "another writer may have written some of them, and nothing proves its metrics"
 
 
 def audit(
@@ -313,8 +314,10 @@ def _miscounted(staged: StagedTable, rows: int) -> InputError:
 
 def _added(context: Context, staged: StagedTable) -> AddedFiles:
     """Return the files whose metrics the audit may use: those that the run itself added, if it did nothing else."""
-    if staged.by_anyone or not staged.keeps_rows:
+    if not staged.keeps_rows:
         return AddedFiles(files=(), complete=False)
+    if staged.by_anyone:
+        return AddedFiles(files=(), complete=False, gap=_BY_OTHERS)
     return measured_files(context, staged.pointer, staged.snapshot_ids)
 
 
@@ -326,7 +329,7 @@ def measured_files(context: Context, pointer: TablePointer, snapshot_ids: Sequen
     snapshots = context.reader.snapshots(pointer)
     ours = {one.snapshot_id for one in snapshots if RUN_ID_PROPERTY in one.summary}
     if not ours.issuperset(snapshot_ids):
-        return AddedFiles(files=(), complete=False)
+        return AddedFiles(files=(), complete=False, gap=_BY_OTHERS)
     return context.reader.added_files(pointer, snapshot_ids)
 
 
@@ -387,12 +390,14 @@ def _live_files(context: Context, pointer: TablePointer) -> AddedFiles:
     snapshots in its metadata.
     """
     rows = context.reader.metadata(pointer).rows
-    is_ours = all(RUN_ID_PROPERTY in one.summary for one in context.reader.snapshots(pointer))
-    if is_ours and rows is not None and len(context.reader.schemas(pointer)) == 1:
-        files = AddedFiles(files=tuple(context.reader.files(pointer)), complete=True)
-        if files.rows == rows:
-            return files
-    return AddedFiles(files=(), complete=False)
+    if not all(RUN_ID_PROPERTY in one.summary for one in context.reader.snapshots(pointer)):
+        return AddedFiles(files=(), complete=False, gap=_BY_OTHERS)
+    if len(context.reader.schemas(pointer)) > 1:
+        return AddedFiles(files=(), complete=False, gap="the table's columns have changed since some were written")
+    files = AddedFiles(files=tuple(context.reader.files(pointer)), complete=True) if rows is not None else None
+    if files is not None and files.rows == rows:
+        return files
+    return AddedFiles(files=(), complete=False, gap="some may be deleted, but still in their files")
 
 
 def _others_at(context: Context, audited: TableIdentifier, ref: Ref, since: Ref | None, columns: Schema) -> Others:

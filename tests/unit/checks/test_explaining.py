@@ -81,7 +81,7 @@ def test_the_reason_says_what_stood_in_the_way(text: str, words: str) -> None:
 def test_rows_that_were_not_only_added_have_no_metrics() -> None:
     (check,) = parse_checks("not_null(id)")
     unknown = AddedFiles((), complete=False)
-    assert "The run did more than add rows" in reason(
+    assert "these rows: the run did more than add rows." in reason(
         check, find_check("not_null").ask(check, SCHEMA), None, SCHEMA, unknown
     )
     assert "the run did more than add rows" in (why_not(["id"], SCHEMA, unknown) or "")

@@ -208,6 +208,7 @@ def test_metrics_on_a_branch_are_no_evidence_whichever_run_they_name(house: Fake
         house.context, TRIPS, kept.branch, checks=parsed("not_null(passengers)"), configured=lambda _: (), explain=True
     )
     assert [one.method for one in report.explanations] == ["scan"]
+    assert "another writer may have written some" in (report.explanations[0].reason or "")
 
 
 def test_an_unknown_run_is_refused_unless_accepted(house: FakeLakehouse) -> None:
