@@ -700,7 +700,10 @@ class DownstreamSettings(_Section):
     tables: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Patterns of the tables it gets events about."""
     timeout_s: Number = Field(default=10.0, gt=0, le=86_400)
-    """Seconds that one delivery may take. The publishing process waits no longer than that."""
+    """Seconds to wait for a connection, and for the answer to each request.
+
+    The publishing process waits for the whole delivery: one request of a webhook, two of OpenLineage.
+    """
     give_up: Interval = "1d"
     """How long to retry a delivery before giving it up and sending an alert."""
 
@@ -747,7 +750,10 @@ class GlueDownstream(DownstreamSettings):
     on_drop: Literal["drop", "keep"] = "drop"
     """What to do in Glue with a table that was dropped: ``drop`` it, too, or ``keep`` its last state."""
     timeout_s: Number = Field(default=30.0, gt=0, le=86_400)
-    """Seconds that one delivery may take. The publishing process waits no longer than that."""
+    """Seconds to wait for the answer to each request, which is tried twice.
+
+    The publishing process waits for the whole delivery: two requests for a table, more if others change it meanwhile.
+    """
 
 
 class SnowflakeDownstream(DownstreamSettings):
