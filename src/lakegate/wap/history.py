@@ -32,7 +32,7 @@ from lakegate.model.run import (
     published_tables,
     total_removed,
 )
-from lakegate.model.source import overlapping
+from lakegate.model.source import WatermarkRanges, overlapping
 from lakegate.model.tables import TableChange
 from lakegate.ports import Step
 from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_in_line, load_commits
@@ -693,6 +693,8 @@ def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
 def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
     """Check that none of ``events`` (newest first) published one of the run's source files without being reverted.
 
+    That's also a file that has other content by now, unless the request says to append both.
+
     The journal keeps two runs from working on the same file, but only the catalog knows for sure: journals get lost,
     and a process that slept too long may still believe that it owns a file.
 
@@ -707,6 +709,8 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
     contents = {file.version: file.uri for file in files if file.names_content and file.rows}
     if run.request.on_same_content == "append":
         contents = {}
+    appends_changed = run.request.on_changed == "append"
+    paths = {file.uri for file in files if not (appends_changed or WatermarkRanges.parse(file.version))}
     reverted: set[str] = set()
     names: dict[str, str] = {}
     for event in events:
@@ -723,11 +727,16 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
             *(contents[version] for version in contents.keys() & {version for _, version in theirs}),
             *(uri for uri, version in ours if overlapping(version, [its for one, its in theirs if one == uri])),
         }
-        if both and event.run_id not in reverted and tables & set(run.tables):
+        changed = paths & {uri for uri, _ in theirs}
+        if (both or changed) and event.run_id not in reverted and tables & set(run.tables):
+            by = f"was published to {run.table} by run {event.run_id}"
+            problem = f"{min(both)} {by} during this run; nothing was published twice." if both else ""
             raise AlreadyPublishedError(
-                f"{min(both)} was published to {run.table} by run {event.run_id} during this run; nothing was "
-                "published twice.",
-                hint=f"lakegate runs {event.run_id}",
+                problem or f"{min(changed)} {by}, with other content, since this run began. Nothing was published.",
+                hint=f"lakegate runs {event.run_id}"
+                if both
+                else f"To keep that run's rows, drop this branch: lakegate discard {run.branch}. To publish these "
+                f"instead, revert that run first: lakegate revert {event.run_id}",
                 table=run.table,
                 run_id=run.run_id,
                 other_run_id=event.run_id,

@@ -10,6 +10,7 @@ import pytest
 
 from lakegate.checks import parse_checks
 from lakegate.errors import (
+    AlreadyPublishedError,
     AuditFailedError,
     CheckError,
     ConflictError,
@@ -29,8 +30,9 @@ from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
+from lakegate.wap.revert import revert
 from support.fakes import Died, FakeLakehouse
-from support.flow_support import CLEAN, MORE, TRIPS, branches, ordered
+from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered
 
 ASKED_MORE = ("row_count(min=1)",)
 Audit = Callable[..., AuditReport]
@@ -202,6 +204,30 @@ def test_only_files_of_a_runs_own_branch_are_rebased_as_ours(
     else:
         review.publish_branch(house.context, branch, configured=configured)
     assert ours == [kept is suspended]
+
+
+@pytest.mark.parametrize("on_changed", ["refuse", "replace", "append"])
+def test_a_rejected_file_is_not_published_beside_its_correction(house: FakeLakehouse, on_changed: str) -> None:
+    run = ingest(house.context, ordered(house, WITH_NULLS, file="f", on_changed=on_changed))
+    corrected = [{**row, "passengers": 1} for row in WITH_NULLS]
+    ingest(house.context, ordered(house, corrected, run="r2", file="f", version="2", on_changed=on_changed))
+    acceptance = review.accepted("It's right.", "ada")
+
+    def publish_it() -> Run:
+        return review.publish_branch(house.context, run.branch, configured=lambda _: (), acceptance=acceptance)
+
+    if on_changed != "append":
+        with pytest.raises(
+            AlreadyPublishedError, match=r"f\.parquet was published .* by run r2, with other content"
+        ) as said:
+            publish_it()
+        assert said.value.hint is not None
+        assert f"lakegate discard {run.branch}" in said.value.hint
+        assert "lakegate revert r2" in said.value.hint
+        assert house.rows_on("main", "nyc.trips") == corrected
+        revert(house.context, "r2", new_run_id="x")
+    assert publish_it().status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*(corrected if on_changed == "append" else []), *WITH_NULLS]
 
 
 def test_publishing_a_branch_that_was_just_discarded_says_so(
