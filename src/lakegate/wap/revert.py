@@ -271,16 +271,23 @@ def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> 
 
 
 def _require_not_renamed(history: BranchHistory, table: TableIdentifier) -> None:
-    """Refuse to restore a table across a rename of it or of its quarantine table."""
-    for commit in history.commits:
-        if any(str(table) in pair for pair in with_quarantine_renames(renames_in(commit))):
-            old, new = renames_in(commit)[0]
-            raise InputError(
-                f"{table} can't be restored to that state: {old} has since been renamed to {new}.",
-                hint=f"Revert the rename first: lakegate revert {run_of(commit)}",
-                table=str(table),
-                run_id=run_of(commit),
-            )
+    """Refuse to restore a table across a rename of it or of its quarantine table, unless it got its name back."""
+    if history.first_names.get(str(table), str(table)) == str(table):
+        return
+    renames = [
+        one
+        for one in reversed(history.commits)
+        if any(str(table) in pair for pair in with_quarantine_renames(renames_in(one)))
+    ]
+    standing = (one for one in renames if kind_of(one) is None and history.is_in_effect(one, tables_in(one)[0]))
+    commit = next(standing, renames[0])
+    old, new = renames_in(commit)[0]
+    raise InputError(
+        f"{table} can't be restored to that state: {old} has since been renamed to {new}.",
+        hint=f"Revert the rename first: lakegate revert {run_of(commit)}",
+        table=str(table),
+        run_id=run_of(commit),
+    )
 
 
 def _require_alone(history: BranchHistory, table: TableIdentifier) -> None:

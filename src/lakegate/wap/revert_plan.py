@@ -159,6 +159,7 @@ class BranchHistory:
         since: Hash of the commit before the first one; ``None`` for all.
 
     Attributes:
+        first_names: Names of tables before the first commit, each with the current one if that differs.
         former: Former names of tables, each with the current name.
         gone: Tables that were dropped before a rename gave their name to another table: by the name that they have in
             ``commits``, their own name and the commit of the rename.
@@ -170,6 +171,7 @@ class BranchHistory:
         self._changes: dict[TableIdentifier, list[CommitChange]] = {}
         found = reversed(list(context.catalog.history(head.hash, until=since, operations=True)))
         self._names: dict[_Key, Mapping[str, str]] = {}
+        self.first_names: Mapping[str, str] = {}
         self.former: list[tuple[str, str]] = []
         self.gone: dict[str, tuple[str, Commit]] = {}
         self.commits: tuple[Commit, ...] = self._with_current_names([one for part in found for one in parts_of(part)])
@@ -299,6 +301,7 @@ class BranchHistory:
             if names:
                 self._names[_key(commit)] = dict(names)
             found.append(called)
+        self.first_names = names
         return tuple(reversed(found))
 
 

@@ -130,6 +130,37 @@ def test_a_table_is_not_restored_across_a_rename(house: House) -> None:
     assert caught.value.hint == "Revert the rename first: lakegate revert n"
 
 
+@pytest.mark.parametrize("reverts", [True, False])
+def test_a_table_that_got_its_name_back_is_restored_across_both_renames(house: House, *, reverts: bool) -> None:
+    house.add("r1", A)
+    then = Ref(name="main", hash=house.head().hash, kind="detached")
+    rename(house)
+    house.add("r2", B, table=RIDES)
+    if reverts:
+        house.undo("n")
+    else:
+        rename(house, RIDES, TRIPS, run="n2")
+    house.add("r3", C)
+
+    restored = restore_table(house.context, TRIPS, then, new_run_id="y")
+    assert (restored.reverts, house.rows()) == (("r3", "r2"), A)
+    assert again(house, "r1", table=TRIPS) == ["skipped"] * 2
+    assert house.add("free", B, file="r2").status == "published"
+
+
+def test_of_several_renames_the_one_to_revert_before_a_restore_is_named(house: House) -> None:
+    house.add("r1", A)
+    then = Ref(name="main", hash=house.head().hash, kind="detached")
+    rename(house)
+    house.undo("n")
+    rename(house, run="n2")
+    with pytest.raises(InputError, match=r"nyc\.trips has since been renamed to nyc\.rides") as caught:
+        restore_table(house.context, TRIPS, then, new_run_id="y")
+    assert caught.value.hint == "Revert the rename first: lakegate revert n2"
+    house.undo("n2")
+    assert restore_table(house.context, TRIPS, then, new_run_id="y").status == "skipped"
+
+
 def test_what_was_under_way_goes_to_a_table_of_the_old_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.add("r1", A)
     with when_reached(monkeypatch, "before-publish", lambda: rename(house)):
