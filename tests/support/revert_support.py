@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
+from lakegate.model.tables import REPLACE
 from lakegate.wap.ingest import ingest
 from lakegate.wap.revert import revert
 from lakegate.wap.transaction import Transaction, transaction
@@ -53,6 +55,21 @@ class House(FakeLakehouse):
         found = self.journal.get(run)
         assert found is not None
         return found.status, found.reverted_by
+
+    def compact(self, run: str) -> Run:
+        """What ``lakegate table optimize`` does: all rows in one new file."""
+
+        def body(tx: Transaction) -> None:
+            trips = TableIdentifier.parse("nyc.trips")
+            tx.engine.overwrite(trips, self.rows(), None)
+            pointer = self.catalog.get_table(trips, self.catalog.get_ref(tx.branch))
+            assert pointer is not None
+            version = self.versions[pointer.metadata_location]
+            *before, last = version.snapshots
+            snapshots = (*before, last.model_copy(update={"operation": REPLACE}))
+            self.versions[pointer.metadata_location] = replace(version, snapshots=snapshots)
+
+        return self.work(run, body, kind="maintenance")
 
     def rewrite_all_files(self) -> None:
         """What compaction does by hand: all rows in one new file, a commit without a run."""

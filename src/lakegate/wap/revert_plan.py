@@ -16,7 +16,7 @@ from lakegate.model.quarantine import SUFFIX
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.model.run import UndoneTable
 from lakegate.model.source import overlapping
-from lakegate.model.tables import DataFile, TableChange
+from lakegate.model.tables import REPLACE, DataFile, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
     KEYS_PROPERTY,
@@ -82,6 +82,16 @@ class CommitChange:
     def changes_nothing(self) -> bool:
         """Whether it changed no rows, so that nothing depends on it: it expired snapshots, or renamed the table."""
         return bool(renames_in(self.commit)) or self.change.kind == "expire"
+
+    @property
+    def only_compacts(self) -> bool:
+        """Whether it only listed or stored the same rows in other files."""
+        return bool(self.change.snapshots) and all(one.operation == REPLACE for one in self.change.snapshots)
+
+    @property
+    def removes_rows(self) -> bool:
+        """Whether it may have removed rows, which a revert returns."""
+        return not self.only_adds and not self.only_compacts and self.change.rows_removed != 0
 
     @property
     def adds_delete_files(self) -> bool:
@@ -433,7 +443,8 @@ class _Planner:
             if mine:
                 self._require_name(mine[0])
                 for one in mine:
-                    self._add_readers(one)
+                    if not one.only_compacts:
+                        self._add_readers(one)
                 plans[table] = self._plan_table(table, mine)
         return plans
 
@@ -464,6 +475,7 @@ class _Planner:
         if reset is not None and reset.before is not None:
             files = self._files(reset.before)
             appends, drops = self._split_later(reset, files.keys())
+            self._add_keyed(mine[mine.index(reset) :])
             content_id = None if now is None else now.content_id
             base = reset.before.model_copy(update={"content_id": content_id})
             for one in appends:
@@ -487,9 +499,6 @@ class _Planner:
             # Later publishes were audited without the rows that would come back.
             self._add_dependents(later, "was audited without the rows that would return to")
             return (), frozenset()
-        if reset.change.rows_removed != 0:
-            keyed = [one for one in later if str(one.table) in keys_in(one.commit)]
-            self._add_dependents(keyed, "checked its keys without the rows that would return to")
         appends = [one for one in later if one.only_adds and one.before is not None]
         movable = tuple(one for one in appends if self._fits(one, reset))
         self._add_dependents(
@@ -502,6 +511,13 @@ class _Planner:
         redone = {one: paths for one, paths in taken.items() if paths is not None and paths <= set(files)}
         self._add_dependents([one for one in taken if one not in redone], "built on its result in")
         return movable, frozenset[str]().union(*redone.values())
+
+    def _add_keyed(self, undone: Sequence[CommitChange]) -> None:
+        """Add later runs whose keys were new without the rows that return with ``undone``, changes of one table."""
+        first = next((one for one in undone if one.removes_rows), None)
+        if first is not None:
+            keyed = [one for one in self._later(first) if str(one.table) in keys_in(one.commit)]
+            self._add_dependents(keyed, "checked its keys without the rows that would return to")
 
     def _fits(self, append: CommitChange, reset: CommitChange) -> bool:
         """Return whether a later append can be rebased onto the state before ``reset``."""

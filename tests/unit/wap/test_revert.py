@@ -663,6 +663,42 @@ def test_keys_that_were_new_without_the_rows_that_come_back_go_with_them(house: 
     assert house.rows() == [*A, *B, *C]
 
 
+def test_a_run_goes_with_its_compaction_and_later_keys_stay(house: House) -> None:
+    """A compaction removes no rows, so none return with it."""
+    for run, rows in (("r1", A), ("r2", B)):
+        house.add(run, rows, checks=("unique(id, scope='table')",))
+    house.compact("compact")
+    house.add("r3", C, checks=("unique(id, scope='table')",))
+    house.work("other", lambda tx: tx.append("nyc.zones", [{"id": len(tx.table("nyc.trips"))}]))
+    assert house.undo("compact", dry_run=True).reverts == ("compact",)
+    house.undo("other")
+
+    assert house.undo("r1", cascade=True).reverts == ("compact", "r1")
+    assert house.rows() == [*B, *C]
+
+
+@pytest.mark.parametrize("compacts", [True, False])
+def test_keys_go_with_the_rows_that_the_second_of_two_changes_had_deleted(house: House, *, compacts: bool) -> None:
+    def alter(tx: Transaction) -> None:
+        branch = house.catalog.get_ref(tx.branch)
+        pointer = house.catalog.get_table(TRIPS, branch)
+        assert pointer is not None
+        altered = house.with_properties(pointer, {"owner": "ada"})
+        house.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="alter", puts=(altered,)))
+
+    house.add("r1", [*A, *B])
+    if compacts:
+        house.compact("first")
+    else:
+        house.work("first", alter)
+    house.work("gone", lambda tx: tx.overwrite("nyc.trips", B))
+    house.add("r2", A, file="again", checks=("unique(id, scope='table')",))
+    house.add("r3", C)
+
+    assert house.undo("first", cascade=True).reverts == ("r2", "gone", "first")
+    assert house.rows() == [*A, *B, *C]
+
+
 @pytest.mark.parametrize(("then", "now", "adds"), [("0", "1", True), ("2", "2", False), (None, "1", True)])
 def test_what_a_change_in_several_steps_deleted_is_seen_in_its_totals(
     house: House, monkeypatch: pytest.MonkeyPatch, then: str | None, now: str, adds: bool
