@@ -15,7 +15,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import SUFFIX
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.model.run import UndoneTable
-from lakegate.model.source import overlapping
+from lakegate.model.source import WatermarkRanges, overlapping
 from lakegate.model.tables import REPLACE, DataFile, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -623,6 +623,8 @@ def _require_not_published_again(
 ) -> None:
     for later in history.commits:
         again = (_files_of(commit) & _files_of(later)) | _rows_of_both(commit, later)
+        if history.is_in_effect(later, table):  # and not about to be restored, too
+            again |= _paths_of_both(commit, later)
         if _key(later) == _key(commit) or not again or str(table) not in tables_in(later):
             continue
         if history.is_in_effect(later, table, without=reverts):
@@ -642,6 +644,12 @@ def _files_of(commit: Commit) -> set[tuple[str, str]]:
     files = files_in(commit)
     identities = zip(identities_in(commit), (version for _, version in files), strict=False)
     return {*files, *((identity, version) for identity, version in identities if identity)}
+
+
+def _paths_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:
+    """Return the name and version of source files of ``commit`` that ``later`` published with any content."""
+    theirs = {uri for uri, _ in files_in(later)}
+    return {(uri, version) for uri, version in files_in(commit) if uri in theirs and not WatermarkRanges.parse(version)}
 
 
 def _rows_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:

@@ -376,6 +376,20 @@ def test_files_that_were_published_again_are_not_brought_back_twice(house: House
         house.undo("r3")
 
 
+def test_files_that_were_published_with_other_content_since_are_not_brought_back_beside_it(house: House) -> None:
+    house.add("r1", A, file="f")
+    house.work("emptied", lambda tx: tx.overwrite("nyc.trips", B), undoes=lambda _: ("r1",))
+    house.add("r2", C, file="f", version="2")
+    with pytest.raises(
+        NotRevertableError, match=r"rows of file:///f.parquet, which run r2 has since published"
+    ) as said:
+        house.undo("emptied")
+    assert said.value.hint == "Revert the later run first: lakegate revert r2"
+    house.undo("r2")
+    house.undo("emptied")
+    assert house.rows() == A
+
+
 def test_a_revert_is_reverted_and_puts_the_rows_back(three: House) -> None:
     three.undo("r2")
     three.work("other", lambda tx: tx.append("nyc.zones", [{"id": 1}]))
