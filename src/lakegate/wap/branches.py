@@ -193,12 +193,17 @@ def find_owner(
     failures = {(report.table, report.metadata_location) for report in run.reports if not report.passed}
     stored = on_branch[run.run_id].reports if run.run_id in on_branch else ()
     unknown = (one for one in stored if not one.passed and (one.table, one.metadata_location) not in failures)
+    # If main has lost commits since, the branch also adds their rows, which the run's audit didn't read.
+    audited = {(one.pointer.metadata_location, one.parent_snapshot_id) for one in run.staged}
+    states = ((one.pointer.metadata_location, one.parent_snapshot_id) for one in staged)
+    unread = {location for location, parent in states if (location, parent) not in audited}
+    reports = (one for one in run.reports if not one.passed or one.metadata_location not in unread)
     return run.model_copy(
         update={
             "tables": tuple(str(one.table) for one in staged),
             "staged": tuple(one.model_copy(update={"run_id": run.run_id}) for one in staged),
             # A rejection by another lake counts; a pass there proves nothing.
-            "reports": (*run.reports, *unknown),
+            "reports": (*reports, *unknown),
             "base": run.base or staged[0].base,
             "branch": branch,
             "branch_kept": True,

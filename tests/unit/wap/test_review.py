@@ -30,7 +30,7 @@ from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
-from lakegate.wap.revert import revert
+from lakegate.wap.revert import reset_branch, revert
 from support.fakes import Died, FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered
 
@@ -228,6 +228,23 @@ def test_a_rejected_file_is_not_published_beside_its_correction(house: FakeLakeh
         revert(house.context, "r2", new_run_id="x")
     assert publish_it().status == "published"
     assert house.rows_on("main", "nyc.trips") == [*(corrected if on_changed == "append" else []), *WITH_NULLS]
+
+
+def test_rows_that_main_lost_do_not_come_back_with_a_branch_unaudited(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, MORE, run="r0"))
+    then = house.catalog.get_ref("main")
+    pointer = house.catalog.get_table(TRIPS, then)
+    assert pointer is not None
+    foreign = house.edit(pointer, WITH_NULLS, "append")
+    house.catalog.commit(CommitRequest(branch="main", base=then.hash, message="by hand", puts=(foreign,)))
+    branch = conflicted(house, monkeypatch).branch  # it passed its audit
+    reset_branch(house.context, "main", then, force=True)
+
+    with pytest.raises(AuditFailedError, match="failed not_null_passengers"):
+        review.publish_branch(house.context, branch, configured=lambda _: ())
+    assert house.rows_on("main", "nyc.trips") == MORE
 
 
 def test_publishing_a_branch_that_was_just_discarded_says_so(
