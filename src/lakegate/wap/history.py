@@ -711,7 +711,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
         contents = {}
     appends_changed = run.request.on_changed == "append"
     paths = {file.uri for file in files if not (appends_changed or WatermarkRanges.parse(file.version))}
-    reverted: set[str] = set()
+    reverted = {*run.request.replaces}
     names: dict[str, str] = {}
     for event in events:
         tables = {names.get(table, table) for table in event.tables}

@@ -32,7 +32,7 @@ from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import reset_branch, revert
 from support.fakes import Died, FakeLakehouse
-from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered
 
 ASKED_MORE = ("row_count(min=1)",)
 Audit = Callable[..., AuditReport]
@@ -228,6 +228,19 @@ def test_a_rejected_file_is_not_published_beside_its_correction(house: FakeLakeh
         revert(house.context, "r2", new_run_id="x")
     assert publish_it().status == "published"
     assert house.rows_on("main", "nyc.trips") == [*(corrected if on_changed == "append" else []), *WITH_NULLS]
+
+
+def test_a_file_replaces_its_earlier_version_although_main_has_lost_the_base(house: FakeLakehouse) -> None:
+    """All of main's history is read then, not only what came since."""
+    ingest(house.context, ordered(house, CLEAN, run="r0", file="f"))
+    then = house.catalog.get_ref("main")
+    ingest(house.context, ordered(house, MORE, run="lost"))
+    changes: dict[str, Any] = {"file": "f", "version": "2", "on_changed": "replace"}
+    ingest(house.context, ordered(house, MOST, **changes), until="audit", suspends=True)
+    reset_branch(house.context, "main", then, force=True)
+    writes = house.writes
+    assert resume(house.context, "r1", until="publish").status == "published"
+    assert (house.rows_on("main", "nyc.trips"), house.writes) == (MOST, writes)
 
 
 def test_rows_that_main_lost_do_not_come_back_with_a_branch_unaudited(
