@@ -100,7 +100,7 @@ class Journal:
                 self._require_nobody(tx, run.run_id)
             else:
                 _require_own(tx, run.run_id, token)
-            return runs.put(tx, run)
+            return runs.put(tx, run, runs.get(tx, run.run_id, to_change=True))
 
     def amend(self, run: Run, **changes: object) -> Run | None:
         """Change fields of a run that nobody is working on, if its status is still that of ``run``.
@@ -115,7 +115,7 @@ class Journal:
             known = runs.get(tx, run.run_id, to_change=True)
             if known is None or known.status != run.status or isinstance(known, runs.UnreadRun):
                 return known
-            return runs.put(tx, known.model_copy(update=changes))
+            return runs.put(tx, known.model_copy(update=changes), known)
 
     def get(self, run_id: str, *, newer: bool = True) -> Run | None:
         """Return the run, or ``None``.
@@ -221,14 +221,14 @@ class Journal:
         """
         with self._database.writing() as tx:
             token = self._take(tx, run.run_id)
-            known = runs.get(tx, run.run_id) if anew else None
-            if known is not None and (known.status != "failed" or known.finished_at is None):
+            known = runs.get(tx, run.run_id, to_change=True)
+            if anew and known is not None and (known.status != "failed" or known.finished_at is None):
                 raise RetryableError(
                     f"Another process started run {run.run_id} meanwhile.",
                     hint=f"To see its outcome: lakegate runs {run.run_id}",
                     run=run.run_id,
                 )
-            runs.put(tx, run)
+            runs.put(tx, run, known)
             return token
 
     def renew(self, run_id: str, token: str) -> bool:
@@ -260,7 +260,7 @@ class Journal:
             tx.execute(delete(LEASES).where(*_lease_of(run.run_id, token)))
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
-            kept = runs.put(tx, run)
+            kept = runs.put(tx, run, known)
             # If only the history calls it published, the history also has its files: an earlier attempt may have
             # published others.
             is_published = run.status == kept.status == "published"
@@ -323,7 +323,7 @@ class Journal:
         with self._database.writing() as tx:
             _require_own(tx, run.run_id, token)
             _give_up(tx, run.run_id, token, until=as_text(tx.now() + timedelta(seconds=for_s)))
-            runs.put(tx, run)
+            runs.put(tx, run, runs.get(tx, run.run_id, to_change=True))
             metrics.add(tx, counted)
 
     def resume(self, run_id: str, *, ended: bool = False, newer: bool = True, wait_s: float = 0.0) -> Lease | None:

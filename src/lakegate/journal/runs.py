@@ -33,21 +33,30 @@ class NewerRun(UnreadRun):
     """A run that a newer lakegate may have written: its document at least has its id."""
 
 
-def store(tx: JournalTransaction, *runs: Run) -> None:
-    """Insert or replace ``runs`` in all their tables, in a few statements however many runs there are."""
+def store(tx: JournalTransaction, *runs: Run, known: Run | None = None) -> None:
+    """Insert or replace ``runs`` in all their tables, in a few statements however many runs there are.
+
+    Args:
+        known: The only run, as stored now. Tables in which it has the same rows aren't written.
+    """
     for start in range(0, len(runs), _BATCH):
         batch = runs[start : start + _BATCH]
         store_documents(tx, batch)
-        run_ids = [run.run_id for run in batch]
-        for table in _ROWS:
-            tx.delete(table.c.run_id, run_ids)
-            tx.insert(table, [row for run in batch for row in rows_of(run, table)])
+        for table, table_rows in _ROWS.items():
+            rows = [row for run in batch for row in table_rows(run)]
+            if known is None or rows != list(table_rows(known)):
+                tx.delete(table.c.run_id, [run.run_id for run in batch])
+                tx.insert(table, rows)
 
 
-def put(tx: JournalTransaction, run: Run) -> Run:
-    """Insert or replace ``run``, and return it as stored: see :func:`with_history`."""
-    kept = with_history(get(tx, run.run_id, to_change=True), run)
-    store(tx, kept)
+def put(tx: JournalTransaction, run: Run, known: Run | None) -> Run:
+    """Insert or replace ``run``, and return it as stored: see :func:`with_history`.
+
+    Args:
+        known: The run as :func:`get` returned it, ``to_change``.
+    """
+    kept = with_history(known, run)
+    store(tx, kept, known=None if isinstance(known, UnreadRun) else known)
     return kept
 
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
-from lakegate.model.run import Run
+from lakegate.model.run import Run, RunStep
 from support.memory_journal import MemoryDatabase
 
 FILE = SourceFile(uri="file:///in/a", size_bytes=1, version="v", rows=1)
@@ -64,14 +64,41 @@ def test_runs_of_a_kind_and_a_status_are_found_by_both() -> None:
     database = MemoryDatabase()
     journal = Journal(database)
     with database.engine.connect() as connection:
-        trace: list[tuple[str, Any]] = []
-        event.listen(
-            database.engine, "before_cursor_execute", lambda _1, _2, sql, given, _3, _4: trace.append((sql, given))
-        )
+        trace = asked_of(database)
         journal.runs(limit=20, status="rejected", kind="ingest")
         sql, given = next(one for one in trace if one[0].startswith("SELECT"))
         plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
         assert any("runs_status_kind (status=? AND kind=?)" in step[3] for step in plan)
+
+
+def test_a_step_writes_only_the_tables_in_which_its_run_changed() -> None:
+    database = MemoryDatabase()
+    journal = Journal(database)
+    token = journal.begin(run(1))
+    trace = asked_of(database)
+    step = RunStep(name="write", started_at=run(1).started_at)
+    journal.save(run(1).model_copy(update={"status": "staged", "steps": (step,)}), token)
+    assert [sql.split()[2] for sql, _ in trace if sql.startswith(("INSERT", "DELETE"))] == ["runs", "steps", "steps"]
+
+
+def test_a_run_with_a_damaged_record_is_written_to_all_its_tables() -> None:
+    database = MemoryDatabase()
+    journal = Journal(database)
+    token = journal.begin(run(1))
+    with database.writing() as tx:
+        tx.execute(text("UPDATE runs SET document = 'damaged'"))
+        tx.execute(text("DELETE FROM run_tables"))
+    journal.save(run(1), token)
+    assert not list(journal.bad_rows())
+
+
+def asked_of(database: MemoryDatabase) -> list[tuple[str, Any]]:
+    """Return a list to which each statement is added, with its parameters."""
+    asked: list[tuple[str, Any]] = []
+    event.listen(
+        database.engine, "before_cursor_execute", lambda _1, _2, sql, given, _3, _4: asked.append((sql, given))
+    )
+    return asked
 
 
 def long_reads(database: MemoryDatabase, ask: Callable[[Journal], object]) -> list[tuple[str, list[str]]]:
@@ -79,10 +106,7 @@ def long_reads(database: MemoryDatabase, ask: Callable[[Journal], object]) -> li
     journal = Journal(database)
     for number in range(3):
         journal.begin(run(number))
-    asked: list[tuple[str, Any]] = []
-    event.listen(
-        database.engine, "before_cursor_execute", lambda _1, _2, sql, given, _3, _4: asked.append((sql, given))
-    )
+    asked = asked_of(database)
     ask(journal)
     questions = [(sql, given) for sql, given in asked if sql.startswith("SELECT")]
     assert questions
