@@ -223,6 +223,8 @@ def _known_by(
     tx: JournalTransaction, table: str, column: Column[str], values: Collection[str]
 ) -> Iterator[KnownVersion]:
     """Yield the versions of a table's files that have one of ``values`` in ``column``, oldest first."""
+    if not values:
+        return
     query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(tx.values(values)))
     for row in tx.execute(query.order_by(CLAIMS.c.claim_id)):
         file = SourceFile(

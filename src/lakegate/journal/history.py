@@ -486,8 +486,9 @@ class JournalCommits:
         later = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.committed_at > made)
         later = later.order_by(EVENTS.c.committed_at.desc())  # otherwise, Postgres would scan all commits
         with self._database.reading() as tx:
-            number = tx.scalar(select(func.count()).select_from(later.limit(within + 1).subquery()))
-            return tx.scalar(select(made)) is not None and int(number or 0) <= within
+            number = select(func.count()).select_from(later.limit(within + 1).subquery()).scalar_subquery()
+            time, found = tx.execute(select(made, number)).one()
+            return time is not None and found <= within
 
     def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
         """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""

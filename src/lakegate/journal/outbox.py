@@ -49,12 +49,13 @@ def queue(
         commit: The commit that the event describes.
         only: Queue it for this system only.
     """
-    subscriptions = _subscriptions(tx)
+    tables = tuple(dict.fromkeys(tables))
+    subscriptions = _subscriptions(tx) if tables else {}
     if not subscriptions:
         return 0
     # A sender must not see a later event before an earlier one.
     tx.lock(_OUTBOX_LOCK)
-    now, tables, found = as_text(tx.now()), tuple(dict.fromkeys(tables)), 0
+    now, found = as_text(tx.now()), 0
     rows: list[tuple[str | int | None, ...]] = []
     for name, subscription in subscriptions.items():
         wanted = subscription.wanted(kind, tables) if only in (None, name) else ()
