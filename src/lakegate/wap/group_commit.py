@@ -281,6 +281,8 @@ class CommitGroup:
                 since = history.since(one.seen)
                 if since is None or any(one.run.run_id in commit.runs for commit in since):
                     continue
+                if _staged(one).before is None and any(event.renames for commit in since for event in commit.events):
+                    continue  # the table that it creates may have got its name from a rename
                 # Comparing names first is cheap: few runs share a file, and a queued run may have begun long ago.
                 names = _names(_event(one.run))
                 near = [] if all(names.isdisjoint(commit.names) for commit in since) else since

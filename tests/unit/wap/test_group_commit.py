@@ -30,6 +30,7 @@ from lakegate.journal.history import JournalCommits
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LEASES, PUBLISH_QUEUE, RUNS
 from lakegate.model.batch import KnownFile
 from lakegate.model.downstream import Delivery
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import Acceptance, QueuedPublish, Run
 from lakegate.wap import failpoints, group_commit
@@ -53,6 +54,7 @@ from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import publish_lock
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.table_changes import rename_table
 from lakegate.wap.trial import outcome_of
 from support.fakes import Died
 from support.flow_support import TRIPS, branches, ordered, when_reached
@@ -379,6 +381,18 @@ def test_a_file_of_any_run_of_a_shared_commit_is_not_published_again(shared: Hou
     again = published.model_copy(update={"run_id": "again"})
     offered = [group_commit.queue_entry(again, "", "", commits(shared)[1].hash)]
     assert led(shared, offered).unpublished(offered, shared.head(), ()) == []
+
+
+def test_a_run_that_creates_its_table_is_not_taken_along_after_a_rename(house: House) -> None:
+    """A table that got the name may have the run's files already."""
+    before, rides = house.head(), TableIdentifier.parse("nyc.rides")
+    rename_table(house.context, TRIPS, rides, new_run_id="away")
+    rename_table(house.context, rides, TRIPS, new_run_id="back")
+    run = _two_of_one_file(house)[0].model_copy(update={"request": None})
+    assert run.staged[0].before is None
+    for seen, count in ((before, 0), (house.head(), 1)):
+        offered = [group_commit.queue_entry(run, "", "", seen.hash)]
+        assert len(led(house, offered).unpublished(offered, house.head(), ())) == count
 
 
 def test_a_shared_commit_keeps_the_leaders_own_snapshots(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

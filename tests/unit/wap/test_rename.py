@@ -13,6 +13,7 @@ import pytest
 from lakegate.errors import (
     AlreadyExistsError,
     ConfigurationError,
+    ConflictError,
     IdentifierError,
     InputError,
     NotFoundError,
@@ -27,6 +28,7 @@ from lakegate.wap.alerting import find_late
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
+from lakegate.wap.review import accepted, publish_branch
 from lakegate.wap.table_changes import drop_table, rename_table, runs_in
 from lakegate.wap.transaction import Transaction
 from support.flow_support import when_reached
@@ -168,6 +170,25 @@ def test_what_was_under_way_goes_to_a_table_of_the_old_name(house: House, monkey
         assert house.add("r2", B).status == "published"
     assert (house.rows(), house.rows("nyc.rides")) == (B, A)
     assert house.add("r2-again", B, file="r2", table=RIDES).status == "published"
+
+
+def test_a_file_of_a_table_that_gets_the_name_meanwhile_is_published_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would create the table: nothing else shows that this one has its rows already."""
+    house.add("r1", A, file="f")
+    with when_reached(monkeypatch, "before-publish", lambda: rename(house)):
+        assert house.add("r2", A, file="f", table=RIDES).status == "skipped"
+    assert house.rows("nyc.rides") == A
+
+
+def test_a_kept_branch_that_creates_a_table_is_not_published_to_one_that_got_the_name(house: House) -> None:
+    house.add("r1", A, file="f")
+    kept = house.add("r2", A, file="f", table=RIDES, checks=("in_range(id, min=2)",))
+    rename(house)
+    with pytest.raises(ConflictError, match=r"Rename nyc.trips to nyc.rides\), and another table was renamed to it"):
+        publish_branch(house.context, kept.branch, configured=lambda _: (), acceptance=accepted("It's right.", "ada"))
+    assert house.rows("nyc.rides") == A
 
 
 def test_a_file_published_just_before_is_free_under_the_old_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
