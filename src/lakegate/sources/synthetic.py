@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lakegate.errors import AlreadyExistsError, InputError
 from lakegate.model.batch import FileFormat
-from lakegate.model.words import did_you_mean
+from lakegate.model.words import counted, did_you_mean
 from lakegate.ports import Narrator
 
 BLOCK_ROWS = 100_000
@@ -109,7 +109,7 @@ def generate(
         _require_column(column, schema, format)
     rates = dict.fromkeys(null_columns or (_DEFAULT_NULL_COLUMN,), null_rate)
     paths = tuple(Path(folder) / f"trips-{number:04d}.{format}" for number in range(1, files + 1))
-    title = f"Generating {files * rows:,} rows in {files:,} {format} files"
+    title = f"Generating {counted(files * rows, 'row')} in {counted(files, f'{format} file')}"
     with _as_input_errors(Path(folder)):
         Path(folder).mkdir(parents=True, exist_ok=True)
         if not overwrite:

@@ -18,7 +18,7 @@ from lakegate.cli.options import (
     source_options,
     table_argument,
 )
-from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, say_wrapped, show_rows
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
@@ -159,7 +159,8 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     say(f"[bold]dry run[/]  {_headline(plan, policies)}; nothing written")
     partition = f", partitioned by {safe(', '.join(request.partition_by))}" if request.partition_by else ""
     then = "kept" if request.on_failure == "keep" else "dropped"
-    say(f"  [dim]branch {safe(request.branch)}{partition}; if a check fails, the branch is {then}[/]", "")
+    say_wrapped(f"[dim]branch {safe(request.branch)}{partition}; if a check fails, the branch is {then}[/]")
+    say("")
     _show_files(plan, policies)
     say("")
     columns = plan.table_schema.columns
