@@ -179,7 +179,8 @@ _FAILURES = (
 )
 _ABOUT_VALUES = ("CAST_", "USER_RAISED_EXCEPTION")
 _REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
-_READING_TABLES = ("org.apache.iceberg.spark.source.BaseReader", "iceberg.exceptions.NotFoundException")
+_FILE_MISSING = "iceberg.exceptions.NotFoundException"
+_READING_TABLES = ("org.apache.iceberg.spark.source.BaseReader", _FILE_MISSING)
 _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
@@ -307,7 +308,7 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
         return failed(
             f"Spark couldn't read a table's file while {doing}: {cause}.",
             hint="It's missing or damaged, or Spark can't reach it. To see which tables lack files, and what to do: "
-            "lakegate verify --deep",
+            f"lakegate verify{'' if _FILE_MISSING in text else ' --pages'}",
             condition=condition_of(error),
         )
     if query:
