@@ -71,7 +71,7 @@ _FAILURES = (
         "Check the setting engine.token.",
     ),
     _KnownFailure(
-        ("Unsupported table change: Cannot change column type",),
+        ("Unsupported table change: Cannot change column type", "NOT_SUPPORTED_CHANGE_COLUMN"),
         *_CHANGE_REFUSED,
         "You can only widen a column's type: int to bigint, float to double, or a decimal to a higher precision.",
     ),

@@ -119,6 +119,14 @@ def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_abo
     assert ("can only widen" in (caught.value.hint or "")) is is_about_a_type
 
 
+def test_a_type_that_spark_refuses_itself_is_told_what_types_can_become() -> None:
+    from pyspark.errors.exceptions.connect import AnalysisException
+
+    with pytest.raises(QueryError, match="not supported for changing") as caught, spark_errors("changing", query=True):
+        raise AnalysisException("[NOT_SUPPORTED_CHANGE_COLUMN] ALTER COLUMN is not supported for changing `a`.")
+    assert "can only widen" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "options", "expected"),
     [
