@@ -1156,7 +1156,9 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
         else:
             message = _EXPECTED.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
             lines.append(f"'{dotted}': {message}" if dotted else message)
-    return ConfigurationError(f"Settings ({path} and variables): {'; '.join(lines)}.", hint=hint, file=str(path))
+    return ConfigurationError(
+        f"Settings ({path}, variables and options): {'; '.join(lines)}.", hint=hint, file=str(path)
+    )
 
 
 def _known_keys(location: tuple[str, ...]) -> list[str]:
