@@ -100,7 +100,7 @@ from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc, warehouse_time
-from lakegate.wap.history import sync
+from lakegate.wap.history import find_commit, renames_in, sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.optimistic_commit import with_priority
@@ -1268,6 +1268,8 @@ class Lake:
         Raises:
             NotRevertableError: Other runs depend on it, or another writer changed its data.
             InputError: There's no such run, it wasn't published, it's a restore, or it was reverted before.
+            ConfigurationError: It renamed a table that has a contract or a section in the settings, and the old name
+                has none.
             RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
             OutcomeUnknownError: The connection to the catalog broke during the commit.
 
@@ -1278,10 +1280,14 @@ class Lake:
         """
         from lakegate.wap.revert import revert
 
-        sync(self._context, MAIN)
+        head = sync(self._context, MAIN)
+        run_id = self.run(run).run_id if dry_run else self._full_run_id(run)
+        for renamed in renames_in(find_commit(self._context, run_id, head))[:1]:
+            old, new = map(TableIdentifier.stored, renamed)
+            self._components.contracts.require_counterpart(new, old)
         return revert(
             self._context,
-            self.run(run).run_id if dry_run else self._full_run_id(run),
+            run_id,
             new_run_id=new_run_id(),
             target=MAIN,
             cascade=cascade,
