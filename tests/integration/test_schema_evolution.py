@@ -157,6 +157,22 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
     assert rows_by_spark(lake, nested) == rows(lake, nested) == expected
 
 
+def test_a_batch_with_new_columns_is_audited_again_alone(lake: Lake, table: str, files: Files) -> None:
+    zones = f"{table}_zones"
+    lake.ingest(zones, [{"zone": "south"}])
+    lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))
+    checks = ["not_null(zone)", f"relationships(zone, to='{zones}')"]
+    run = lake.ingest(
+        table, files.parquet("b", id=pa.array([2]), zone=pa.array(["north"])), schema="evolve", checks=checks
+    )
+    assert [one.name for one in run.failures] == ["relationships_zone"]
+    lake.ingest(zones, [{"zone": "north"}])
+    report = lake.audit(table, branch=run.branch)
+    assert (report.passed, report.rows) == (True, 1)
+    assert lake.publish(run.branch).status == "published"
+    assert rows(lake, table) == [{"id": 1, "zone": None}, {"id": 2, "zone": "north"}]
+
+
 def test_what_fails_leaves_the_table_as_it_was(lake: Lake, table: str, files: Files) -> None:
     lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))
     before = lake.table(table).metadata_location

@@ -201,7 +201,7 @@ def find_owner(
     return run.model_copy(
         update={
             "tables": tuple(str(one.table) for one in staged),
-            "staged": tuple(one.model_copy(update={"run_id": run.run_id}) for one in staged),
+            "staged": tuple(_as_classified(run, one) for one in staged),
             # A rejection by another lake counts; a pass there proves nothing.
             "reports": (*reports, *unknown),
             "base": run.base or staged[0].base,
@@ -209,6 +209,14 @@ def find_owner(
             "branch_kept": True,
         }
     )
+
+
+def _as_classified(run: Run, found: StagedTable) -> StagedTable:
+    """Return a table that was found on a run's branch. If the run planned its new columns, only added rows count."""
+    same = (one for one in run.staged if one.pointer == found.pointer and one.before == found.before)
+    own = next((one for one in same if one.change == "evolve"), found)
+    names = ("parent_snapshot_id", "snapshot_ids", "change", "reason", "rows", "rows_removed", "data_files")
+    return found.model_copy(update={"run_id": run.run_id, **{name: getattr(own, name) for name in names}})
 
 
 def _require_own_quarantine(context: Context, branch: str, staged: Sequence[StagedTable], run: Run | None) -> None:

@@ -62,6 +62,7 @@ def audit_branch(
         asked = resolve_checks(context, staged, checks, found, at=_compared_at(context, staged))
         return audit_table(context, manual_run(branch, found), staged, asked, explain=explain)
     run = find_owner(context, branch, found)
+    staged = next(one for one in run.staged if one.table == table)
     report = audit_table(context, run, staged, _checks_of(context, run, staged, configured), explain=explain)
     if run.publication is None:
         # Auditing the leftover branch of a published run doesn't change the run.
