@@ -38,6 +38,8 @@ _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNO
 """Suffixes by which Iceberg reads another state of a table (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
 _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)
 
+_MISORDERED = frozenset({"double", "float", "uuid"})
+
 # A partition without a value means all partitions, because transactions overwrite statically.
 _REPLACES_ROWS = re.compile(
     r"\binsert\s+overwrite\s+(?:table\s+)?(?!table\b)\S+\s+(?!\s|partition\s*\([^)]*=)"
@@ -173,21 +175,21 @@ class Transaction:
         source = f"FROM {'.'.join(map(quote, identifier.parts))} WHERE"
         # Double parentheses: Spark reads `FROM t WHERE (name)` as an alias with a column name.
         condition = f"(({condition}))"
-        if {one.name.lower() for one in tokens} & self._floats(identifier):
+        if {one.name.lower() for one in tokens} & self._misordered(identifier):
             # Try it as it is first: only then does Spark refuse a condition that isn't a boolean.
             self.sql(f"SELECT 1 {source} {condition} LIMIT 0").take(1)
-            # By Iceberg's bounds, NaN isn't greater than any number, and -0.0 is less than 0.
+            # By Iceberg's bounds, NaN isn't greater than any number, -0.0 is less than 0, and UUIDs are signed numbers.
             condition = not_pushed_down(condition)
         chosen = f"{source} {condition}"
         # A DELETE without matching rows would still create a snapshot.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
             self.sql(f"DELETE {chosen}")
 
-    def _floats(self, table: TableIdentifier) -> set[str]:
-        """Return the names, in lower case, of a table's columns that hold floats, perhaps in a struct."""
+    def _misordered(self, table: TableIdentifier) -> set[str]:
+        """Return the names, in lower case, of columns whose values Iceberg orders differently, perhaps in a struct."""
         pointer = self._context.catalog.get_ref_with_tables(self.branch, [table])[1][table]
         columns = () if pointer is None else self._context.reader.metadata(pointer).table_schema.columns
-        return {one.name.lower() for one in columns if type_words(one.type) & {"float", "double"}}
+        return {one.name.lower() for one in columns if type_words(one.type) & _MISORDERED}
 
     def sql(self, statement: str) -> Any:
         """Run one Spark SQL statement and return its DataFrame. Table names refer to the branch's tables.
