@@ -559,7 +559,8 @@ def _given_up(table: str, checkpoint: FileCheckpoint, code: str) -> GivenUpFile:
 
 def _reason_of(run: Run | None, problem: LakegateError | RunError | None) -> str:
     if problem is not None:
-        return " ".join(problem.message.split())[:_MAX_REASON_CHARS]
+        text = " ".join(problem.message.split())
+        return text if len(text) <= _MAX_REASON_CHARS else text[: _MAX_REASON_CHARS - 1] + "…"
     return "It failed before a run started." if run is None else f"Run {run.run_id} is {run.status}."
 
 

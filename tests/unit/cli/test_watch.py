@@ -121,6 +121,13 @@ def test_a_file_that_is_given_up_is_reported_with_its_reason(landing: Path) -> N
     assert lake.outcomes()["2.csv"] == ("done", 1)
 
 
+@pytest.mark.parametrize(("reason", "shown"), [("It lacks 'a'", "It lacks 'a'. Given"), ("x" * 501, "xx… Given")])
+def test_a_reason_is_a_sentence_of_its_own(landing: Path, reason: str, shown: str) -> None:
+    put(landing, "1.csv")
+    lake = CliLake(becomes=failing_on("1.csv", SourceError(reason)))
+    assert shown in watch(lake, "--table", "nyc.trips", "--once", "--max-tries", "1").stderr
+
+
 def test_retryable_failures_exit_with_3(landing: Path) -> None:
     put(landing, "1.csv")
     lake = CliLake(becomes=lambda _: CatalogUnavailableError("The catalog is away."))

@@ -345,7 +345,8 @@ class WatchView:
     def _report_failure(self, chunk: Chunk, saved: Collection[FileCheckpoint]) -> None:
         reason = next((checkpoint.reason for checkpoint in saved if checkpoint.reason), None)
         if reason is not None:
-            self.say("failed", f"{chunk.table}: {_files(chunk)}: {reason} {self._outlook(chunk, saved)}")
+            ended = reason if reason.endswith((".", "…")) else f"{reason}."
+            self.say("failed", f"{chunk.table}: {_files(chunk)}: {ended} {self._outlook(chunk, saved)}")
 
     def _outlook(self, chunk: Chunk, saved: Collection[FileCheckpoint]) -> str:
         checkpoint = next(iter(saved), None)
