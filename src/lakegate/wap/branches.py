@@ -201,7 +201,7 @@ def find_owner(
     return run.model_copy(
         update={
             "tables": tuple(str(one.table) for one in staged),
-            "staged": tuple(_as_classified(run, one) for one in staged),
+            "staged": tuple(as_classified(run, one) for one in staged),
             # A rejection by another lake counts; a pass there proves nothing.
             "reports": (*reports, *unknown),
             "base": run.base or staged[0].base,
@@ -211,7 +211,7 @@ def find_owner(
     )
 
 
-def _as_classified(run: Run, found: StagedTable) -> StagedTable:
+def as_classified(run: Run, found: StagedTable) -> StagedTable:
     """Return a table that was found on a run's branch. If the run planned its new columns, only added rows count."""
     same = (one for one in run.staged if one.pointer == found.pointer and one.before == found.before)
     own = next((one for one in same if one.change == "evolve"), found)

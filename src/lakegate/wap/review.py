@@ -15,7 +15,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Ref
 from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
-from lakegate.wap.branches import find_owner, manual_run, store_run, store_verdict
+from lakegate.wap.branches import as_classified, find_owner, manual_run, store_run, store_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
 from lakegate.wap.history import commit_of, find_unpublished, publication_of, sync
@@ -59,6 +59,8 @@ def audit_branch(
             f"Branch '{branch}' didn't change {table}. It changed {changed}.", table=str(table), branch=branch
         )
     if checks is not None:
+        known = context.journal.get(staged.run_id)
+        staged = staged if known is None else as_classified(known, staged)
         asked = resolve_checks(context, staged, checks, found, at=_compared_at(context, staged))
         return audit_table(context, manual_run(branch, found), staged, asked, explain=explain)
     run = find_owner(context, branch, found)
