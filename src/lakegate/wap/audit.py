@@ -20,7 +20,7 @@ from lakegate.model.words import counted
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
-from lakegate.wap.history import published_to
+from lakegate.wap.history import published_to, renames_in, with_quarantine_renames
 from lakegate.wap.stage import changes_between
 
 ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
@@ -131,13 +131,16 @@ def audit_state(
 
     Raises:
         CheckError: When a check can't be run on the table.
-        InputError: When ``since`` was followed by anything but appends, compactions, new columns and wider types.
+        InputError: When ``since`` was followed by anything but appends, compactions, new columns and wider types, or if
+            the table had another name then.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
     pointer = context.catalog.get_table(table, ref)
     if pointer is None:
         raise unknown_table(context.catalog, str(table), ref)
     before = None if since is None else context.catalog.get_table(table, since)
+    if since is not None and before is None:
+        _require_same_name(context, table, since, ref)
     change = None if since is None else _appended(context, table, before, pointer, since, ref)
     metadata = context.reader.metadata(pointer)
     after = None if change is None else change.parent_snapshot_id
@@ -359,6 +362,19 @@ def _other_rows(
         return there if own is None else (*there, added_rows(own))
 
     return find
+
+
+def _require_same_name(context: Context, table: TableIdentifier, since: Ref, ref: Ref) -> None:
+    """Refuse a table that didn't exist ``since`` a commit if it had another name: all its rows would count as added."""
+    for commit in context.catalog.history(ref.hash, until=since.hash):
+        old = next((old for old, new in with_quarantine_renames(renames_in(commit)) if new == str(table)), None)
+        if old is not None:
+            raise InputError(
+                f"{table} was called {old} at {since.hash[:12]}; commit {commit.hash[:12]} renamed it.",
+                hint=f"Pass that commit or a later one as --since: {commit.hash[:12]}",
+                table=str(table),
+                commit=commit.hash,
+            )
 
 
 def _appended(

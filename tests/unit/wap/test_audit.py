@@ -21,6 +21,7 @@ from lakegate.wap.audit import audit_state, measured_files
 from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
 from lakegate.wap.review import publish_branch
+from lakegate.wap.table_changes import rename_table
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, ordered
 from support.iceberg_tables import append, iceberg_tables, pointer_to
@@ -123,6 +124,16 @@ def test_a_since_that_is_later_than_the_state_is_refused(house: FakeLakehouse) -
     head = house.catalog.get_ref("main")
     with pytest.raises(InputError, match=f"Commit {head.hash[:12]} comes after {between.hash[:12]}"):
         audit_state(house.context, TRIPS, between, [], since=head)
+
+
+def test_a_since_from_before_a_rename_is_refused(house: FakeLakehouse) -> None:
+    between, new = published_twice(house), TableIdentifier.parse("nyc.rides")
+    rename_table(house.context, TRIPS, new, new_run_id="renames")
+    head = house.catalog.get_ref("main")
+    with pytest.raises(InputError, match=r"nyc\.rides was called nyc\.trips at") as refused:
+        audit_state(house.context, new, head, [], since=between)
+    assert head.hash[:12] in (refused.value.hint or "")
+    assert audit_state(house.context, new, head, [], since=head).rows == 0
 
 
 def test_what_compares_a_batch_with_what_was_before_it_is_skipped(house: FakeLakehouse) -> None:
