@@ -1133,7 +1133,9 @@ def _put(tree: dict[str, Any], key: tuple[str, ...], value: Any) -> None:
 _EXPECTED = {
     "dict_type": "must be a table",
     "model_attributes_type": "must be a section",
+    "missing": "is missing",
     "model_type": "must be a section",
+    "string_type": "must be text",
     "tuple_type": 'must be a list, such as ["a", "b"]',
 }
 """What Pydantic's kinds of errors expect, in TOML's terms."""
@@ -1151,10 +1153,11 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
             lines.append(f"'{dotted}.type' must be one of {', '.join(types)}")
         elif problem["type"] == "extra_forbidden":
             guess = nearest(location[-1], _known_keys(location[:-1]))
-            lines.append(f"unknown key '{dotted}'" + (f"; did you mean '{guess}'?" if guess else ""))
+            lines.append(f"unknown key '{dotted}'" + (f" (did you mean '{guess}'?)" if guess else ""))
             hint = hint or f"Known keys there: {', '.join(sorted(_known_keys(location[:-1])))}."
         else:
             message = _EXPECTED.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+            message = message.replace("Input should be ", "must be ", 1)
             lines.append(f"'{dotted}': {message}" if dotted else message)
     return ConfigurationError(
         f"Settings ({path}, variables and options): {'; '.join(lines)}.", hint=hint, file=str(path)

@@ -140,7 +140,7 @@ def test_settings_and_variables_choose_the_format_and_flags_override_them(
     assert lines(invoke("config show"))[0]["code"] == "configuration"
     monkeypatch.setenv("LAKEGATE_LOG_FORMAT", "xml")
     settings.unlink()
-    assert "'log.format': Input should be 'text' or 'json'" in invoke("config show").stderr
+    assert "'log.format': must be 'text' or 'json'" in invoke("config show").stderr
     assert invoke("config show --log-format xml").exit_code == 2
 
 
