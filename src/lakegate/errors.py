@@ -164,7 +164,10 @@ class ConflictError(RetryableError):
 
 
 class AlreadyPublishedError(ConflictError):
-    """Another run published the same source files meanwhile. Trying again skips them."""
+    """Another run published the same source files meanwhile, perhaps with other content.
+
+    Trying again skips those that didn't change.
+    """
 
     code = "already-published"
 
