@@ -181,6 +181,11 @@ _ABOUT_VALUES = ("CAST_", "USER_RAISED_EXCEPTION")
 _REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
 _FILE_MISSING = "iceberg.exceptions.NotFoundException"
 _READING_TABLES = ("org.apache.iceberg.spark.source.BaseReader", _FILE_MISSING)
+_HINT_MISSING = (
+    "If it's older than gc.history, `lakegate gc` deleted it. Otherwise, it was moved or deleted outside lakegate, or "
+    "Spark can't reach it. To see which tables lack files, and what to do: lakegate verify"
+)
+_HINT_DAMAGED = "It may be damaged. To see which tables have damaged files, and what to do: lakegate verify --pages"
 _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
@@ -307,8 +312,7 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
         cause = first_sentence(_TASK_FAILED.sub("", text, count=1)).rstrip(".")
         return failed(
             f"Spark couldn't read a table's file while {doing}: {cause}.",
-            hint="It's missing or damaged, or Spark can't reach it. To see which tables lack files, and what to do: "
-            f"lakegate verify{'' if _FILE_MISSING in text else ' --pages'}",
+            hint=_HINT_MISSING if _FILE_MISSING in text else _HINT_DAMAGED,
             condition=condition_of(error),
         )
     if query:
