@@ -205,6 +205,9 @@ def test_a_bit_that_flipped_in_a_page_is_found_by_its_checksum(tables: IcebergTa
     path.write_bytes(path.read_bytes().replace((1_003).to_bytes(8, "little"), (1_007).to_bytes(8, "little"), 1))
     with pytest.raises(InputError, match=r"Data file .* of table nyc.trips is damaged: .*CRC"):
         ids(opened(pointer_to(made)))
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match=r"Data file .* of table nyc.trips is damaged: .*[^.]\.$"):
+        ids(opened(pointer_to(made)))
 
 
 def test_rows_that_a_deletion_vector_deletes_are_left_out(tables: IcebergTables) -> None:
