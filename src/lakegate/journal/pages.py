@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
@@ -29,6 +30,7 @@ _STATUSES, _KINDS = frozenset(get_args(RunStatus)), frozenset(get_args(RunKind))
 _LARGEST_PAGE = 1 << 62
 """Largest page: SQLite's integers end soon after."""
 _AT_ONCE = 250
+_LATEST_PUBLISHES = 50
 
 PageCursor: TypeAlias = tuple[datetime, str]
 """A run's place in the order of runs: its start time and its id."""
@@ -124,7 +126,7 @@ class JournalPages:
             wanted, name = RunFilter(table=name, status="published", until=until), None
             for run in self.each(wanted, whole=False):
                 yield run, str(wanted.table)
-                if any(one.dropped and one.table == wanted.table for one in run.undone):
+                if _drops(run, wanted.table):
                     return
                 name, until = _formerly(run, wanted.table), run.started_at
                 if name is not None:
@@ -191,10 +193,27 @@ class JournalPages:
             return {table: [_line(row) for row in tx.execute(query, {"table": table})] for table in tables}
 
     def last_publishes(self, tables: Sequence[str]) -> Mapping[str, RunLine]:
-        """Return the last run that published data to each table and wasn't reverted since, if there is one."""
-        query = _of_table(1, RUNS.c.status == "published", RUNS.c.kind.in_(BRINGS_DATA))
+        """Return the run that last published data to each table and wasn't reverted since, if there is one.
+
+        Like :meth:`published_to`, it follows renames, and ends where a table was created.
+        """
+        found = ((table, self._last_publish(table)) for table in tables)
+        return {table: line for table, line in found if line is not None}
+
+    def _last_publish(self, table: str) -> RunLine | None:
+        published = RUNS.c.status == "published"
         with self._database.reading() as tx:
-            return {table: _line(row) for table in tables for row in tx.execute(query, {"table": table})}
+            query = _of_table(_LATEST_PUBLISHES, published, RUNS.c.kind.in_(BRINGS_DATA))
+            # They're in the order in which they started; a long one may have ended last.
+            last = max((_line(row) for row in tx.execute(query, {"table": table})), key=_ended_at, default=None)
+            later = [] if last is None else [RUN_TABLES.c.started_at >= as_text(last.started_at)]
+            query = _of_table(_LATEST_PUBLISHES, published, RUNS.c.kind.not_in(BRINGS_DATA), *later)
+            since = [_line(row).run_id for row in tx.execute(query, {"table": table})]
+        changes = self.runs_of(since, whole=False).values() if since else ()
+        if len(since) < _LATEST_PUBLISHES and not any(_formerly(run, table) or _drops(run, table) for run in changes):
+            return last
+        newest = (run.run_id for run, _ in self.published_to(table) if run.kind in BRINGS_DATA)
+        return max(self.lines(list(islice(newest, _LATEST_PUBLISHES))).values(), key=_ended_at, default=None)
 
     # Checks
 
@@ -261,6 +280,15 @@ def _formerly(run: Run, table: str | None) -> str | None:
     if run.kind != "maintenance" or not any(one.table == table for one in run.undone):
         return None
     return next((one.table for one in run.undone if one.dropped and not is_quarantine(one.table)), None)
+
+
+def _drops(run: Run, table: str | None) -> bool:
+    """Return whether there's no table of this name any more after ``run``."""
+    return any(one.dropped and one.table == table for one in run.undone)
+
+
+def _ended_at(run: RunLine) -> datetime:
+    return run.finished_at or run.started_at
 
 
 def _select_runs(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:

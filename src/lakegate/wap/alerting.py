@@ -6,12 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakegate.errors import LakegateError
 from lakegate.model.downstream import Delivery, GivenUpFile, LateTable, Level, Notice
-from lakegate.model.run import Notification, Run, RunKind
+from lakegate.model.run import Notification, Run
 from lakegate.model.words import parse_duration
 from lakegate.ports import Narrator, Notifier
 from lakegate.wap.context import Context
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
 
 _LOG = logging.getLogger(__name__)
-_LATEST_PUBLISHES = 50
-_BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
 
 
 def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
@@ -106,9 +103,9 @@ def find_late(journal: Journal, expected: Mapping[str, str], now: datetime) -> t
 
     A publish that has been reverted doesn't count, and neither does the revert.
     """
-    late = []
+    late, published = [], journal.pages.last_publishes(list(expected))
     for table, every in expected.items():
-        run = _last_publish(journal, table)
+        run = published.get(table)
         last = None if run is None else run.finished_at or run.started_at
         if last is None or now - last > parse_duration(every):
             run_id = None if run is None else run.run_id
@@ -125,10 +122,3 @@ def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> 
         notifications = notifier.send(notice, alert=f"late {table.table} {table.run_id}", window_s=again_s)
         alerted.append(table.model_copy(update={"notifications": tuple(notifications)}))
     return tuple(alerted)
-
-
-def _last_publish(journal: Journal, table: str) -> Run | None:
-    brought = (run for run, _ in journal.pages.published_to(table) if run.kind in _BRINGS_DATA)
-    # They're in the order in which they started; a long one may have ended last.
-    found = islice(brought, _LATEST_PUBLISHES)
-    return max(found, key=lambda run: run.finished_at or run.started_at, default=None)

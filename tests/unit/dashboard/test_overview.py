@@ -16,7 +16,10 @@ from lakegate.dashboard.overview import Overview, overview
 from lakegate.errors import CatalogUnavailableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
+from lakegate.wap.alerting import find_late
+from lakegate.wap.table_changes import drop_table, rename_table
 from support.big_lake import BigLake, big_lake
 from support.fakes import FakeLakehouse
 from unit.dashboard.conftest import model_of
@@ -86,6 +89,28 @@ def test_freshness_is_measured_against_its_limit(house: FakeLakehouse, load: Loa
     model.now = lambda: datetime.now(UTC) + timedelta(hours=3)
     (one,) = overview(model).items
     assert one.late_s == pytest.approx(7200, abs=60)
+
+
+def test_late_tables_are_those_that_alerts_name(house: FakeLakehouse, load: Load) -> None:
+    first, second = load({"id": 1}), load({"id": 2})
+    long = first.model_copy(update={"finished_at": datetime.now(UTC)})  # it ended after the run that began after it
+    house.journal.save(long)
+    late = {"nyc.trips": "1d", "nyc.rides": "1d"}
+
+    def last() -> dict[str, tuple[str | None, tuple[str, ...]]]:
+        model = model_of(house, notify={"late": late})
+        alerted = [one.table for one in find_late(house.journal, late, datetime.now(UTC))]
+        items = overview(model).items
+        assert sorted(alerted) == sorted(one.table for one in items if "late" in one.needs)
+        return {one.table: (None if one.last_publish is None else one.last_publish.run_id, one.needs) for one in items}
+
+    assert last() == {"nyc.trips": (first.run_id, ()), "nyc.rides": (None, ("late",))}
+    trips, rides = TableIdentifier.parse("nyc.trips"), TableIdentifier.parse("nyc.rides")
+    rename_table(house.context, trips, rides, new_run_id="n")
+    assert last() == {"nyc.rides": (first.run_id, ()), "nyc.trips": (None, ("late",))}
+    drop_table(house.context, rides, new_run_id="d")
+    assert last() == {"nyc.rides": (None, ("late",)), "nyc.trips": (None, ("late",))}
+    assert second.status == "published"
 
 
 def test_without_the_catalog_the_journal_is_shown(house: FakeLakehouse, load: Load) -> None:
