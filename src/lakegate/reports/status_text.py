@@ -60,7 +60,7 @@ def describe_run(run: Run) -> StatusText:
 def title_of(run: Run) -> str:
     """Return a run's status as a heading."""
     if run.status == "published" and run.kind in ("revert", "restore"):
-        return "Reverted" if run.kind == "revert" else "Restored"
+        return "Reverted" if run.kind == "revert" else "Dropped" if _is_drop(run) else "Restored"
     if run.status == "published" and run.accepted is not None:
         return "Published despite failed checks"
     if run.status == "published" and any(report.warnings for report in run.reports):
@@ -126,6 +126,8 @@ def _published(run: Run, publication: Publication) -> str:
     aside = f" {counted(publication.quarantined, 'row')} of the batch quarantined." if publication.quarantined else ""
     if run.kind == "maintenance":
         return f"{tables}: {run.name or 'maintained'}; no row changed."
+    if _is_drop(run):
+        return f"{tables}: dropped."
     if run.kind in ("revert", "restore"):
         what = (
             "restored to an earlier state" if run.kind == "restore" else "restored to its state before the reverted run"
@@ -137,6 +139,11 @@ def _published(run: Run, publication: Publication) -> str:
     if removed == 0:
         return f"{counted(added, 'row')} {'was' if added == 1 else 'were'} added to {tables}.{aside}"
     return f"{tables} changed by {changed_rows(added, removed)}."
+
+
+def _is_drop(run: Run) -> bool:
+    """Return whether a run dropped its tables, which is a ``restore`` to the state without them."""
+    return run.kind == "restore" and bool(run.undone) and all(one.dropped for one in run.undone)
 
 
 def _failed_checks(run: Run) -> str:

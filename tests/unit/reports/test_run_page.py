@@ -134,6 +134,15 @@ def test_nothing_in_data_leaves_its_cell() -> None:
             ),
             ("restored to its state before the reverted run", "-5", "dropped"),
         ),
+        (
+            make_run(
+                "published",
+                kind="restore",
+                publication=PUBLICATION,
+                undone=(UndoneTable(table="nyc.trips", rows=-5, data_files=-1, dropped=True),),
+            ),
+            ("Dropped", "nyc.trips: dropped.", "-5"),
+        ),
         (make_run("rejected", staged=(staged("a.b"), staged("a.c", before=None))), ("appended", "created", "a.c")),
     ],
 )
