@@ -119,15 +119,19 @@ class JournalPages:
     def published_to(self, table: str, *, until: datetime | None = None) -> Iterator[tuple[Run, str]]:
         """Yield the published runs of a table, newest first, each with the name that the table had then.
 
-        Stops where the table was created: an earlier table of the same name, dropped or renamed, is another table.
+        Stops where the table was created: an earlier table of the same name, dropped or renamed, is another table,
+        unless the next thing that happened to it is that it was restored.
         """
         name: str | None = table
         while name is not None:
             wanted, name = RunFilter(table=name, status="published", until=until), None
+            is_restored = False
             for run in self.each(wanted, whole=False):
                 yield run, str(wanted.table)
-                if _drops(run, wanted.table):
+                is_drop = _drops(run, wanted.table)
+                if is_drop and not is_restored:
                     return
+                is_restored = run.kind == "restore" and not is_drop
                 name, until = _formerly(run, wanted.table), run.started_at
                 if name is not None:
                     break

@@ -19,6 +19,7 @@ from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 from lakegate.wap.alerting import find_late
+from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import drop_table, rename_table
 from support.big_lake import BigLake, big_lake
 from support.fakes import FakeLakehouse
@@ -108,8 +109,11 @@ def test_late_tables_are_those_that_alerts_name(house: FakeLakehouse, load: Load
     trips, rides = TableIdentifier.parse("nyc.trips"), TableIdentifier.parse("nyc.rides")
     rename_table(house.context, trips, rides, new_run_id="n")
     assert last() == {"nyc.rides": (first.run_id, ()), "nyc.trips": (None, ("late",))}
+    before = house.catalog.get_ref("main")
     drop_table(house.context, rides, new_run_id="d")
     assert last() == {"nyc.rides": (None, ("late",)), "nyc.trips": (None, ("late",))}
+    restore_table(house.context, rides, before, new_run_id="x")
+    assert last() == {"nyc.rides": (first.run_id, ()), "nyc.trips": (None, ("late",))}
     assert second.status == "published"
 
 
