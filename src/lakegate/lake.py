@@ -1757,22 +1757,19 @@ class Lake:
             raise NotFoundError(
                 f"Table {table} exists neither on {left} nor on {right}.", hint="lakegate table list", table=table
             )
-        renamed = {
-            one.before: one.column
-            for one in changes_between(reader, before, after)
-            if one.before and one.change == "renamed"
-        }
+        columns = changes_between(reader, before, after)
+        renamed = {one.before: one.column for one in columns if one.before and one.change == "renamed"}
         for pointer, names, ref in ((before, renamed, refs[0]), (after, {}, refs[1])):
             if key and pointer is not None:
-                columns = reader.metadata(pointer).table_schema.names
-                _require_key(key, [names.get(name, name) for name in columns], f"{table} on {ref.name}")
+                known = reader.metadata(pointer).table_schema.names
+                _require_key(key, [names.get(name, name) for name in known], f"{table} on {ref.name}")
         if before == after:
             return RowDifference(None, None)
         # Spark needs a branch beside the hash. For a bare commit, any branch does.
         old, new = (
             TableAt(table=identifier, ref=MAIN if is_commit_hash(ref.name) else ref.name, hash=ref.hash) for ref in refs
         )
-        change = reader.change(before, after)
+        change = reader.change(before, after, evolves=True)
         if before is None or after is None:
             return RowDifference(
                 self._rows(new) if before is None else None, self._rows(old) if after is None else None
@@ -1786,7 +1783,9 @@ class Lake:
                 snapshot_id=after.snapshot_id,
             )
             return RowDifference(self._rows(added), None)
-        if change.kind in ("metadata", "expire"):
+        # A column that was dropped and added again, or that has a default, changes what rows hold, without a snapshot.
+        changes_values = change.reason and any(one.change in ("added", "dropped", "retyped") for one in columns)
+        if change.kind == "expire" or (change.kind == "metadata" and not changes_values):
             return RowDifference(None, None)
         engine = self._components.engine
         found = engine.compare(old, new, key, renamed=renamed)

@@ -13,6 +13,7 @@ from lakegate.components import Components
 from lakegate.errors import AuditFailedError, InputError, NotRevertableError, QueryError, SchemaError, SourceError
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
+from lakegate.table import RowDifference
 from support.flow_support import when_reached
 from support.lakes import session_of
 
@@ -359,6 +360,18 @@ def test_rows_are_compared_across_changed_columns_and_by_a_key_that_repeats(lake
     assert counts == [2, 2]
     with pytest.raises(InputError, match="has no column 'nope'"):
         lake.diff_rows(table, before, "main", key=["nope"])
+
+
+def test_rows_differ_where_a_change_of_columns_took_their_values(lake: Lake, table: str, files: Files) -> None:
+    lake.ingest(table, files.parquet("january", id=pa.array([1, 2]), tip=pa.array([5, None], pa.int64())))
+    before = next(lake.log(limit=1)).hash
+    lake.evolve_table(table, "RENAME COLUMN id TO number")
+    assert lake.diff_rows(table, before, "main") == RowDifference(None, None)
+    lake.evolve_table(table, "DROP COLUMN tip", "ADD COLUMN tip BIGINT")
+    found = lake.diff_rows(table, before, "main", key=["number"])
+    assert found.changed is not None
+    [pair] = found.changed.to_arrow().to_pylist()
+    assert (pair["before"]["tip"], pair["after"]["tip"]) == (5, None)
 
 
 @pytest.mark.parametrize(
