@@ -200,12 +200,13 @@ class Transaction:
             QueryError: The statement is invalid, or names another branch or catalog.
         """
         read, written = self.engine.used_by(statement)
+        text = sql_text(sql_tokens(statement)) if written else ""  # without comments
         for identifier in written:
             self._written.add(identifier)
             self._require_writable(identifier, statement)
-            if _REPLACES_ROWS.search(statement):
+            if _REPLACES_ROWS.search(text):
                 self._require_empty_quarantine(identifier)
-            if _CHANGES_ROWS.match(statement):
+            if _CHANGES_ROWS.match(text):
                 self._plan_checks(identifier)
         for identifier in read:
             self._reads[self._table_read(identifier)] = None

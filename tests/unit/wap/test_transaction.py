@@ -337,6 +337,8 @@ def test_a_dead_transaction_is_finished_or_undone(
         "CREATE OR REPLACE TABLE nyc.trips AS SELECT * FROM nyc.more",
         " replace\n table nyc.trips AS SELECT * FROM nyc.more",
         "DROP TABLE IF EXISTS nyc.trips",
+        "-- start anew\nDROP TABLE nyc.trips",
+        "/* anew */ CREATE OR /* again */ REPLACE TABLE nyc.trips AS SELECT * FROM nyc.more",
     ],
 )
 def test_a_table_with_quarantined_rows_is_not_overwritten(
