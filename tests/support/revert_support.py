@@ -56,12 +56,12 @@ class House(FakeLakehouse):
         assert found is not None
         return found.status, found.reverted_by
 
-    def compact(self, run: str) -> Run:
-        """What ``lakegate table optimize`` does: all rows in one new file."""
+    def compact(self, run: str, rows: Sequence[dict[str, Any]] | None = None) -> Run:
+        """What ``lakegate table optimize`` does: all rows, or those given, in one new file."""
 
         def body(tx: Transaction) -> None:
             trips = TableIdentifier.parse("nyc.trips")
-            tx.engine.overwrite(trips, self.rows(), None)
+            tx.engine.overwrite(trips, self.rows() if rows is None else rows, None)
             pointer = self.catalog.get_table(trips, self.catalog.get_ref(tx.branch))
             assert pointer is not None
             version = self.versions[pointer.metadata_location]

@@ -16,7 +16,7 @@ from lakegate.model.quarantine import SUFFIX
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.model.run import UndoneTable
 from lakegate.model.source import WatermarkRanges, overlapping
-from lakegate.model.tables import REPLACE, DataFile, TableChange
+from lakegate.model.tables import DataFile, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
     KEYS_PROPERTY,
@@ -85,8 +85,9 @@ class CommitChange:
 
     @property
     def only_compacts(self) -> bool:
-        """Whether it only listed or stored the same rows in other files."""
-        return bool(self.change.snapshots) and all(one.operation == REPLACE for one in self.change.snapshots)
+        """Whether it only listed or stored the same rows in other files, by more than the snapshots' own word."""
+        change = self.context.reader.change(self.before, self.after, compacted=True)
+        return change.kind == "append" and not change.snapshots
 
     @property
     def removes_rows(self) -> bool:

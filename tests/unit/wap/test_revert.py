@@ -691,6 +691,16 @@ def test_a_run_goes_with_its_compaction_and_later_keys_stay(house: House) -> Non
     assert house.rows() == [*B, *C]
 
 
+def test_a_change_of_rows_is_no_compaction_whatever_its_snapshot_says(house: House) -> None:
+    house.add("r1", A)
+    house.compact("more", [*A, *B])
+    house.work("other", lambda tx: tx.append("nyc.zones", [{"id": len(tx.table("nyc.trips"))}]))
+    with pytest.raises(NotRevertableError, match="run other read the reverted rows"):
+        house.undo("more")
+    assert house.undo("more", cascade=True).reverts == ("other", "more")
+    assert house.rows() == A
+
+
 @pytest.mark.parametrize("compacts", [True, False])
 def test_keys_go_with_the_rows_that_the_second_of_two_changes_had_deleted(house: House, *, compacts: bool) -> None:
     def alter(tx: Transaction) -> None:
