@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Column, Row, delete, select, update
+from sqlalchemy import Column, Row, bindparam, delete, select, update
 
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CLAIMS, FILE_CHECKPOINTS, as_text, storable
@@ -21,6 +21,10 @@ State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"
 PUBLISHED: State = "published"
 CLAIM_COLUMNS = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id", "identity")
+_OWN = CLAIMS.c.run_id == bindparam("run"), CLAIMS.c.state == CLAIMED
+_RELEASE = delete(CLAIMS).where(*_OWN)
+_PUBLISH = update(CLAIMS).where(*_OWN).values(state=PUBLISHED)
+_TABLES_OF = select(CLAIMS.c.table_name).where(CLAIMS.c.run_id == bindparam("run")).distinct()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,22 +192,17 @@ def record_claims(tx: JournalTransaction, run_id: str, table: str, files: Sequen
 
 def release(tx: JournalTransaction, run_id: str) -> None:
     """Release the files that the run claimed but didn't publish."""
-    tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED))
+    tx.execute(_RELEASE, {"run": run_id})
 
 
 def settle(tx: JournalTransaction, run_id: str, *, published: bool) -> None:
     """Turn the claims of a published run into published files, or release those of any other run."""
-    if not published:
-        release(tx, run_id)
-        return
-    ours = CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED
-    tx.execute(update(CLAIMS).where(*ours).values(state=PUBLISHED))
+    tx.execute(_PUBLISH if published else _RELEASE, {"run": run_id})
 
 
 def lock_claims_of(tx: JournalTransaction, run_id: str) -> None:
     """Lock the claims of all tables for which the run has claimed files."""
-    tables = tx.scalars(select(CLAIMS.c.table_name).where(CLAIMS.c.run_id == run_id).distinct()).all()
-    tx.lock(*(lock_name(table) for table in tables))
+    tx.lock(*map(lock_name, tx.scalars(_TABLES_OF, {"run": run_id}).all()))
 
 
 def known_versions(tx: JournalTransaction, table: str, files: Sequence[SourceFile]) -> KnownVersions:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import Row, bindparam, delete, func, or_, select, tuple_, update
 
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Database, JournalTransaction
@@ -32,6 +32,18 @@ ON_TARGET = ("published", "reverted")
 _FileKey = tuple[str, str, str]
 """A file in the history: table, path and version."""
 _HEAD = select(HISTORY.c.head).where(HISTORY.c.target == bindparam("target"))
+_COMMITS = select(EVENTS.c.commit_hash).where(EVENTS.c.target == bindparam("target"))
+_COMMIT = _COMMITS.where(EVENTS.c.commit_hash == bindparam("commit"))
+_SINCE = (
+    select(EVENTS.c.commit_hash, EVENTS.c.committed_at)
+    .where(EVENTS.c.target == bindparam("target"), EVENTS.c.committed_at >= bindparam("time"))
+    .order_by(EVENTS.c.committed_at.desc())
+)
+_TIME = _COMMIT.with_only_columns(EVENTS.c.committed_at).scalar_subquery()
+# Without the order, Postgres would scan all commits.
+_LATER = _COMMITS.where(EVENTS.c.committed_at > _TIME).order_by(EVENTS.c.committed_at.desc()).limit(bindparam("limit"))
+_TIME_AND_LATER = select(_TIME, select(func.count()).select_from(_LATER.subquery()).scalar_subquery())
+_DELETE_CLAIMS = delete(CLAIMS).where(CLAIMS.c.claim_id.in_(bindparam("claims", expanding=True)))
 
 
 @dataclass(slots=True)
@@ -317,7 +329,7 @@ def note_unread(tx: JournalTransaction, publication: Publication) -> None:
 
 def unread_commits(tx: JournalTransaction, target: str) -> frozenset[str]:
     """Return the commits of :func:`note_unread`."""
-    return frozenset(tx.scalars(select(EVENTS.c.commit_hash).where(EVENTS.c.target == _unread_name(target))))
+    return frozenset(tx.scalars(_COMMITS, {"target": _unread_name(target)}))
 
 
 def _forget_unread(tx: JournalTransaction, target: str, commits: Collection[str]) -> None:
@@ -400,7 +412,7 @@ def _publish_files(tx: JournalTransaction, net: NetHistory) -> None:
         row.claim_id for key, row in known.items() if key in net.files or (key in net.taken and row.state == PUBLISHED)
     ]
     for start in range(0, len(older), _RUN_BATCH):
-        tx.execute(delete(CLAIMS).where(CLAIMS.c.claim_id.in_(older[start : start + _RUN_BATCH])))
+        tx.execute(_DELETE_CLAIMS, {"claims": older[start : start + _RUN_BATCH]})
     rows = []
     for key, run_id in net.files.items():
         was = known.get(key)
@@ -482,13 +494,10 @@ class JournalCommits:
 
     def is_near(self, target: str, commit: str, *, within: int) -> bool:
         """Return whether ``commit`` is known, with no more than ``within`` commits after it."""
-        made = select(EVENTS.c.committed_at).where(*_is_commit(target, commit)).scalar_subquery()
-        later = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.committed_at > made)
-        later = later.order_by(EVENTS.c.committed_at.desc())  # otherwise, Postgres would scan all commits
         with self._database.reading() as tx:
-            number = select(func.count()).select_from(later.limit(within + 1).subquery()).scalar_subquery()
-            time, found = tx.execute(select(made, number)).one()
-            return time is not None and found <= within
+            given = {"target": target, "commit": commit, "limit": within + 1}
+            time, later = tx.execute(_TIME_AND_LATER, given).one()
+            return time is not None and later <= within
 
     def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
         """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""
@@ -518,11 +527,10 @@ def _add_commits(tx: JournalTransaction, target: str, commits: Sequence[PastComm
     """
     # If several runs share a commit, one of them will do: they have the same tables.
     runs = {one.hash: one.events[-1].run_id if one.events else "" for one in reversed(commits)}
-    times, time, before = [one.time for one in reversed(commits)], EVENTS.c.committed_at, ""
+    times, before = [one.time for one in reversed(commits)], ""
     while extends and times and before != (oldest := as_text(min(indexed_times(times)))):
         # Those that move to an earlier time may move others.
-        late = select(EVENTS.c.commit_hash, time).where(EVENTS.c.target == target, time >= oldest)
-        for commit, made in tx.execute(late.order_by(time.desc())).tuples().all():
+        for commit, made in tx.execute(_SINCE, {"target": target, "time": oldest}).tuples().all():
             with suppress(OverflowError, TypeError, ValueError):  # a damaged row, which `lakegate verify` reports
                 if commit not in runs:
                     times.append(datetime.fromisoformat(made).astimezone(UTC))
@@ -536,9 +544,5 @@ def _add_commits(tx: JournalTransaction, target: str, commits: Sequence[PastComm
     tx.insert(EVENTS, rows, key="target, commit_hash", change=f"committed_at = {time_known}")
 
 
-def _is_commit(target: str, commit: str) -> tuple[ColumnElement[bool], ...]:
-    return EVENTS.c.target == target, EVENTS.c.commit_hash == commit
-
-
 def _has_commit(tx: JournalTransaction, target: str, commit: str) -> bool:
-    return tx.scalar(select(EVENTS.c.commit_hash).where(*_is_commit(target, commit))) is not None
+    return tx.scalar(_COMMIT, {"target": target, "commit": commit}) is not None

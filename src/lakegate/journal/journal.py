@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import tenacity
-from sqlalchemy import ColumnElement, bindparam, delete, func, literal, or_, select, union_all, update
 from sqlalchemy import Row as SqlRow
+from sqlalchemy import bindparam, delete, func, literal, or_, select, union_all, update
 
 from lakegate.errors import LeaseLostError, NewerFormatError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
@@ -34,6 +34,11 @@ _EXPIRED_AT_ONCE = 500
 _NOBODY = ""
 """Holder and token of a lease that was given up, or that waits for the run's next step."""
 _LONG_AGO = as_text(datetime(1970, 1, 1, tzinfo=UTC))
+_ALL_LEASES = select(LEASES)
+_LEASE = _ALL_LEASES.where(LEASES.c.run_id == bindparam("run"))
+_OWN_LEASE = LEASES.c.run_id == bindparam("run"), LEASES.c.token == bindparam("owner"), LEASES.c.token != _NOBODY
+_CHANGE_LEASE = update(LEASES).where(*_OWN_LEASE)
+_DROP_LEASE = delete(LEASES).where(*_OWN_LEASE)
 
 
 class Journal:
@@ -236,7 +241,7 @@ class Journal:
         with self._database.writing() as tx:
             now = tx.now()
             times = {"renewed_at": as_text(now), "expires_at": as_text(now + self._lease)}
-            return tx.execute(update(LEASES).where(*_lease_of(run_id, token)).values(times)).rowcount == 1
+            return tx.execute(_CHANGE_LEASE, {"run": run_id, "owner": token, **times}).rowcount == 1
 
     def end(self, run: Run, token: str, *, counted: Sequence[Sample] = ()) -> Run:
         """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
@@ -257,7 +262,7 @@ class Journal:
             # Lock in the same order as _take, and as a process that takes the run from the publish queue.
             _require_own(tx, run.run_id, token)
             withdraw(tx, run.run_id)
-            tx.execute(delete(LEASES).where(*_lease_of(run.run_id, token)))
+            tx.execute(_DROP_LEASE, {"run": run.run_id, "owner": token})
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
             kept = runs.put(tx, run, known)
@@ -280,7 +285,7 @@ class Journal:
         """
         with self._database.reading() as tx:
             # Read the few leases first: with a join, SQLite would search all runs for those that have one.
-            leases = tx.execute(select(LEASES)).all()
+            leases = tx.execute(_ALL_LEASES).all()
             now = tx.now() if leases else None
             dead = [lease.run_id for lease in leases if now is not None and not self._is_live(lease, now)]
             found = (run for run_id in dead if (run := runs.get(tx, run_id)) is not None)
@@ -601,7 +606,7 @@ class Journal:
             if isinstance(run, runs.NewerRun) and not newer:
                 raise _newer_error(run_id)
             if run.finished_at is not None and not ended:
-                tx.execute(delete(LEASES).where(*_lease_of(run_id, token)))
+                tx.execute(_DROP_LEASE, {"run": run_id, "owner": token})
                 return Lease(run=run)
             return Lease(run=run, token=token)
 
@@ -637,17 +642,10 @@ class Journal:
         return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
 
 
-_LEASE = select(LEASES).where(LEASES.c.run_id == bindparam("run_id"))
-
-
 def _locked(tx: JournalTransaction, run_id: str) -> SqlRow[Any] | None:
     """Return a run's lease, locked until the transaction ends."""
     tx.lock(f"run {run_id}")
-    return tx.execute(_LEASE, {"run_id": run_id}).one_or_none()
-
-
-def _lease_of(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
-    return LEASES.c.run_id == run_id, LEASES.c.token == token, LEASES.c.token != _NOBODY
+    return tx.execute(_LEASE, {"run": run_id}).one_or_none()
 
 
 def _require_own(tx: JournalTransaction, run_id: str, token: str) -> None:
@@ -663,7 +661,7 @@ def _require_own(tx: JournalTransaction, run_id: str, token: str) -> None:
 
 def _give_up(tx: JournalTransaction, run_id: str, token: str, *, until: str) -> None:
     nobody = {"holder": _NOBODY, "token": _NOBODY, "expires_at": until}
-    tx.execute(update(LEASES).where(*_lease_of(run_id, token)).values(nobody))
+    tx.execute(_CHANGE_LEASE, {"run": run_id, "owner": token, **nobody})
 
 
 def _newer_error(run_id: str) -> NewerFormatError:

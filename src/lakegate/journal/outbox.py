@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, exists, func, not_, or_, select, update
 
 from lakegate.errors import NotFoundError
 from lakegate.journal.database import Database, JournalTransaction
@@ -28,6 +28,7 @@ _COLUMNS = ("downstream", "kind", "ref", "commit_hash", "run_id", "tables", "sta
 _WAITING = ("pending", "failed")
 _KINDS = get_args(DownstreamKind)
 _OUTBOX_LOCK = "outbox"
+_SUBSCRIPTIONS = select(DOWNSTREAMS.c.document).order_by(DOWNSTREAMS.c.name)
 
 
 def queue(
@@ -263,8 +264,7 @@ class Outbox:
 
 
 def _subscriptions(tx: JournalTransaction) -> Mapping[str, Subscription]:
-    found = tx.scalars(select(DOWNSTREAMS.c.document).order_by(DOWNSTREAMS.c.name))
-    return {one.name: one for one in map(_subscription, found)}
+    return {one.name: one for one in map(_subscription, tx.scalars(_SUBSCRIPTIONS))}
 
 
 def _subscription(document: str) -> Subscription:
@@ -311,11 +311,18 @@ def _status(subscription: Subscription, since: str, states: Mapping[str, Any], r
 
 
 _PUBLISH_COLUMNS = ("run_id", "target", "table_name", "queued_at", "document")
+_WITHDRAW = delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id == bindparam("run"))
+_QUEUED = (
+    select(PUBLISH_QUEUE.c.document)
+    .where(PUBLISH_QUEUE.c.target == bindparam("target"), PUBLISH_QUEUE.c.table_name == bindparam("table"))
+    .order_by(PUBLISH_QUEUE.c.queued_at, PUBLISH_QUEUE.c.run_id)
+    .limit(bindparam("limit"))
+)
 
 
 def withdraw(tx: JournalTransaction, run_id: str) -> bool:
     """Remove a run from the publish queue, because it ended or its owner changed; return whether it was queued."""
-    return tx.execute(delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id == run_id)).rowcount == 1
+    return tx.execute(_WITHDRAW, {"run": run_id}).rowcount == 1
 
 
 class PublishQueue:
@@ -347,11 +354,8 @@ class PublishQueue:
 
         An entry that can't be read, such as a newer lakegate's, is left to the run that made it.
         """
-        which = PUBLISH_QUEUE.c.target == target, PUBLISH_QUEUE.c.table_name == table
-        oldest_first = PUBLISH_QUEUE.c.queued_at, PUBLISH_QUEUE.c.run_id
-        query = select(PUBLISH_QUEUE.c.document).where(*which).order_by(*oldest_first).limit(limit)
         with self._database.reading() as tx:
-            documents = list(tx.scalars(query))
+            documents = list(tx.scalars(_QUEUED, {"target": target, "table": table, "limit": limit}))
         found: list[QueuedPublish] = []
         for document in documents:
             with suppress(ValidationError):
