@@ -13,11 +13,9 @@ from lakegate.checks import parse_checks
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestPlan, IngestRequest
-from lakegate.model.run import Publication, Run, StagedTable
+from lakegate.model.run import Run, StagedTable
 from lakegate.wap import failpoints
-from lakegate.wap.lifecycle import Progress
 from lakegate.wap.plan import plan
-from lakegate.wap.publish import publish
 from support.fakes import FakeLakehouse
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -80,15 +78,6 @@ def audited(request: IngestRequest, staged: StagedTable, report: AuditReport) ->
         staged=(staged,),
         reports=(report,),
     )
-
-
-def publish_alone(house: FakeLakehouse, run: Run) -> Publication:
-    """Publish a run that isn't in the journal yet."""
-    token = house.journal.begin(run)
-    try:
-        return publish(house.context, run, progress=Progress(house.context, run, token))
-    finally:
-        house.journal.abandon(run.run_id, token)
 
 
 def branches(house: FakeLakehouse) -> list[str]:

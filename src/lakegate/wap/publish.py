@@ -39,6 +39,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.audit import recheck_table
 from lakegate.wap.branches import store_verdict
 from lakegate.wap.context import Context
+from lakegate.wap.deadline import NEVER
 from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.group_commit import (
     MOST_COMMITS,
@@ -91,8 +92,8 @@ def publish(
     context: Context,
     run: Run,
     *,
-    progress: Progress,
     fresh: bool = False,
+    progress: Progress | None = None,
     waits_for_priority: bool = True,
 ) -> Publication:
     """Publish the audited state of every table of ``run`` in one commit, exactly once, and drop its branch.
@@ -101,9 +102,9 @@ def publish(
 
     Args:
         run: The run, with ``staged`` and ``reports`` in the same order.
+        fresh: Whether this is certainly the first attempt, so that the target can't have the run's commit yet.
         progress: The run in progress. Its lease is checked right before each commit, and it records the reports of
             rerun checks.
-        fresh: Whether this is certainly the first attempt, so that the target can't have the run's commit yet.
         waits_for_priority: Whether to wait for runs that have priority on the tables.
 
     Raises:
@@ -117,7 +118,7 @@ def publish(
     """
     for staged, report in zip(run.staged, run.reports, strict=True):
         _require_audited(run, staged, report)
-    deadline = progress.deadline
+    deadline = NEVER if progress is None else progress.deadline
     only_adds = all(staged.only_adds for staged in run.staged)
     if waits_for_priority and wait_for_priority_runs(
         context, run.target, run.tables, appends=only_adds, at_most_s=deadline.left_s
@@ -200,7 +201,7 @@ class _RebasedRun:
         replayed: Tables that the last attempt rebased onto a newer state.
     """
 
-    def __init__(self, context: Context, run: Run, progress: Progress) -> None:
+    def __init__(self, context: Context, run: Run, progress: Progress | None) -> None:
         self._context = context
         self._run = run
         self._progress = progress
@@ -225,9 +226,10 @@ class _RebasedRun:
     @property
     def make_entry(self) -> Callable[[], QueuedPublish] | None:
         """Makes the run's entry for the publish queue; ``None`` if other runs' commits may not include this run."""
-        if not can_share(self._run):
+        progress = self._progress
+        if progress is None or not can_share(self._run):
             return None
-        return lambda: queue_entry(self._run, self._progress.token, _summary(self._reports), self._head.hash)
+        return lambda: queue_entry(self._run, progress.token, _summary(self._reports), self._head.hash)
 
     def form_group(self, wait: LockWait) -> None:
         """Let queued runs join this commit, if this run holds the lock and may share its commit."""
@@ -306,7 +308,8 @@ class _RebasedRun:
 
     def confirm(self, request: CommitRequest) -> CommitRequest | str:
         """Renew the leases of all runs in the commit; build it again if one of the other runs lost its lease."""
-        self._progress.require_lease()
+        if self._progress is not None:
+            self._progress.require_lease()
         if self._group is None or self._group.renew_leases(self._included):
             return request
         return self.build(self._head)
@@ -362,7 +365,8 @@ class _RebasedRun:
             reports.append(again)
             self._checked_at[report.table] = head.hash
         self._reports = tuple(reports)
-        self._progress.update(reports=self._reports)
+        if self._progress is not None:
+            self._progress.update(reports=self._reports)
         if run.accepted is None and not all(report.passed for report in reports):
             failing = [result for report in reports for result in report.failures]
             if run.kind == "ingest" and all(result.severity == "quarantine" for result in failing):

@@ -50,7 +50,6 @@ from lakegate.wap.history import (
     sync,
 )
 from lakegate.wap.ingest import ingest, undo
-from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import publish_lock
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import rebuild, recover
@@ -872,7 +871,7 @@ def test_an_earlier_attempt_that_was_published_late_ends_the_next_one(shared: Ho
     shared.catalog.create_branch(run.branch, shared.head())
     if end == "publish":
         with pytest.raises(EarlierAttemptError):
-            publish(shared.context, again, progress=Progress(shared.context, again, token))
+            publish(shared.context, again)
     else:
         shared.journal.abandon(run_id, token)
         ended = recover(shared.context)[0] if end == "recover" else discard_run(shared.context, run.branch)

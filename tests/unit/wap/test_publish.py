@@ -16,10 +16,11 @@ from lakegate.model.run import Run
 from lakegate.model.schema import SchemaChange
 from lakegate.wap.audit import audit
 from lakegate.wap.ingest import ingest
+from lakegate.wap.publish import publish
 from lakegate.wap.stage import stage
 from lakegate.wap.transaction import transaction
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, audited, ordered, planned, publish_alone, when_reached
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, audited, ordered, planned, when_reached
 
 TOTALS = [{"zone": "a", "trips": 2}]
 BRANCH = "wap/nyc.trips_r1"
@@ -43,7 +44,7 @@ def test_a_table_that_is_gone_is_named_with_the_commit_that_dropped_it(house: Fa
     run = ready(house)
     commit = drop(house, "main")
     with pytest.raises(NotReplayableError) as caught:
-        publish_alone(house, run)
+        publish(house.context, run)
     assert caught.value.message == (
         f"nyc.trips changed on main after this run started (commit {commit[:12]}: Drop it), and it no longer exists; "
         "nothing was published."
@@ -62,7 +63,7 @@ def test_a_run_that_did_more_than_add_rows_is_not_rebased(house: FakeLakehouse, 
     changed = staged.model_copy(update={"change": "rewrite", "reason": reason})
     ingest(house.context, ordered(house, MOST, run="r2"))
     with pytest.raises(NotReplayableError, match=f"this run did more than add rows to it: {told}; nothing was publ"):
-        publish_alone(house, run.model_copy(update={"staged": (changed,)}))
+        publish(house.context, run.model_copy(update={"staged": (changed,)}))
     assert house.rows_on("main", "nyc.trips") == CLEAN + MOST
 
 
@@ -70,14 +71,14 @@ def test_a_run_that_read_the_table_is_not_rebased(house: FakeLakehouse) -> None:
     run = ready(house)
     ingest(house.context, ordered(house, MOST, run="r2"))
     with pytest.raises(NotReplayableError, match=r"\(commit .*: Publish .*\), and this run read it; nothing was publ"):
-        publish_alone(house, run.model_copy(update={"reads": ("nyc.trips",)}))
+        publish(house.context, run.model_copy(update={"reads": ("nyc.trips",)}))
 
 
 def test_a_table_that_was_dropped_from_the_branch_after_its_audit_is_not_published(house: FakeLakehouse) -> None:
     run = ready(house)
     drop(house, BRANCH)
     with pytest.raises(ConflictError, match=rf"nyc\.trips changed on branch {BRANCH} after it was audited") as caught:
-        publish_alone(house, run)
+        publish(house.context, run)
     assert caught.value.hint == f"lakegate audit nyc.trips --branch {BRANCH}"
     assert {"table": "nyc.trips", "branch": BRANCH}.items() <= caught.value.context.items()
 
@@ -135,7 +136,7 @@ def test_snapshots_with_rows_that_no_check_read_are_not_published(
     monkeypatch.setattr(house, "trim_snapshots", trim_snapshots)
     ids = (*staged.snapshot_ids, 97)
     changed = staged.model_copy(update={"change": change, "snapshot_ids": ids})
-    publish_alone(house, run.model_copy(update={"staged": (changed,)}))
+    publish(house.context, run.model_copy(update={"staged": (changed,)}))
     assert trimmed == [(2, without)]
 
 
@@ -152,7 +153,7 @@ def test_the_commit_says_which_columns_came(house: FakeLakehouse, change: str, n
     [staged] = run.staged
     columns = tuple(SchemaChange(column=f"c{at}", type="int") for at in range(number))
     evolved = staged.model_copy(update={"change": change, "schema_changes": columns})
-    publish_alone(house, run.model_copy(update={"staged": (evolved,)}))
+    publish(house.context, run.model_copy(update={"staged": (evolved,)}))
 
     commit = next(house.catalog.history("main"))
     assert commit.message == f"Publish nyc.trips ({told})"

@@ -32,9 +32,10 @@ from lakegate.wap.audit import audit
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.history import files_in
 from lakegate.wap.ingest import ingest
+from lakegate.wap.publish import publish
 from lakegate.wap.stage import find_common_ancestor, find_staged, stage
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, TRIPS, WITH_NULLS, audited, branches, ordered, planned, publish_alone
+from support.flow_support import CLEAN, TRIPS, WITH_NULLS, audited, branches, ordered, planned
 
 
 def test_a_clean_batch_is_published_and_its_branch_is_gone(house: FakeLakehouse) -> None:
@@ -93,8 +94,8 @@ def test_every_step_done_twice_is_done_once(house: FakeLakehouse) -> None:
 
     staged = StagedTable.model_validate_json(staged.model_dump_json())
     report = audit(house.context, staged, request.checks)
-    publication = publish_alone(house, audited(request, staged, report))
-    assert publish_alone(house, audited(request, staged, report)) == publication
+    publication = publish(house.context, audited(request, staged, report))
+    assert publish(house.context, audited(request, staged, report)) == publication
     assert len(list(house.catalog.history("main"))) == 1
 
 
@@ -176,7 +177,7 @@ def test_a_branch_that_changed_after_its_audit_is_not_published(house: FakeLakeh
     house.append(house.batch("late", WITH_NULLS), WriteTarget(table=TRIPS, ref=request.branch, table_schema=None))
 
     with pytest.raises(ConflictError, match="after it was audited"):
-        publish_alone(house, audited(request, staged, report))
+        publish(house.context, audited(request, staged, report))
     assert house.rows_on("main", "nyc.trips") == []
 
 
@@ -193,7 +194,7 @@ def test_a_branch_that_somebody_else_wrote_another_table_to_is_not_published(hou
     house.append(house.batch("other", CLEAN), other)
 
     with pytest.raises(ConflictError, match=r"Branch .* also changed nyc\.other"):
-        publish_alone(house, audited(request, staged, report))
+        publish(house.context, audited(request, staged, report))
     assert house.rows_on("main", "nyc.trips") == []
     assert request.branch in branches(house)
 
@@ -204,7 +205,7 @@ def test_a_failed_report_cannot_be_published(house: FakeLakehouse) -> None:
     report = audit(house.context, staged, request.checks)
 
     with pytest.raises(AuditFailedError, match="not_null_passengers"):
-        publish_alone(house, audited(request, staged, report))
+        publish(house.context, audited(request, staged, report))
 
 
 def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse) -> None:
@@ -213,7 +214,7 @@ def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse)
     report = audit(house.context, staged, request.checks).model_copy(update={"metadata_location": "mem://other"})
 
     with pytest.raises(AuditFailedError, match="hasn't been audited"):
-        publish_alone(house, audited(request, staged, report))
+        publish(house.context, audited(request, staged, report))
 
 
 @pytest.mark.parametrize("arrives", ["at once", "after a look for it", "never", "never, but another run's does"])
