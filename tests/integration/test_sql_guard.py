@@ -13,6 +13,7 @@ import pytest
 from lakegate.errors import QueryError
 from lakegate.lake import Lake
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.spark.sessions import CATALOG
 from lakegate.spark.statement import Statement
 
 pytestmark = pytest.mark.jvm
@@ -168,6 +169,7 @@ def test_the_session_of_a_query_cannot_write_whatever_it_is_sent(lake: Lake, nam
     tag = lake.create_branch("looked-at-by-the-guard").name
     for options, tried in (({}, (*_CHANGES, *_READS)), ({"ref": tag}, _CHANGES[:2])):
         session = lake.query("SELECT 1", **options).dataframe.sparkSession
+        assert session.conf.get(f"spark.sql.catalog.{CATALOG}.cache-enabled") == "true"
         for text in tried:
             sql = text.format(**names)
             with harmless(lake, names, sql):

@@ -49,6 +49,7 @@ from lakegate.model.request import IngestPlan
 from lakegate.model.run import Run, RunError
 from lakegate.model.schema import Schema
 from lakegate.model.types import UNKNOWN, unknown_as_string
+from lakegate.progress import without_secrets
 from lakegate.wap.schema_fit import fit
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class WorkerPool:
         except LakegateError as error:
             problem = error
         except Exception as error:  # noqa: BLE001 - one chunk's problem must not affect the others
-            problem = LakegateError(f"Internal error: {error!r}")
+            problem = LakegateError(without_secrets(f"Internal error: {error!r}"))
         # The next chunk opens a new lake, which finds restarted servers.
         lake.close()
         run_id = problem.context.get("run_id")

@@ -33,6 +33,7 @@ from lakegate.loading.file_outcomes import (
 from lakegate.loading.routes import WatchedPaths
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import FileCheckpoint, Run
+from lakegate.progress import without_secrets
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -197,7 +198,7 @@ class FileLoader:
         except Exception as error:  # noqa: BLE001 - a file that triggers a bug must not be retried forever
             said = type(error).__name__
             said += "." if self.lake.hides_values(left.table, **self._options) else f": {error}"
-            self.save_outcomes(left, None, LakegateError(f"Internal error: {said}"))
+            self.save_outcomes(left, None, LakegateError(without_secrets(f"Internal error: {said}")))
             return None
         self.save_outcomes(left, run)
         return run

@@ -183,9 +183,11 @@ _FILE_MISSING = "iceberg.exceptions.NotFoundException"
 _READING_TABLES = ("org.apache.iceberg.spark.source.BaseReader", _FILE_MISSING)
 _HINT_MISSING = (
     "If it's older than gc.history, `lakegate gc` deleted it. Otherwise, it was moved or deleted outside lakegate, or "
-    "Spark can't reach it. To see which tables lack files, and what to do: lakegate verify"
+    "Spark can't reach it. To see which of the lake's tables lack files, and what to do: lakegate verify"
 )
-_HINT_DAMAGED = "It may be damaged. To see which tables have damaged files, and what to do: lakegate verify --pages"
+_HINT_DAMAGED = (
+    "It may be damaged. To see which of the lake's tables have damaged files, and what to do: lakegate verify --pages"
+)
 _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400

@@ -99,6 +99,17 @@ def test_json_names_files_that_failed_without_a_run(landing: Path) -> None:
     assert [one["run_id"] for one in alone if "run_id" in one] == ["r2"]
 
 
+def test_json_has_no_secret_of_an_internal_error(landing: Path) -> None:
+    put(landing, "1.csv")
+
+    def fail(_: object) -> OSError:
+        return OSError("GET https://host/a?X-Amz-Signature=0f3a99 failed")
+
+    done = watch(CliLake(becomes=fail), "--table", "nyc.trips", "--once", "-o", "json")
+    assert "Internal error: OSError" in json.loads(done.stdout.splitlines()[0])["error"]["message"]
+    assert "0f3a99" not in done.stdout + done.stderr
+
+
 def test_json_has_the_outage_that_ended_it(landing: Path) -> None:
     put(landing, "1.csv")
     lake = CliLake(becomes=lambda _: CatalogUnavailableError("The catalog is away."))

@@ -205,6 +205,15 @@ def test_a_tables_file_that_cannot_be_read_is_named(text: str, cause: str, *, qu
     assert (caught.value.hint or "").endswith("lakegate verify" if "NotFound" in text else "lakegate verify --pages")
 
 
+def test_memory_that_ran_out_while_a_table_was_read_is_not_its_files_fault() -> None:
+    from pyspark.errors.exceptions.connect import SparkException
+
+    text = f"{_TASK}java.lang.OutOfMemoryError: Java heap space\nat org.apache.iceberg.spark.source.BaseReader"
+    with pytest.raises(EngineError) as caught, spark_errors("working"):
+        raise SparkException(text)
+    assert "couldn't read" not in caught.value.message
+
+
 @pytest.mark.parametrize("query", [True, False])
 @pytest.mark.parametrize(
     "text",
