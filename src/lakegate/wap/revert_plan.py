@@ -236,6 +236,12 @@ class BranchHistory:
         """Return whether a commit's change of ``table`` is neither reverted nor replaced; see :meth:`reverter`."""
         return self.reverter(run_of(commit) or "", table, without=without) is None
 
+    def appends_versions(self, commit: Commit) -> bool:
+        """Return whether its run was to append changed files to their earlier versions, as far as the journal knows."""
+        run = self._context.journal.get(run_of(commit) or "")
+        request = None if run is None else run.request
+        return request is not None and request.mode.appends and request.on_changed == "append"
+
     def side_effects(self, table: TableIdentifier, reverts: Collection[str]) -> tuple[list[str], list[Commit]]:
         """Return other runs that lose their rows in ``table`` through ``reverts``, and commits that get theirs back."""
         losing, regaining = [], []
@@ -625,7 +631,8 @@ def _require_not_published_again(
     for later in history.commits:
         again = (_files_of(commit) & _files_of(later)) | _rows_of_both(commit, later)
         if history.is_in_effect(later, table):  # and not about to be restored, too
-            again |= _paths_of_both(commit, later)
+            versions = _paths_of_both(commit, later)
+            again |= set() if versions and history.appends_versions(later) else versions
         if _key(later) == _key(commit) or not again or str(table) not in tables_in(later):
             continue
         if history.is_in_effect(later, table, without=reverts):

@@ -390,6 +390,14 @@ def test_files_that_were_published_with_other_content_since_are_not_brought_back
     assert house.rows() == A
 
 
+def test_versions_of_a_file_that_are_appended_to_each_other_come_back_beside_each_other(house: House) -> None:
+    house.add("r1", A, file="latest", on_changed="append")
+    house.work("emptied", lambda tx: tx.overwrite("nyc.trips", B), undoes=lambda _: ("r1",))
+    house.add("r2", C, file="latest", version="2", on_changed="append")
+    house.undo("emptied")
+    assert house.rows() == [*A, *C]
+
+
 def test_a_revert_is_reverted_and_puts_the_rows_back(three: House) -> None:
     three.undo("r2")
     three.work("other", lambda tx: tx.append("nyc.zones", [{"id": 1}]))
