@@ -105,8 +105,8 @@ mutants: $(READY) ## Break the code that publishes, place by place, and list wha
 		--with mutmut==$(MUTMUT_VERSION) mutmut run $(if $(ONLY),'$(ONLY)')
 	@$(BIN)/python tests/mutation_score.py
 
-reference: $(READY) ## Regenerate the reference pages: checks, commands, settings, Python API, errors, decisions
-	@for page in checks neighbours cli settings api decisions; do $(BIN)/python tests/e2e/docs_$$page.py || exit; done
+reference: $(READY) ## Regenerate the reference pages: checks, commands, settings, Python API, errors
+	@for page in checks neighbours cli settings api; do $(BIN)/python tests/e2e/docs_$$page.py || exit; done
 
 docs: $(READY) ## Build the docs site into site/
 	@$(BIN)/zensical build --clean --strict

@@ -95,7 +95,7 @@ def _ready(run: Callable[[], object]) -> Prepare:
 
 
 def write_parquet(frame: Any, target: Path) -> None:
-    """Write a Spark frame to files, which SQL in lakegate's own sessions can't do (docs/decisions/0031)."""
+    """Write a Spark frame to files, which SQL in lakegate's own sessions can't do."""
     key = "spark.sql.sources.commitProtocolClass"
     settings = frame.sparkSession.conf
     forbidden = settings.get(key)

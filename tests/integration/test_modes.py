@@ -76,7 +76,7 @@ def test_an_upsert_updates_inserts_and_deletes_once(
             settings.unset("spark.sql.iceberg.snapshot-property.lakegate.run-id")
 
     with monkeypatch.context() as patch:
-        # A session of its own would compile anew all that Spark runs: docs/decisions/0118.
+        # A session of its own would compile anew all that Spark runs.
         patch.delattr(SparkEngine, "transaction")
         with when_reached(patch, "before-publish", append_beside):
             run = lake.ingest(filled, changes, **options)

@@ -236,7 +236,7 @@ class IcebergTableEditor:
         without: Collection[int] = (),
         before: datetime | None = None,
     ) -> TablePointer:
-        """Return the table with metadata that lists only the snapshots it should keep (docs/decisions/0010)."""
+        """Return the table with metadata that lists only the snapshots it should keep."""
         table = self._table(pointer)
         shorter = metadata.trim_snapshots(table.document, pointer.metadata_location, at_least, without, before)
         if shorter is table.document:

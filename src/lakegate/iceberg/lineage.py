@@ -2,7 +2,7 @@
 
 A snapshot's ``operation`` only describes the change from its parent. It doesn't say whether ``main`` is at that parent,
 whether snapshots in between were expired, whether the table was rolled back or replaced, or whether columns changed
-their names or ids. All of these decide which rows a table has (docs/decisions/0027).
+their names or ids. All of these decide which rows a table has.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def compiler_options(cores: int) -> tuple[str, ...]:
     """Return the options for Java's compilers in Spark: on few cores, C2 only compiles code that is ten times as hot.
 
     Its threads would take CPU time from the work, and more of it than the faster code saves, unless Spark runs for a
-    long time (docs/decisions/0146).
+    long time.
 
     Example:
         >>> compiler_options(16)
