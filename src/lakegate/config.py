@@ -779,32 +779,20 @@ class SnowflakeDownstream(DownstreamSettings):
     token_type: Literal["oauth", "programmatic"] = "oauth"  # noqa: S105 - a kind, no token
     """What ``token`` is: ``oauth`` or ``programmatic``."""
     role: SnowflakeName
-    """The role that lakegate uses; it owns what lakegate creates."""
+    """The role that lakegate uses; it owns the schemas and tables that lakegate creates."""
     warehouse: SnowflakeName
     """The virtual warehouse that creates tables; the smallest will do."""
     database: SnowflakeName
-    """Database of the tables; created if it doesn't exist."""
+    """Database of the tables."""
     external_volume: SnowflakeName = "LAKEGATE"
-    """External volume of the lake's files; created if it doesn't exist."""
+    """External volume whose location is the lake's warehouse."""
     catalog_integration: SnowflakeName = "LAKEGATE"
-    """Catalog integration of the tables; created if it doesn't exist."""
-    storage_role_arn: str | None = Field(
-        default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/[A-Za-z0-9_+=,.@/-]+$"
-    )
-    """AWS role through which Snowflake reads the bucket. Needed to create a volume on S3."""
-    storage_external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]+$", max_length=1224)
-    """External id that the AWS role requires. Default: one that Snowflake generates."""
-    azure_tenant_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F-]{36}$")
-    """Id of the Microsoft Entra tenant of the storage account. Needed to create a volume on Azure."""
-    schemas: Annotated[dict[str, SnowflakeName], _JSON] = Field(default_factory=dict)
-    """Schemas of namespaces: ``nyc = "TAXI"``. Default: the namespace's name."""
+    """Catalog integration with ``CATALOG_SOURCE = OBJECT_STORE``."""
     case: Literal["keep", "upper"] = "keep"
     """Case of schema and table names: ``keep`` it as in the lake, or use ``upper`` case, so that queries need no
     quotes."""
-    readers: tuple[SnowflakeName, ...] = ()
-    """Roles that may read the tables."""
     timeout_s: Number = Field(default=120.0, gt=0, le=86_400)
-    """Seconds that one delivery may take. The publishing process waits no longer than that."""
+    """Seconds to wait for the answer to each statement. The publishing process waits for three at most for a table."""
 
     @model_validator(mode="after")
     def _check_sign_in(self) -> SnowflakeDownstream:

@@ -40,18 +40,15 @@ class Fault:
     times: int = 1
     status: int | None = None
     refusal: RefusalError | None = None
-    polls: int = 0
 
 
 @dataclass
 class Object:
-    """A table or view, and who may read it."""
+    """A table or view."""
 
     kind: str
     comment: str = ""
     path: str = ""
-    volume: str = ""
-    readers: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -60,39 +57,21 @@ class SnowflakeAccount:
 
     Attributes:
         missing: Paths of metadata files that the volume lacks.
-        denied: Privileges that the role lacks, such as ``CREATE EXTERNAL VOLUME``.
-        readable: Whether the volume's role trusts Snowflake.
-        said_of_volume: What verifying the volume says, instead of whether it's readable.
-        blind: How many listings of tables leave out everything, as if it were created a moment later.
     """
 
     url: str = ""
     user: str = "LAKEGATE"
-    roles: set[str] = field(default_factory=lambda: {"LAKEGATE", "ANALYST", "PUBLIC"})
+    roles: set[str] = field(default_factory=lambda: {"LAKEGATE", "PUBLIC"})
     warehouses: set[str] = field(default_factory=lambda: {"LAKEGATE_WH"})
-    volumes: dict[str, Document] = field(default_factory=dict)
-    integrations: dict[str, Document] = field(default_factory=dict)
-    databases: dict[str, dict[str, dict[str, Object]]] = field(default_factory=dict)
-    grants: set[tuple[str, str, str, str]] = field(default_factory=set)
+    databases: dict[str, dict[str, dict[str, Object]]] = field(default_factory=lambda: {"LAKE": {"PUBLIC": {}}})
     missing: set[str] = field(default_factory=set)
-    denied: set[str] = field(default_factory=set)
-    readable: bool = True
-    blind: int = 0
-    said_of_volume: str | None = None
     tokens: set[str] = field(default_factory=set)
     statements: list[str] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     logins: list[Document] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     sessions: dict[str, Document] = field(default_factory=dict)
-    pending: dict[str, tuple[int, Document]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def furnish(self, base_url: str = "s3://lake/wh/") -> None:
-        """Make all that tables need, as an administrator would."""
-        self.volumes["LAKEGATE"] = {"NAME": "lakegate", "STORAGE_BASE_URL": base_url}
-        self.integrations["LAKEGATE"] = {"CATALOG_SOURCE": "OBJECT_STORE", "TABLE_FORMAT": "ICEBERG"}
-        self.databases["LAKE"] = {"PUBLIC": {}}
 
     def table(self, schema: str, name: str, database: str = "LAKE") -> Object:
         return self.databases[database][schema][name]
@@ -101,15 +80,6 @@ class SnowflakeAccount:
         """Let requests fail whose path or statement matches: by an HTTP status, or by an error code."""
         refusal = RefusalError(code, message) if code else None
         self.faults.append(Fault(match, times, status, refusal))
-
-    def slow(self, match: str, *, polls: int) -> None:
-        """Answer the statement only after it was polled for."""
-        self.faults.append(Fault(match, polls=polls))
-
-    def expire_sessions(self) -> None:
-        """Let all session tokens expire; the master tokens stay valid."""
-        for session in self.sessions.values():
-            session["expired"] = True
 
     def end_sessions(self) -> None:
         """End all sessions, master tokens too."""
@@ -122,7 +92,7 @@ class SnowflakeAccount:
 
 @contextmanager
 def snowflake_account() -> Iterator[SnowflakeAccount]:
-    """Serve an empty account until the body ends."""
+    """Serve an account as an administrator has prepared it, without tables, until the body ends."""
     with _Server(("127.0.0.1", 0), _Handler) as server:
         server.account = SnowflakeAccount(f"http://127.0.0.1:{server.server_address[1]}")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -141,10 +111,7 @@ def _run(account: SnowflakeAccount, sql: str, session: Document) -> tuple[list[s
     for pattern, act in _STATEMENTS.items():
         found = re.fullmatch(pattern, sql, re.DOTALL)
         if found:
-            # Groups with a name are taken as they are.
-            raw = set(found.re.groupindex.values())
-            parts = [one if at in raw else _plain(one) for at, one in enumerate(found.groups(), 1)]
-            answer = act(account, session, *parts)
+            answer = act(account, session, *map(_plain, found.groups()))
             return answer or (["status"], [["Statement executed successfully."]])
     raise RefusalError("001003", f"SQL compilation error:\nsyntax error line 1 at position 0 unexpected '{sql[:20]}'.")
 
@@ -157,67 +124,7 @@ def _absent(what: str, name: str) -> RefusalError:
     return RefusalError("002003", f"SQL compilation error:\n{what} '{name}' does not exist or not authorized.", "02000")
 
 
-def _need(account: SnowflakeAccount, privilege: str, on: str = "account 'ACME'") -> None:
-    if privilege in account.denied:
-        raise RefusalError("003001", f"SQL access control error:\nInsufficient privileges to operate on {on}.", "42501")
-
-
-def _create_volume(account: SnowflakeAccount, _session: Document, name: str, rest: str) -> None:
-    _need(account, "CREATE EXTERNAL VOLUME")
-    values = dict(re.findall(rf"(\w+) = {_TEXT}", rest))
-    values |= {
-        "S3": {"STORAGE_AWS_IAM_USER_ARN": "arn:aws:iam::940482405254:user/hzdt0000-s"},
-        "GCS": {"STORAGE_GCP_SERVICE_ACCOUNT": "snow@gcpuscentral1.iam.gserviceaccount.com"},
-        "AZURE": {
-            "AZURE_CONSENT_URL": "https://login.microsoftonline.com/t/oauth2/authorize?client_id=1",
-            "AZURE_MULTI_TENANT_APP_NAME": "snow_1700000000",
-        },
-    }[values["STORAGE_PROVIDER"].removesuffix("GOV")]
-    if values["STORAGE_PROVIDER"].startswith("S3"):
-        values.setdefault("STORAGE_AWS_EXTERNAL_ID", "ACME_SFCRole=2_iMI2Dcus3iSF+A=")
-    account.volumes.setdefault(name, values)
-
-
-def _desc_volume(account: SnowflakeAccount, _session: Document, name: str) -> tuple[list[str], list[list[Any]]]:
-    if name not in account.volumes:
-        raise _absent("External volume", name)
-    columns = ["parent_property", "property", "property_type", "property_value", "property_default"]
-    rows = [
-        ["", "ALLOW_WRITES", "Boolean", "false", "true"],
-        ["STORAGE_LOCATIONS", "STORAGE_LOCATION_1", "String", json.dumps(account.volumes[name]), ""],
-        ["STORAGE_LOCATIONS", "ACTIVE", "String", account.volumes[name]["NAME"], ""],
-    ]
-    return columns, rows
-
-
-def _verify(account: SnowflakeAccount, _session: Document, name: str) -> tuple[list[str], list[list[Any]]]:
-    name = name.strip('"')
-    if name not in account.volumes:
-        raise _absent("External volume", name)
-    said = {"success": account.readable, "storageLocationSelectionResult": "PASSED" if account.readable else "FAILED"}
-    return ["VERIFIED"], [[account.said_of_volume or json.dumps(said)]]
-
-
-def _create_integration(account: SnowflakeAccount, _session: Document, name: str) -> None:
-    _need(account, "CREATE INTEGRATION")
-    account.integrations.setdefault(name, {"CATALOG_SOURCE": "OBJECT_STORE", "TABLE_FORMAT": "ICEBERG"})
-
-
-def _desc_integration(account: SnowflakeAccount, _session: Document, name: str) -> tuple[list[str], list[list[Any]]]:
-    if name not in account.integrations:
-        raise _absent("Integration", name)
-    values = {"ENABLED": "true", **account.integrations[name]}
-    columns = ["property", "property_type", "property_value", "property_default"]
-    return columns, [[key, "String", value, ""] for key, value in values.items()]
-
-
-def _create_database(account: SnowflakeAccount, _session: Document, name: str) -> None:
-    _need(account, "CREATE DATABASE")
-    account.databases.setdefault(name, {"PUBLIC": {}})
-
-
 def _create_schema(account: SnowflakeAccount, _session: Document, database: str, name: str) -> None:
-    _need(account, "CREATE SCHEMA", f"database '{database}'")
     _database(account, database).setdefault(name, {})
 
 
@@ -233,53 +140,27 @@ def _schema(account: SnowflakeAccount, database: str, name: str) -> dict[str, Ob
     return account.databases[database][name]
 
 
-def _show_databases(account: SnowflakeAccount, _session: Document, prefix: str) -> tuple[list[str], list[list[Any]]]:
-    return ["created_on", "name"], [["2026", one] for one in account.databases if one.startswith(prefix)]
-
-
 def _show_schemas(account: SnowflakeAccount, _session: Document, database: str) -> tuple[list[str], list[list[Any]]]:
     return ["created_on", "name"], [["2026", one] for one in _database(account, database)]
 
 
 def _show_tables(
-    account: SnowflakeAccount, _session: Document, database: str, schema: str = "", prefix: str = ""
+    account: SnowflakeAccount, _session: Document, database: str, schema: str, prefix: str
 ) -> tuple[list[str], list[list[Any]]]:
-    schemas = {schema: _schema(account, database, schema)} if schema else _database(account, database)
-    if account.blind:
-        account.blind -= 1
-        schemas = {}
     rows = [
-        ["2026", name, database, space, one.volume, one.comment]
-        for space, tables in schemas.items()
-        for name, one in tables.items()
+        ["2026", name, one.comment]
+        for name, one in _schema(account, database, schema).items()
         if one.kind == "ICEBERG TABLE" and name.startswith(prefix)
     ]
-    return ["created_on", "name", "database_name", "schema_name", "external_volume_name", "comment"], rows
+    return ["created_on", "name", "comment"], rows
 
 
-def _show_objects(account: SnowflakeAccount, _session: Document, database: str) -> tuple[list[str], list[list[Any]]]:
-    rows = [
-        ["2026", name, database, space, "VIEW" if one.kind == "VIEW" else "TABLE", one.comment]
-        for space, tables in _database(account, database).items()
-        for name, one in tables.items()
-    ]
-    return ["created_on", "name", "database_name", "schema_name", "kind", "comment"], rows
-
-
-def _show_grants(account: SnowflakeAccount, _session: Document, role: str) -> tuple[list[str], list[list[Any]]]:
-    if role not in account.roles:
-        raise _absent("Role", role)
-    rows = [["2026", what, kind, name, "ROLE", to] for what, kind, name, to in account.grants if to == role]
-    return ["created_on", "privilege", "granted_on", "name", "granted_to", "grantee_name"], rows
-
-
-def _grant(account: SnowflakeAccount, _session: Document, privilege: str, kind: str, name: str, role: str) -> None:
-    if role not in account.roles:
-        raise _absent("Role", role)
-    # As Snowflake lists names: quoted where they must be.
-    parts = [_plain(one) for one in re.findall(_NAME, name)]
-    shown = ".".join(one if re.fullmatch("[A-Z_][A-Z0-9_$]*", one) else f'"{one}"' for one in parts)
-    account.grants.add((privilege, kind.replace(" ", "_"), shown, role))
+def _describe(
+    _account: SnowflakeAccount, _session: Document, kind: str, name: str
+) -> tuple[list[str], list[list[Any]]]:
+    if name != "LAKEGATE":
+        raise _absent(kind.capitalize(), name)
+    return ["property", "property_value"], [["ENABLED", "true"]]
 
 
 def _create_table(
@@ -298,20 +179,15 @@ def _create_table(
     if not session["warehouse"]:
         raise RefusalError("000606", "No active warehouse selected in the current session.", "57P03")
     volume, catalog = volume.strip('"'), catalog.strip('"')
-    if volume not in account.volumes:
+    if (volume, catalog) != ("LAKEGATE", "LAKEGATE"):
         raise _absent("External volume", volume)
-    if catalog not in account.integrations:
-        raise _absent("Catalog integration", catalog)
     if name in tables and not (replace and tables[name].kind == "ICEBERG TABLE"):
         raise RefusalError("002002", f"SQL compilation error:\nObject '{name}' already exists.", "42710")
     _require_readable(account, path)
-    tables[name] = Object("ICEBERG TABLE", comment, path, volume)
+    tables[name] = Object("ICEBERG TABLE", comment, path)
 
 
 def _require_readable(account: SnowflakeAccount, path: str) -> None:
-    if not account.readable:
-        said = "Error assuming AWS_ROLE. Please verify the role and externalId are configured correctly in your policy."
-        raise RefusalError("003167", f"SQL execution error:\n{said}", "42601")
     if path in account.missing:
         raise RefusalError("091016", f"Remote file '{path}' was not found.", "22000")
 
@@ -328,53 +204,21 @@ def _drop(account: SnowflakeAccount, _session: Document, database: str, schema: 
     _schema(account, database, schema).pop(name, None)
 
 
-def _information(account: SnowflakeAccount, _session: Document, calls: str) -> tuple[list[str], list[list[Any]]]:
-    found = re.findall(rf"SYSTEM\$GET_ICEBERG_TABLE_INFORMATION\({_TEXT}\) AS (\w+)", calls)
-    return [name for _, name in found], [[_where(account, _plain(shown)) for shown, _ in found]]
-
-
-def _where(account: SnowflakeAccount, shown: str) -> str:
-    database, schema, table = (_plain(one) for one in re.findall(_NAME, shown))
-    one = _schema(account, database, schema).get(table)
-    if one is None:
-        raise _absent("Iceberg table", table)
-    base = account.volumes[one.volume]["STORAGE_BASE_URL"]
-    return json.dumps({"metadataLocation": f"{base}{one.path}", "status": "success"})
-
-
 def _current(_account: SnowflakeAccount, session: Document) -> tuple[list[str], list[list[Any]]]:
-    columns = ["ACCOUNT", "USER", "ROLE", "WAREHOUSE", "VERSION"]
-    return columns, [["ACME", session["user"], session["role"], session["warehouse"], "10.2.0"]]
+    return ["ACCOUNT", "WAREHOUSE"], [["ACME", session["warehouse"]]]
 
 
 _STATEMENTS: dict[str, Callable[..., tuple[list[str], list[list[Any]]] | None]] = {
-    (
-        rf"CREATE EXTERNAL VOLUME IF NOT EXISTS {_NAME}\s+STORAGE_LOCATIONS = \(\((?P<raw>.+?)\)\)\s+"
-        r"ALLOW_WRITES = FALSE\s+COMMENT = '[^']+'"
-    ): _create_volume,
-    rf"DESC EXTERNAL VOLUME {_NAME}": _desc_volume,
-    rf"SELECT SYSTEM\$VERIFY_EXTERNAL_VOLUME\({_TEXT}\)": _verify,
-    (
-        rf"CREATE CATALOG INTEGRATION IF NOT EXISTS {_NAME}\s+CATALOG_SOURCE = OBJECT_STORE\s+TABLE_FORMAT = ICEBERG\s+"
-        r"ENABLED = TRUE"
-    ): _create_integration,
-    rf"DESC CATALOG INTEGRATION {_NAME}": _desc_integration,
-    rf"CREATE DATABASE IF NOT EXISTS {_NAME}": _create_database,
     rf"CREATE SCHEMA IF NOT EXISTS {_NAME}\.{_NAME}": _create_schema,
-    rf"SHOW DATABASES STARTS WITH {_TEXT}": _show_databases,
     rf"SHOW SCHEMAS IN DATABASE {_NAME}": _show_schemas,
-    rf"SHOW ICEBERG TABLES IN DATABASE {_NAME}": _show_tables,
     rf"SHOW ICEBERG TABLES IN SCHEMA {_NAME}\.{_NAME} STARTS WITH {_TEXT}": _show_tables,
-    rf"SHOW OBJECTS IN DATABASE {_NAME}": _show_objects,
-    rf"SHOW GRANTS TO ROLE {_NAME}": _show_grants,
-    rf"GRANT (USAGE|SELECT) ON (DATABASE|SCHEMA|ICEBERG TABLE) (?P<raw>\S.*) TO ROLE {_NAME}": _grant,
+    rf"DESC (EXTERNAL VOLUME|CATALOG INTEGRATION) {_NAME}": _describe,
     (
         rf"CREATE (OR REPLACE )?ICEBERG TABLE {_TABLE}\s+EXTERNAL_VOLUME = {_TEXT}\s+CATALOG = {_TEXT}\s+"
         rf"METADATA_FILE_PATH = {_TEXT}\s+COMMENT = {_TEXT}"
     ): _create_table,
     rf"ALTER ICEBERG TABLE {_TABLE} REFRESH {_TEXT}": _refresh,
     rf"DROP ICEBERG TABLE IF EXISTS {_TABLE}": _drop,
-    r"SELECT (?P<raw>SYSTEM\$GET_ICEBERG_TABLE_INFORMATION\(.+)": _information,
     r"SELECT CURRENT_ACCOUNT\(\).+": _current,
 }
 
@@ -428,26 +272,17 @@ class _Handler(BaseHTTPRequestHandler):
             raise fault.refusal
         if path == "/session/v1/login-request":
             return _login(account, query, body["data"])
-        if path == "/session/token-request":
-            return _renew(account, token)
         if path == "/session":
             account.sessions.pop(token, None)
             return {"success": True, "data": None}
         session = account.sessions.get(token)
         if session is None:
             raise RefusalError("390111", "Session no longer exists.  New login required to access the service.")
-        if session.get("expired"):
-            raise RefusalError("390112", "Your session has expired. Please login again.")
         if path == "/queries/v1/query-request":
             sql = body["sqlText"]
             account.statements.append(sql)
-            answer = _result(_run(account, sql, session))
-            if fault is not None and fault.polls:
-                number = answer["data"]["queryId"] = f"01-{len(account.statements)}"
-                account.pending[number] = (fault.polls, answer)
-                return _in_progress(number)
-            return answer
-        return _poll(account, path.split("/")[2]) if path.endswith("/result") else {"success": True, "data": None}
+            return _result(_run(account, sql, session))
+        return {"success": True, "data": None}
 
     def _send(self, status: int, document: Document) -> None:
         content = json.dumps(document).encode()
@@ -500,33 +335,11 @@ def _login(account: SnowflakeAccount, query: dict[str, list[str]], data: Documen
     }
 
 
-def _renew(account: SnowflakeAccount, token: str) -> Document:
-    for old, session in list(account.sessions.items()):
-        if session["master"] == token:
-            new = f"{old}-renewed"
-            account.sessions[new] = {**account.sessions.pop(old), "expired": False}
-            data = {"sessionToken": new, "masterToken": token, "validityInSecondsST": 3600, "sessionId": 1}
-            return {"success": True, "data": {**data, "validityInSecondsMT": 14400}}
-    raise RefusalError("390114", "Authentication token has expired.  The user must authenticate again.")
-
-
 def _refused(refusal: RefusalError) -> Document:
     if refusal.code.startswith("39"):  # of sessions, not of statements
         return {"success": False, "code": refusal.code, "message": refusal.message, "data": None}
     data = {"errorCode": refusal.code, "sqlState": refusal.sqlstate, "queryId": "01-refused", "internalError": False}
     return {"success": False, "code": refusal.code, "message": refusal.message, "data": data}
-
-
-def _poll(account: SnowflakeAccount, number: str) -> Document:
-    left, answer = account.pending[number]
-    account.pending[number] = (left - 1, answer)
-    return answer if left <= 1 else _in_progress(number)
-
-
-def _in_progress(number: str) -> Document:
-    url = f"/queries/{number}/result"
-    data = {"getResultUrl": url, "queryId": number, "queryAbortsAfterSecs": 300}
-    return {"success": True, "code": "333333", "message": "Query execution in progress.", "data": data}
 
 
 def _result(answer: tuple[Sequence[str], Sequence[Sequence[Any]]]) -> Document:

@@ -47,7 +47,7 @@ PANELS = {
     ),
     "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
     "Maintenance": ("maintain", "revert", "recover", "verify", "gc", "journal", "notify", "downstream", "metrics"),
-    "Other": ("aws", "snowflake", "config", "completion", "version"),
+    "Other": ("aws", "config", "completion", "version"),
 }
 """Headings of the help, and the commands below each, in order. Commands that aren't listed come last."""
 _COMMANDS = Path(__file__).parent / "commands"

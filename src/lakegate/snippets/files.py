@@ -104,7 +104,7 @@ def snowflake(target: SnippetTarget) -> list[str]:
     return [
         *_header(
             target,
-            "lakegate snowflake sets up all of this, the volume's permissions included, and keeps it fresh.",
+            "A downstream of type snowflake refreshes it after each publish: docs/how-to/read-from-snowflake.md",
             volume,
             mark="--",
         ),

@@ -80,7 +80,7 @@ SELECT * FROM lake."nyc"."trips" AT BRANCH "main" LIMIT 10;
 """,
     "snowflake": """
 -- nyc.trips of main at 1a2b3c4d5e6f. Later publishes don't show: print it again, or use lakegate serve.
--- lakegate snowflake sets up all of this, the volume's permissions included, and keeps it fresh.
+-- A downstream of type snowflake refreshes it after each publish: docs/how-to/read-from-snowflake.md
 -- The external volume lakegate must point at s3://lake/wh/. It uses its own role: no secret is needed.
 CREATE CATALOG INTEGRATION IF NOT EXISTS lakegate_files
   CATALOG_SOURCE = OBJECT_STORE TABLE_FORMAT = ICEBERG ENABLED = TRUE;
