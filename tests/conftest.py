@@ -54,8 +54,6 @@ if _JAVA_OPTIONS not in os.environ.get("JAVA_TOOL_OPTIONS", ""):
 
 # No process that watches for idle servers beside those of tests, which stop their own.
 os.environ.setdefault("LAKEGATE_LOCAL_IDLE_STOP", "0s")
-# Nor one that keeps commands loaded: tests start them cold, or fork a process of their own (support.warm).
-os.environ.setdefault("LAKEGATE_LOCAL_PRELOAD", "false")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
@@ -64,7 +62,7 @@ _LONGEST = (
     # without a JVM
     *("announced", "flow", "intake", "dashboard", "journal_processes", "aws_package", "simulation", "data_pages"),
     *("stack", "aws_deploy", "object_stores", "where", "pages", "grouping", "streams", "column_metrics"),
-    *("workflows", "state_machine", "channels", "preload", "process", "contract", "revert_property", "remote"),
+    *("workflows", "state_machine", "channels", "process", "contract", "revert_property", "remote"),
     # with one
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "demo_aws", "s3_warehouse"),
     *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),

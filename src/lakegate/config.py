@@ -268,8 +268,6 @@ class LocalSettings(_Section):
     """Seconds to wait for a server to respond after its start."""
     idle_stop: Duration = "1h"
     """Stop the servers when nothing has used them for this long. The next command restarts them. ``0s``: never."""
-    preload: bool = True
-    """Whether a background process keeps commands loaded, so that they start at once. Linux only; takes 0.2 GB."""
 
 
 class MaintenancePolicy(_Section):

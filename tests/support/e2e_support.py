@@ -145,14 +145,9 @@ class Cli:
                 return None
 
     def environment(self, fault: str | None = None) -> dict[str, str]:
-        """Return the variables that a command gets: it's to be the process that tests stop and kill, not its client."""
+        """Return the variables that a command gets."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_PASSED_ON)}
-        return {
-            **kept,
-            "LAKEGATE_LOCAL_PRELOAD": "false",
-            **self.variables,
-            **({"LAKEGATE_FAULT": fault} if fault else {}),
-        }
+        return {**kept, **self.variables, **({"LAKEGATE_FAULT": fault} if fault else {})}
 
 
 def _is_stopped(command: subprocess.Popen[str]) -> bool:

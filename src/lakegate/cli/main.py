@@ -12,8 +12,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from shutil import get_terminal_size
@@ -178,12 +177,8 @@ def cli() -> None:
     """
 
 
-def main(leave_behind: Callable[[], None] | None = None) -> NoReturn:
-    """Run the command line on ``sys.argv`` and exit.
-
-    Args:
-        leave_behind: Called when the command has ended, unless it was interrupted.
-    """
+def main() -> NoReturn:
+    """Run the command line on ``sys.argv`` and exit."""
     signal.signal(signal.SIGTERM, _interrupt)
     # If this process inherited that it's ignored, the programs that it runs would all seem to end with exit code 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -203,9 +198,6 @@ def main(leave_behind: Callable[[], None] | None = None) -> NoReturn:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    if leave_behind is not None and code != ExitCode.INTERRUPTED:
-        with suppress(BaseException):  # must not change how the command ended
-            leave_behind()
     # The commands' context managers have closed what must be closed. Destroying the libraries' objects one by one would
     # take another half second.
     os._exit(code if isinstance(code, int) else int(code is not None))

@@ -149,10 +149,10 @@ def test_an_interrupt_during_the_imports_prints_no_traceback() -> None:
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name == 'lakegate.cli.main': signal.raise_signal(signal.SIGINT)\n"
-        "from lakegate.cli import preload\n"
+        "from lakegate.__main__ import main\n"
         "sys.meta_path.insert(0, Finder())\n"
         "sys.argv = ['lakegate', '--version']\n"
-        "preload.main()"
+        "main()"
     )
     done = subprocess.run([sys.executable, "-c", loading], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
