@@ -120,7 +120,7 @@ from lakegate.wap.release import (
 from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction, transaction
-from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
+from lakegate.wap.trial import ContractTrial, try_contract
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
@@ -626,46 +626,6 @@ class Lake:
                 batch = self._batch_to_try(str(loaded.table), paths, format, csv, options, columns=names)
             masked = self.settings.audit.mask
             return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
-
-    def diff_contract(self, contract: str | Path, *, last: int = 10) -> Sequence[ContractOutcome]:
-        """Audit the last batches of a table by a contract, to see what it would have rejected.
-
-        Covers the rows that each published run added, even if it was reverted since, and rejected runs whose branch
-        still exists. Records nothing.
-
-        Args:
-            contract: A contract's file, or a table that has one in the project.
-            last: Number of batches to audit.
-
-        Returns:
-            An outcome for each run that wrote rows, newest first.
-
-        Raises:
-            ConfigurationError: The contract can't be read.
-            NotFoundError: There's no such table, and no run tried to write to it.
-            RetryableError: The journal, the catalog or the engine can't be reached.
-
-        Example:
-            >>> from pathlib import Path
-            >>> _ = Path("new.yaml").write_text("{version: 1, table: nyc.trips, checks: [row_count: {max: 5}]}")
-            >>> [outcome.rejected for outcome in lake.diff_contract("new.yaml", last=1)]
-            [True]
-        """
-        loaded = self._components.contracts.named(contract)
-        from lakegate.journal.pages import RunFilter  # loads SQLAlchemy
-
-        runs = self._components.journal.pages.each(RunFilter(table=str(loaded.table)), whole=False)
-        writers = (run for run in runs if run.kind in ("ingest", "transaction", "branch"))
-        batches = list(islice((run for run in writers if run.publication or run.status == "rejected"), last))
-        main = self._context.catalog.get_ref(MAIN)
-        if not batches and self._context.catalog.get_table(loaded.table, main) is None:
-            raise unknown_table(self._context.catalog, str(loaded.table), main)
-        outcomes = []
-        with self._components.narrator.step(f"Trying {loaded.file} on {len(batches)} batches") as step:
-            for done, run in enumerate(batches, start=1):
-                outcomes.append(outcome_of(self._context, loaded, run))
-                step.progress(done, len(batches), "batches")
-        return outcomes
 
     def source(
         self, name: str, *, sql: str | None = None, watermark: str | None = None, until: str | None = None

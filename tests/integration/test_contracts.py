@@ -85,14 +85,6 @@ def test_a_contract_makes_the_table_and_audits_what_comes(
     ]  # fmt: skip
     assert made.partition_by == ("zone",)
     assert second.status == "rejected"
-    changed = tmp_path / "changed.yaml"
-    changed.write_text(
-        f"version: 1\ntable: {table}\nchecks: [{{in_range: {{column: fare, min: 0}}}}]\n", encoding="utf-8"
-    )
-    later, earlier = lake.diff_contract(changed)
-    assert (earlier.before, earlier.rejected, earlier.rows) == ("published", True, 2)
-    assert earlier.added == ("in_range(fare, min=0)",)
-    assert (later.before, later.rejected) == ("rejected", False)
     assert [result.check for result in second.reports[0].failures] == ["not_null(id)"]
 
 
@@ -162,37 +154,6 @@ def test_rows_of_files_whose_key_repeats_are_shown_with_their_file(
     shown = [sorted((row["id"], row["fare"]) for row in result.examples) for result in (repeated, negative)]
     assert shown == [[(1, 5), (1, 6)], [(2, -1)]], repeated.detail
     assert all(row["_file"].endswith("/rows.csv") for row in (*repeated.examples, *negative.examples))
-
-
-def test_each_batch_is_tried_on_its_own_rows_whatever_it_did_and_whatever_came_later(
-    lake: Lake, contract: Callable[[str], str], tmp_path: Path
-) -> None:
-    table = contract("")
-    changed = tmp_path / "changed.yaml"
-    checks = "[unique: {columns: [id], scope: table}, in_range: {column: fare, min: 0}]"
-    changed.write_text(f"version: 1\ntable: {table}\nchecks: {checks}\n", encoding="utf-8")
-
-    def wrote(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(f"id,fare{text}\n", encoding="utf-8")
-        return path
-
-    lake.ingest(table, wrote("a.csv", "\n1,1\n2,2"))
-    wider = lake.ingest(table, wrote("b.csv", ",tip\n3,-1,5\n4,4,5"), schema="evolve")
-    _, before = (commit.hash for commit in lake.log(limit=2))
-    since = lake.audit(table, branch="main", since=before, checks=["not_null(tip)", "unique(id, tip, scope='table')"])
-    assert (since.rows, since.passed) == (2, True)
-    reverted = lake.ingest(table, wrote("c.csv", "\n1,5\n5,5"), schema="evolve")
-    lake.revert(reverted.run_id)
-    # The file changed: its rows replace those of the first run.
-    lake.ingest(table, wrote("a.csv", "\n1,1\n2,-2\n6,7"), on_changed="replace", schema="evolve")
-    lake.ingest(table, wrote("d.csv", "\n6,6"), mode="overwrite", schema="evolve")
-
-    found = {one.run_id: one for one in lake.diff_contract(changed)}
-    told = [(one.reason, one.rows, [result.failing_rows for result in one.failures]) for one in found.values()]
-    assert told == [(None, 1, []), (None, 3, [1]), (None, 2, [1]), (None, 2, [1]), (None, 2, [])]
-    assert found[wider.run_id].rejected
-    assert found[reverted.run_id].before == "reverted"
 
 
 def test_an_ingest_finds_what_other_tools_find_in_the_same_rows(lake: Lake, namespace: str, tmp_path: Path) -> None:

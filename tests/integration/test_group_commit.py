@@ -58,29 +58,6 @@ def test_eight_ingests_share_a_commit_and_one_is_reverted_alone(
     assert lake.ingest(table, files[7]).status == "skipped"
 
 
-def test_the_first_batches_of_a_table_are_tried_on_their_own_rows(
-    lake: Lake, components: Components, namespace: str, tmp_path: Path
-) -> None:
-    table = f"{namespace}.new"
-    with lake.transaction() as tx:
-        tx.sql(f"CREATE TABLE {table} (id BIGINT)")
-    before = components.catalog.get_ref("main")
-    runs = _ingest_together(lake, components, table, [_file(tmp_path, number) for number in range(3)])
-    (commit,) = components.catalog.history("main", until=before.hash, operations=True)
-    assert len(parts_of(commit)) == len(runs)
-    contract = tmp_path / "changed.yaml"
-    contract.write_text(f"{{version: 1, table: {table}, checks: [in_range: {{column: id, max: 2}}]}}", encoding="utf-8")
-    wanted = {run.run_id: (None, ROWS, number > 0) for number, run in enumerate(runs)}
-
-    def tried() -> dict[str, tuple[str | None, int, bool | None]]:
-        found = {one.run_id: (one.reason, one.rows, one.rejected) for one in lake.diff_contract(contract)}
-        return {run_id: found[run_id] for run_id in wanted}
-
-    assert tried() == wanted
-    lake.rebuild_journal()  # then only the catalog says what the runs wrote
-    assert tried() == wanted
-
-
 def _file(folder: Path, number: int) -> Path:
     ids = pa.array(range(number * ROWS, (number + 1) * ROWS), pa.int64())
     path = folder / f"{number}.parquet"

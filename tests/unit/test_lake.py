@@ -156,21 +156,6 @@ def test_an_id_that_begins_many_others_is_found(house: FakeLakehouse) -> None:
         lake.run("nightly")
 
 
-def test_a_contract_of_a_table_that_is_not_there_has_no_batches_to_look_at(
-    house: FakeLakehouse, tmp_path: Path
-) -> None:
-    lake, path = open_lake(house), tmp_path / "c.yaml"
-    components: Any = components_of(lake)
-    components.contracts = Contracts(tmp_path, Settings())
-    path.write_text("version: 1\ntable: nyc.trip\nchecks: [not_null: id]\n", encoding="utf-8")
-    ingest(house.context, ordered(house))
-    with pytest.raises(NotFoundError, match=r"nyc\.trip doesn't exist on main") as caught:
-        lake.diff_contract(path)
-    assert "Did you mean 'nyc.trips'?" in (caught.value.hint or "")
-    house.journal.save(run(1, status="rejected", tables=("nyc.trip",)))  # its first batch
-    assert [one.before for one in lake.diff_contract(path)] == ["rejected"]
-
-
 def test_runs_are_filtered_by_kind_and_time(house: FakeLakehouse) -> None:
     kinds: tuple[RunKind, ...] = ("ingest", "revert", "ingest")
     for number, kind in enumerate(kinds):

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -27,24 +26,13 @@ _TOO_LONG = (
     "groups: [ab]*, not (a|b)*."
 )
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
-_AS_OF: ContextVar[datetime | None] = ContextVar("as_of", default=None)
 _LONGEST_SHOWN = 200  # characters
 _MOST_SHOWN = 30  # columns
 
 
-@contextmanager
-def as_of(time: datetime) -> Iterator[None]:
-    """Let checks that compare with the current time use ``time`` instead, as if the audit ran then."""
-    token = _AS_OF.set(time)
-    try:
-        yield
-    finally:
-        _AS_OF.reset(token)
-
-
 def audit_time() -> datetime:
     """Return the time that checks compare with, in UTC."""
-    return _AS_OF.get() or datetime.now(UTC)
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,9 +183,8 @@ class AddedRows(Value):
     Attributes:
         ref: The branch.
         after_snapshot_id: Only rows of later snapshots; ``None`` for all rows of the table.
-        snapshot_id: The last snapshot, current at commit ``hash`` unless ``is_past``.
+        snapshot_id: The last snapshot, current at commit ``hash``.
         hash: Commit of the branch; ``None`` for its head.
-        is_past: Whether commit ``hash`` may have later snapshots, of runs that share it.
         is_measured: Whether a filter may skip files that can't match by their metrics: lakegate's engine measured them,
             and no column holds UUIDs. What another writer's metrics say is a claim.
         one_by_one: Whether to read row by row: slower, but the scan can be cancelled between any two rows.
@@ -199,7 +198,6 @@ class AddedRows(Value):
     after_snapshot_id: int | None
     snapshot_id: int
     hash: str | None = None
-    is_past: bool = False
     is_measured: bool = False
     one_by_one: bool = False
     where: str | None = None

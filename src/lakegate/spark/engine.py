@@ -650,8 +650,6 @@ class SparkEngine:
         if rows.after_snapshot_id is not None:
             reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
-        elif rows.is_past:
-            reader = reader.option("versionAsOf", str(rows.snapshot_id))
         # Iceberg would answer count, min and max from manifests, whose numbers are only claims if others wrote them.
         reader = reader.option("aggregate-push-down-enabled", "false")
         if rows.one_by_one:

@@ -115,7 +115,6 @@ def audit_state(
     checks: Sequence[Check],
     *,
     since: Ref | None = None,
-    own: Sequence[int] | None = None,
     explain: bool = False,
 ) -> AuditReport:
     """Run ``checks`` on the rows that ``table`` has at a commit.
@@ -123,7 +122,6 @@ def audit_state(
     Args:
         checks: The checks; those of scope ``table`` read other tables at the same commit.
         since: An earlier commit; only rows added after it are audited.
-        own: Consecutive snapshots appended after ``since``, oldest first; only their rows are audited.
         explain: Whether the report says how each check was answered.
 
     Returns:
@@ -145,10 +143,6 @@ def audit_state(
     metadata = context.reader.metadata(pointer)
     after = None if change is None else change.parent_snapshot_id
     listed = metadata.rows_at_most if change is None else change.rows_added
-    if own:
-        snapshots = {one.snapshot_id: one for one in context.reader.snapshots(pointer)}
-        after = snapshots[own[0]].parent_id if own[0] in snapshots else after
-        listed = sum(int(snapshots[one].summary.get("added-records", 0)) for one in own if one in snapshots)
     schema = metadata.table_schema
     require_readable(table, ref.name, schema)
     schemas = schemas_at(context, ref)
@@ -158,15 +152,14 @@ def audit_state(
             table=table,
             ref=_name_of(ref),
             after_snapshot_id=after,
-            snapshot_id=own[-1] if own else pointer.snapshot_id,
+            snapshot_id=pointer.snapshot_id,
             hash=ref.hash,
-            is_past=bool(own),
             masked=context.masked,
         ),
         schema=schema,
         added=_live_files(context, pointer)
         if change is None
-        else measured_files(context, pointer, own or change.snapshot_ids),
+        else measured_files(context, pointer, change.snapshot_ids),
         checks=tuple({str(check): check for check in validate_checks(checks, schema, schemas)}.values()),
         engine=context.engine,
         metadata_location=pointer.metadata_location,
@@ -187,7 +180,6 @@ def added_rows(staged: StagedTable) -> AddedRows:
         after_snapshot_id=staged.parent_snapshot_id if staged.keeps_rows else None,
         snapshot_id=staged.pointer.snapshot_id,
         hash=staged.head,
-        is_past=staged.keeps_rows and staged.branch == staged.target,
     )
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakegate.checks import column_exists, not_null
+from lakegate.checks import not_null
 from lakegate.config import Settings
 from lakegate.contracts.store import Contracts
-from lakegate.wap.trial import ContractOutcome, ContractTrial
+from lakegate.wap.trial import ContractTrial
 from support.cli_support import FakeLake, invoke, report, result
 
 DBT = "models:\n  - name: t\n    columns:\n      - {name: id, tests: [unique, mine]}\n"
@@ -96,38 +95,6 @@ def test_the_schema_is_json() -> None:
     assert json.loads(invoke("check schema").stdout)["title"].startswith("Contract")
 
 
-def test_a_diff_shows_the_outcome_of_each_batch_and_why() -> None:
-    lost = report(result(not_null("fare"), failing=3), result(column_exists("tip"), failing=0))
-    lost = lost.model_copy(
-        update={
-            "results": tuple(
-                one.model_copy(update={"verdict": "fail", "detail": "tip is missing."}) for one in lost.results
-            )
-        }
-    )
-    at = datetime(2026, 1, 31, tzinfo=UTC)
-    outcomes = [
-        ContractOutcome(run_id="r3", at=at, before="published", rows=5, failures=lost.results, over_limit="Too many."),
-        ContractOutcome(run_id="r2", at=at, before="rejected", rows=5),
-        ContractOutcome(run_id="r1", at=at, before="published", reason="Its files are gone."),
-    ]
-    shown = invoke("check diff nyc.trips", FakeLake(diff_contract=outcomes))
-    assert shown.exit_code == 1
-    text = " ".join((shown.stdout + shown.stderr).split())
-    assert "Too many.; not_null(fare): 3 rows; column_exists: tip is missing." in text
-    assert "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be audited." in text
-
-
-def test_a_diff_keeps_run_ids_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    at, run_id = datetime(2026, 1, 31, tzinfo=UTC), "20260131T070509-0badcafe"
-    lost = report(result(not_null("fare"), failing=3)).results
-    outcomes = [ContractOutcome(run_id=run_id, at=at, before="published", rows=5, failures=lost)]
-    shown = invoke("check diff nyc.trips", FakeLake(diff_contract=outcomes)).stdout
-    assert run_id in shown
-    assert max(map(len, shown.splitlines())) <= 80
-
-
 def test_a_trial_says_why_a_check_was_skipped() -> None:
     skipped = result(not_null("fare")).model_copy(update={"verdict": "skipped", "detail": "No row matches."})
     trial = ContractTrial(contract="c.yaml", report=report(skipped))
@@ -135,16 +102,6 @@ def test_a_trial_says_why_a_check_was_skipped() -> None:
         "not_null_fare was skipped: No row matches."
         in invoke("check test c.yaml rows.csv", FakeLake(test_contract=trial)).stdout
     )
-
-
-def test_a_batch_that_was_reverted_since_is_shown_but_not_counted() -> None:
-    at, lost = datetime(2026, 1, 31, tzinfo=UTC), report(result(not_null("fare"), failing=3)).results
-    reverted = ContractOutcome(run_id="r1", at=at, before="reverted", rows=5, failures=lost)
-    shown = invoke("check diff nyc.trips", FakeLake(diff_contract=[reverted]))
-    assert shown.exit_code == 0
-    text = " ".join((shown.stdout + shown.stderr).split())
-    assert "not_null(fare): 3 rows" in text
-    assert "0 published batches would have been rejected, 0 rejected ones published." in text
 
 
 def test_files_that_pass_because_rows_are_quarantined_pass() -> None:

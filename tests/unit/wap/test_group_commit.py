@@ -15,7 +15,6 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from lakegate.config import Settings
-from lakegate.contracts.store import parse_contract
 from lakegate.dashboard.history import list_commits
 from lakegate.dashboard.model import ReadModel
 from lakegate.errors import (
@@ -54,7 +53,6 @@ from lakegate.wap.optimistic_commit import publish_lock
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.table_changes import rename_table
-from lakegate.wap.trial import outcome_of
 from support.fakes import Died
 from support.flow_support import TRIPS, branches, ordered, when_reached
 from support.revert_support import House
@@ -810,37 +808,6 @@ def test_runs_with_many_files_do_not_all_share_one_commit(house: House, monkeypa
         pass
     assert [run.status for run in stopped.runs()] == ["published"] * 3
     assert sorted(len(events_of(commit)) for commit in commits(house)) == [1, 1, 2]
-
-
-@pytest.mark.parametrize("leader", [1, 2, 3])
-def test_a_contract_is_tried_on_the_rows_of_each_run_alone(
-    house: House, monkeypatch: pytest.MonkeyPatch, leader: int
-) -> None:
-    """Whichever run has the lock first: its snapshot comes first, whenever it was written."""
-    numbers: dict[int, int] = {}
-    is_leading = threading.Event()
-
-    def let_lead(point: str) -> None:
-        if point == "queued" and numbers[threading.get_ident()] != leader:
-            assert is_leading.wait(60)
-        elif point == "taken":
-            is_leading.set()
-
-    def numbered(number: int, work: Callable[[], Run]) -> Run:
-        numbers[threading.get_ident()] = number
-        return work()
-
-    monkeypatch.setattr(failpoints, "reach", let_lead)
-    works = [partial(numbered, number, work) for number, work in enumerate(adds(house, 1, 2, 3), 1)]
-    with Stopped(house, works).waiting():
-        pass
-    (commit, _) = commits(house)
-    assert commit.properties["lakegate.run-id"] == f"r{leader}"
-
-    contract = parse_contract(f"{{version: 1, table: {TRIPS}, checks: ['accepted_range(id, max=2)']}}")
-    outcomes = [outcome_of(house.context, contract, run) for run in map(house.journal.get, ("r1", "r2", "r3")) if run]
-
-    assert [(one.reason, one.rows, len(one.failures)) for one in outcomes] == [(None, 1, 0), (None, 1, 0), (None, 1, 1)]
 
 
 @pytest.mark.parametrize("run_id", ["r0", "r2"])

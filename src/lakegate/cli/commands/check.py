@@ -1,4 +1,4 @@
-"""Propose, test, compare and convert the contracts of tables."""
+"""Propose, test and convert the contracts of tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 
 from lakegate.cli.app import App, group
 from lakegate.cli.check_output import (
-    check_payload,
     report_payload,
     show_all,
     show_evidence,
@@ -25,13 +24,12 @@ from lakegate.cli.check_output import (
 from lakegate.cli.options import format_option
 from lakegate.cli.output import echo_json, next_commands, safe, say, say_wrapped, show_rows
 from lakegate.errors import AlreadyExistsError, ExitCode
-from lakegate.model.words import count, counted, duration, moment
+from lakegate.model.words import count, counted, duration
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.model.batch import FileFormat
-    from lakegate.wap.trial import ContractOutcome
 
 _SCHEMA = "contract.schema.json"
 
@@ -295,66 +293,6 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: Fil
             say("", "Not run without the lake:")
             say(*(f"  {safe(one.check)}: {safe(one.reason)}" for one in found.untried))
     raise click.exceptions.Exit(ExitCode.OK if found.passed else ExitCode.AUDIT_FAILED)
-
-
-@check.command(
-    "diff",
-    examples=("lakegate check diff nyc.trips", "lakegate check diff changed.yaml --last 30 -o json"),
-)
-@click.argument("contract", metavar="CONTRACT|TABLE")
-@click.option(
-    "--last", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of batches to audit."
-)
-def diff(app: App, /, *, contract: str, last: int) -> None:
-    """Show which of the last batches a contract would have rejected.
-
-    Audits the rows that each published run added, and rejected runs whose branch still exists, each as of the time of
-    its own audit. Changes and records nothing. Exits with 1 if a batch that is published would have been rejected.
-    Batches that were reverted since are shown, but don't count.
-    """
-    with app.lake() as lake:
-        outcomes = lake.diff_contract(contract, last=last)
-    newly = sum(bool(one.rejected) for one in outcomes if one.before == "published")
-    if app.json:
-        echo_json(
-            [{**one.model_dump(mode="json", exclude={"failures"}), "would_be_rejected": one.rejected,
-              "failures": [check_payload(result) for result in one.failures]} for one in outcomes]
-        )  # fmt: skip
-    else:
-        rows = ((one.run_id, moment(one.at), one.before, _now(one), count(one.rows), _why(one)) for one in outcomes)
-        columns = ("run", "began", "was", "would be", "rows", "why")
-        show_rows(
-            columns,
-            rows,
-            right=("rows",),
-            whole=("run",),
-            drop=("began",),
-            empty="No batch was published or rejected yet.",
-        )
-        released = sum(one.rejected is False for one in outcomes if one.before == "rejected")
-        unknown = sum(one.rejected is None for one in outcomes)
-        if outcomes:
-            say("", f"{counted(newly, 'published batch', 'published batches')} would have been rejected, "
-                f"{counted(released, 'rejected one')} published.")  # fmt: skip
-        if unknown:
-            say(f"{counted(unknown, 'batch', 'batches')} couldn't be audited.")
-    raise click.exceptions.Exit(ExitCode.AUDIT_FAILED if newly else ExitCode.OK)
-
-
-def _now(outcome: ContractOutcome) -> str:
-    if outcome.rejected is None:
-        return "unknown"
-    return "rejected" if outcome.rejected else "published"
-
-
-def _why(outcome: ContractOutcome) -> str:
-    if outcome.reason is not None:
-        return outcome.reason
-    found = [] if outcome.over_limit is None else [outcome.over_limit]
-    for result in sorted(outcome.failures, key=lambda one: one.severity != "error"):
-        rows = counted(result.failing_rows, "row")
-        found.append(f"{result.name}: {result.detail}" if not result.failing_rows else f"{result.check}: {rows}")
-    return "; ".join(found)
 
 
 @contextmanager
