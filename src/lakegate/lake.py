@@ -2203,7 +2203,6 @@ class Lake:
         tables: Sequence[str] = (),
         *,
         deep: bool = False,
-        pages: bool = False,
         since: str | datetime | None = None,
         grace: str | timedelta | None = None,
     ) -> VerifyReport:
@@ -2211,10 +2210,7 @@ class Lake:
 
         Args:
             tables: Tables to check. Default: all, and files that nothing references, too.
-            deep: Also compare rows and values with the footers of all parquet files, and deletion vectors with their
-                checksums.
-            pages: Do what ``deep`` does, and also read the files as a whole and check the checksums of their pages,
-                which Spark writes.
+            deep: Also count the rows in the footers of all Parquet files.
             since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
             grace: Files younger than this, such as ``1d``, aren't reported as orphaned. Default: ``gc.grace``.
 
@@ -2241,7 +2237,6 @@ class Lake:
             now=datetime.now(UTC),
             tables=[TableIdentifier.parse(table) for table in tables],
             deep=deep,
-            pages=pages,
             since=None if since is None else self._resolve(MAIN, since),
             history=None if history is None else parse_age(history),
         )

@@ -366,8 +366,8 @@ class TableReader(Protocol):
             RetryableError: When a file can't be read right now.
         """
 
-    def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
-        """Yield, for each file, how its Parquet footer or deletion vector contradicts the metadata, or ``None``.
+    def footer_flaws(self, files: Sequence[NeededFile]) -> Iterator[Flaw | None]:
+        """Yield, for each file, how its Parquet footer contradicts the metadata, or ``None``.
 
         Raises:
             LakegateError: When access to a file is denied, or its store doesn't serve it.

@@ -402,7 +402,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         yield from (NeededFile(path, "file") for path in self.reach(pointer, walked))
 
-    def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
+    def footer_flaws(self, files: Sequence[NeededFile]) -> Iterator[Flaw | None]:
         raise NotImplementedError
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,9 +14,8 @@ from sqlalchemy import Row, bindparam, delete, func, or_, select, tuple_, update
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
-from lakegate.journal.integrity import repair
 from lakegate.journal.outbox import queue
-from lakegate.journal.schema import CLAIMS, EVENTS, FILE_CHECKPOINTS, HISTORY, RUN_TABLES, RUNS, as_text
+from lakegate.journal.schema import CLAIMS, EVENTS, FILE_CHECKPOINTS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import HistoryEvent, PastCommit, Publication, Run, RunKind, published_tables, total_removed
 
@@ -277,8 +276,11 @@ def record(
     seen = _recorded(tx, target) if rebuild else {}
     first = rebuild and recorded_head(tx, target) is None
     if rebuild:
-        repair(tx, {event.run_id for event in events})
-        tx.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
+        # Also what a run has claimed that isn't in progress: it would block the files for ever.
+        unfinished = select(RUNS.c.run_id).where(RUNS.c.finished_at.is_(None))
+        leased = select(LEASES.c.run_id)
+        is_dead = CLAIMS.c.run_id.not_in(unfinished) & CLAIMS.c.run_id.not_in(leased)
+        tx.execute(delete(CLAIMS).where((CLAIMS.c.state == PUBLISHED) | is_dead))
         tx.execute(delete(EVENTS).where(EVENTS.c.target == target))
         _reconsider_files(tx, events)
     _retract(tx, target, list(gone))
@@ -480,12 +482,6 @@ class JournalCommits:
         with self._database.reading() as tx:
             found: str | None = tx.scalar(query.order_by(made.desc()).limit(1))
             return found
-
-    def known(self, target: str) -> Mapping[str, tuple[str | None, str]]:
-        """Return the time of each commit, if it's known, and a run in it (``""`` if there's none)."""
-        query = select(EVENTS.c.commit_hash, EVENTS.c.committed_at, EVENTS.c.run_id).where(EVENTS.c.target == target)
-        with self._database.reading() as tx:
-            return {commit: (time, run_id) for commit, time, run_id in tx.execute(query).tuples()}
 
     def has(self, target: str, commit: str) -> bool:
         """Return whether ``commit`` is known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,6 @@ from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, JournalTransaction, Waiting, utc_now
 from lakegate.journal.history import ANY_HEAD, JournalCommits
 from lakegate.journal.holder import Holder, ProcessHolder
-from lakegate.journal.integrity import BadRow, bad_rows
 from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
 from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
@@ -189,10 +188,6 @@ class Journal:
         published = counts.pop("all files") - counts.pop("unpublished files")
         left = counts.pop("all runs") - sum(counts.values())
         return counts | ({most: left} if left else {}), published
-
-    def bad_rows(self) -> Iterator[BadRow]:
-        """Yield rows that are wrong regardless of the target's history. Rebuilding the journal repairs them."""
-        return bad_rows(self._database)
 
     def expire_detail(self, before: datetime, note: str) -> int:
         """Delete steps, reports and alerts of runs that ended before a time; return the number of these runs.

@@ -112,11 +112,6 @@ def read_row(row: Row[Any], *, whole: bool = True) -> Run:
         return _readable_part(row)
 
 
-def may_be_newer(row: Row[Any]) -> bool:
-    """Return whether a newer lakegate may have written a document that can't be read."""
-    return isinstance(read_row(row), NewerRun)
-
-
 def _outlined(document: str) -> Any:
     """Return a run without examples and its original request, which can make up megabytes of a document."""
     found = from_json(document, cache_strings="keys")
@@ -234,11 +229,6 @@ _ROWS: Mapping[Table, Callable[[Run], Iterator[_Row]]] = {
     STEPS: _step_rows,
     CHECK_RESULTS: _check_rows,
 }
-
-
-def rows_of(run: Run, table: Table) -> Iterator[_Row]:
-    """Return a run's rows in another table than that of runs."""
-    return _ROWS[table](run)
 
 
 def _or_null(time: datetime | None) -> str | None:

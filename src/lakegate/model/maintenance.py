@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from lakegate.errors import ExitCode
@@ -198,8 +196,6 @@ FlawKind: TypeAlias = Literal["missing-file", "unreadable-file", "wrong-size", "
 FindingKind: TypeAlias = (
     FlawKind
     | Literal[
-        "unloadable-table",
-        "shared-files",
         "orphaned-files",
         "lost-lease",
         "foreign-commit",
@@ -209,7 +205,6 @@ FindingKind: TypeAlias = (
         "run-without-commit",
         "journal-ahead",
         "source-files",
-        "journal-rows",
     ]
 )
 
@@ -242,11 +237,6 @@ class NeededFile(NamedTuple):
         rows: For Parquet data and delete files: number of rows.
         snapshot_id: For data and delete files: the snapshot that added it.
         is_current: Whether the table's current snapshot needs it.
-        bounds: For data files: lower and upper bounds by field id, as Iceberg encodes them.
-        vector: For Puffin files: a deletion vector in it. A file with several is yielded once for each.
-        target_rows: Number of rows in the vector's data file, if known.
-        keys: For equality deletes: field ids of the columns that are compared.
-        nulls: For data files: numbers of NULLs by field id.
     """
 
     path: str
@@ -255,11 +245,6 @@ class NeededFile(NamedTuple):
     rows: int | None = None
     snapshot_id: int | None = None
     is_current: bool = True
-    bounds: Mapping[int, tuple[bytes, bytes]] = MappingProxyType({})
-    vector: DeletionVector | None = None
-    target_rows: int | None = None
-    keys: tuple[int, ...] = ()
-    nulls: Mapping[int, int] = MappingProxyType({})
 
 
 class Flaw(NamedTuple):
@@ -297,7 +282,7 @@ class VerifyReport(Value):
     """What was checked, and the problems found.
 
     Attributes:
-        deep: Whether rows were also counted in the footers of data files.
+        deep: Whether rows were also counted in the footers of Parquet files.
         tables: Tables checked, on all branches and tags.
         states: Table states checked, in the history of all branches and tags.
         files: Files that these states need.

@@ -186,7 +186,7 @@ _HINT_MISSING = (
     "Spark can't reach it. To see which of the lake's tables lack files, and what to do: lakegate verify"
 )
 _HINT_DAMAGED = (
-    "It may be damaged. To see which of the lake's tables have damaged files, and what to do: lakegate verify --pages"
+    "It may be damaged. To see which of the lake's tables have damaged files, and what to do: lakegate verify --deep"
 )
 _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")

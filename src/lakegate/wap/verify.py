@@ -7,15 +7,15 @@ that a problem with a file is reported for the newest state that needs the file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError
+from lakegate.errors import InputError, LakegateError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.maintenance import DeletionVector, Flaw, FlawKind, NeededFile, VerifyFinding, VerifyReport
+from lakegate.model.maintenance import Flaw, FlawKind, NeededFile, VerifyFinding, VerifyReport
 from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import StoredFile
@@ -24,14 +24,13 @@ from lakegate.points import unknown_table
 from lakegate.ports import FileStore
 from lakegate.wap.context import Context
 from lakegate.wap.gc import Garbage, collectable_before
-from lakegate.wap.reachable import canonical, with_other_names
+from lakegate.wap.reachable import canonical
 from lakegate.wap.verify_journal import MainCommits, journal_findings
 
 _FOOTERS_AT_ONCE = 512
 _TRIES = 3
 _STATES_TRIED = 50
 _SHOWN = 12
-_SHARED_SHOWN = 5
 _BACKUP = "Restore missing or damaged files from a backup"
 
 
@@ -43,7 +42,6 @@ def verify(
     now: datetime,
     tables: Sequence[TableIdentifier] = (),
     deep: bool = False,
-    pages: bool = False,
     since: Ref | None = None,
     history: timedelta | None = None,
 ) -> VerifyReport:
@@ -52,8 +50,7 @@ def verify(
     Args:
         grace: Files younger than this don't count as orphaned: they may be about to be committed.
         tables: Tables to verify; by default all, and orphaned files as well.
-        deep: Whether to read the footers of data files, and compare their rows and values with the metadata.
-        pages: Whether to read whole data files, and compare their pages with their checksums.
+        deep: Whether to count rows in the footers of Parquet files, too.
         since: A commit of ``main``. Commits up to it that no run made aren't reported.
         history: How far back states must be readable; ``None`` for the whole history.
 
@@ -75,7 +72,7 @@ def verify(
     for _ in range(_TRIES):
         refs = set(context.catalog.list_refs())
         listing = _Listing(files)
-        inspection = _Inspection(context, listing.sizes, frozenset(tables), deep=deep or pages)
+        inspection = _Inspection(context, listing.sizes, frozenset(tables), deep=deep)
         garbage = Garbage(context, listing, oldest=oldest, reach=inspection.reach)
         garbage.list_files(collectable_before(context, now, grace))
         garbage.drop_reachable()
@@ -88,10 +85,9 @@ def verify(
         # gc may have deleted files of a branch that has been dropped.
         if not inspection.has_broken_files or set(context.catalog.list_refs()) == refs:
             break
-    if deep or pages:
-        inspection.read_footers(pages=pages)
+    if deep:
+        inspection.read_footers()
     found += inspection.findings()
-    found += inspection.shared(commits.renames)
     if not tables:
         found += _orphaned(garbage)
         found += [
@@ -102,7 +98,7 @@ def verify(
             if problem.subject not in inspection.unreadable
         ]
     return VerifyReport(
-        deep=deep or pages,
+        deep=deep,
         tables=len(inspection.tables),
         states=inspection.states,
         files=inspection.files,
@@ -136,7 +132,7 @@ class _Inspection:
     Attributes:
         sizes: Sizes of the files in the warehouse, by canonical path.
         wanted: The tables to verify; all if it's empty.
-        deep: Whether to read the footers of data files.
+        deep: Whether to read the footers of Parquet files.
         tables: The tables that were found.
         unreadable: Names of tables with metadata that can't be read.
         failure: The error after which nothing more can be verified.
@@ -146,7 +142,7 @@ class _Inspection:
         _absent: Files that the warehouse doesn't list, each with a state that needs it.
         _countable: Files whose rows can be counted, each with a state that needs it.
         _heads: The tables' states on ``main``.
-        _owners: The first state found that needs a file, by the file's path.
+        _known: The files that a state needs.
     """
 
     context: Context
@@ -163,11 +159,8 @@ class _Inspection:
     _absent: dict[str, tuple[NeededFile, TablePointer]] = field(default_factory=dict)
     _countable: list[tuple[NeededFile, TablePointer]] = field(default_factory=list)
     _heads: dict[TableIdentifier, TablePointer] = field(default_factory=dict)
-    _owners: dict[str, TablePointer] = field(default_factory=dict)
-    _shared: dict[tuple[TableIdentifier, TableIdentifier], _Sharing] = field(default_factory=dict)
-    _names: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _vectors: set[DeletionVector] = field(default_factory=set)
-    _fixes: dict[tuple[TableIdentifier, frozenset[str]], str] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)
+    _fixes: dict[TableIdentifier, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         head = self.context.catalog.get_ref(MAIN)
@@ -180,7 +173,6 @@ class _Inspection:
         if self.failure is not None:
             raise self.failure
         self.tables.add(pointer.table)
-        self._names[pointer.content_id or str(pointer.table)].add(str(pointer.table))
         self.states += 1
         unread: Flaw | None = None
         for one in self._inspected(pointer, walked):
@@ -206,12 +198,9 @@ class _Inspection:
             raise
 
     def _need(self, file: NeededFile, pointer: TablePointer) -> None:
-        if file.vector is not None and file.vector not in self._vectors:
-            self._vectors.add(file.vector)  # one file may hold many vectors
-            if self.deep:
-                self._countable.append((file, pointer))
-        if not self._claim(file.path, pointer):
+        if file.path in self._known:
             return  # rewritten manifests name the same files
+        self._known.add(file.path)
         there = self.sizes.get(canonical(file.path))
         self.files += 1
         self.size_bytes += there or 0
@@ -222,16 +211,6 @@ class _Inspection:
             self._flaws.setdefault(file.path, (Flaw("wrong-size", file, problem), pointer))
         if self.deep and file.rows is not None:
             self._countable.append((file, pointer))
-
-    def _claim(self, path: str, pointer: TablePointer) -> bool:
-        """Note that a state needs a file; return whether it's the first that does."""
-        owner = self._owners.get(path)
-        if owner is None:
-            self._owners[path] = pointer
-        elif owner.table != pointer.table:
-            key = owner.table, pointer.table
-            self._shared.setdefault(key, _Sharing(owner, pointer)).paths.add(path)
-        return owner is None
 
     @property
     def has_broken_files(self) -> bool:
@@ -244,43 +223,26 @@ class _Inspection:
             file, pointer = self._absent[path]
             self._flaws.setdefault(path, (Flaw("missing-file", file, "it doesn't exist"), pointer))
 
-    def read_footers(self, *, pages: bool) -> None:
-        """Compare the footers of data files with the metadata, and their ``pages`` with the checksums."""
+    def read_footers(self) -> None:
+        """Compare the rows in the footers of Parquet files with the metadata."""
         files = [one for one in self._countable if one[0].path not in self._flaws]
-        with self.context.narrator.step("Reading data files" if pages else "Reading the footers of data files") as step:
+        with self.context.narrator.step("Reading the footers of Parquet files") as step:
             for start in range(0, len(files), _FOOTERS_AT_ONCE):
                 batch = files[start : start + _FOOTERS_AT_ONCE]
-                flaws = self.context.reader.footer_flaws([file for file, _ in batch], pages=pages)
+                flaws = self.context.reader.footer_flaws([file for file, _ in batch])
                 for (file, pointer), flaw in zip(batch, flaws, strict=True):
                     if flaw is not None:
                         self._flaws.setdefault(file.path, (flaw, pointer))
                 step.progress(start + len(batch), len(files), "files")
 
     def findings(self) -> Iterator[VerifyFinding]:
-        """Yield problems with files, grouped by table and run, and tables that some readers can't load."""
+        """Yield problems with files, grouped by table and run."""
         groups: defaultdict[_Group, list[Flaw]] = defaultdict(list)
         for flaw, pointer in self._flaws.values():
             run_id, on_main = self._run_of(flaw.file, pointer), self._on_main(flaw, pointer)
             groups[_Group(flaw.kind, pointer.table, run_id, on_main)].append(flaw)
         for group, flaws in groups.items():
             yield _finding(group, flaws, self._fix(group, flaws))
-        for pointer in self._heads.values():
-            unread = pointer.metadata_location in self._flaws
-            if not unread and (not self.wanted or pointer.table in self.wanted):
-                try:
-                    self.context.reader.require_loadable(pointer, MAIN)
-                except (ConfigurationError, SourceError):
-                    raise
-                except InputError as error:
-                    fix = self._restore_hint(pointer.table, {canonical(pointer.metadata_location)})
-                    yield VerifyFinding(
-                        kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table)
-                    )
-
-    def shared(self, renames: Iterable[tuple[str, str]]) -> Iterator[VerifyFinding]:
-        """Yield the tables that need another table's files. A table that was renamed is one table."""
-        names = [*self._names.values(), *map(set, renames)]
-        yield from (one.finding() for one in self._shared.values() if not one.is_by_rename(names))
 
     def _on_main(self, flaw: Flaw, pointer: TablePointer) -> bool:
         head = self._heads.get(pointer.table)
@@ -304,16 +266,13 @@ class _Inspection:
             )
         if group.run_id is not None and all(flaw.file.what == "data file" for flaw in flaws):
             return f"{_BACKUP}. Or revert the run, then ingest its files again: lakegate revert {group.run_id}"
-        return self._restore_hint(group.table, {canonical(flaw.file.path) for flaw in flaws})
+        if group.table not in self._fixes:  # slow to find
+            self._fixes[group.table] = self._restore_hint(group.table)
+        return self._fixes[group.table]
 
-    def _restore_hint(self, table: TableIdentifier, bad: Collection[str]) -> str:
+    def _restore_hint(self, table: TableIdentifier) -> str:
         """Return how to go back to the newest state of a table on ``main`` that needs no damaged file."""
-        bad = frozenset((*bad, *map(canonical, self._flaws)))
-        if (table, bad) not in self._fixes:  # slow to find, and the same for most findings of a table
-            self._fixes[table, bad] = self._find_restore_hint(table, bad)
-        return self._fixes[table, bad]
-
-    def _find_restore_hint(self, table: TableIdentifier, bad: Collection[str]) -> str:
+        bad = set(map(canonical, self._flaws))
         states = (
             (commit.hash, pointer)
             for commit in self.context.catalog.history(MAIN, operations=True)
@@ -331,43 +290,6 @@ class _Inspection:
                     f"lakegate table restore {table} --at {commit[:_SHOWN]}"
                 )
         return f"{_BACKUP}: {table} has no intact state to go back to."
-
-
-@dataclass(frozen=True)
-class _Sharing:
-    """Two tables that need the same files."""
-
-    first: TablePointer
-    second: TablePointer
-    paths: set[str] = field(default_factory=set)
-
-    def finding(self) -> VerifyFinding:
-        """Return the finding, which is about the table whose folder the files aren't in, if that's one of the two."""
-        folders = [one.metadata_location.rpartition("/")[0].removesuffix("/metadata") for one in self._tables]
-        inside = [all(path.startswith(f"{folder}/") for path in self.paths) for folder in folders]
-        owner, other = reversed(self._tables) if inside == [False, True] else self._tables
-        return VerifyFinding(
-            kind="shared-files",
-            message=f"{other.table} is made of {counted(len(self.paths), 'file')} of {owner.table}, in one of its "
-            "states on a branch or tag.",
-            fix=f"gc keeps them as long as either table needs them. Copy the rows of {other.table} into a table of its "
-            f"own, and drop it (lakegate table drop {other.table}), or the branch (lakegate branch delete BRANCH)",
-            table=str(other.table),
-            files=tuple(sorted(self.paths)[:_SHARED_SHOWN]),
-            number=len(self.paths),
-        )
-
-    def is_by_rename(self, names: Collection[Collection[str]]) -> bool:
-        """Return whether both are one table, which was renamed.
-
-        Args:
-            names: For each table, the names that it had.
-        """
-        return str(self.second.table) in with_other_names([str(self.first.table)], names)
-
-    @property
-    def _tables(self) -> tuple[TablePointer, TablePointer]:
-        return self.first, self.second
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from pydantic import ValidationError
-
-from lakegate.journal.history import NetHistory, indexed_times, net_history, with_outcome
-from lakegate.journal.integrity import BadRow
+from lakegate.journal.history import NetHistory, net_history, with_outcome
 from lakegate.journal.pages import PageCursor, RunFilter
-from lakegate.journal.schema import as_text
 from lakegate.model.maintenance import VerifyFinding
 from lakegate.model.refs import MAIN, Commit, Ref
-from lakegate.model.run import FileRecord, HistoryEvent, Run
+from lakegate.model.run import HistoryEvent, Run
 from lakegate.model.words import counted
 from lakegate.ports import Step
 from lakegate.wap.context import Context
@@ -27,6 +21,8 @@ _RUNS_AT_ONCE = 500
 _FILES_AT_ONCE = 10_000
 _SHOWN = 12
 _REBUILD = "Read it again from main's commits: lakegate journal rebuild"
+_FileKey = tuple[str, str, str]
+"""A published file: table, URI and version."""
 
 
 @dataclass
@@ -42,7 +38,6 @@ class MainCommits:
         events: The commits' events, newest first.
         unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it hasn't read any.
         findings: Problems with the commits themselves.
-        times: Time of each commit, newest first.
     """
 
     context: Context
@@ -54,12 +49,6 @@ class MainCommits:
     events: list[HistoryEvent] = field(default_factory=list)
     unread: int | None = None
     findings: list[VerifyFinding] = field(default_factory=list)
-    times: dict[str, datetime] = field(default_factory=dict)
-
-    @property
-    def renames(self) -> Sequence[tuple[str, str]]:
-        """Old and new name of each table that was renamed."""
-        return [pair for event in self.events for pair in event.renames]
 
     def is_wanted(self, tables: Collection[str]) -> bool:
         """Return whether one of ``tables`` is to be verified."""
@@ -71,7 +60,6 @@ class MainCommits:
         is_new = True
         for commit in self.context.catalog.history(self.head, operations=True):
             self.commits += 1
-            self.times[commit.hash] = commit.time
             if commit.hash == synced:
                 self.unread = len(self.events)
             is_new = is_new and (self.since is None or commit.hash != self.since.hash)
@@ -128,11 +116,7 @@ def journal_findings(context: Context, history: MainCommits, step: Step) -> Iter
     """Read ``main``'s commits into ``history``, and yield the differences between them and the journal."""
     # The journal first: what it records while the commits are read must not look like a difference.
     synced = context.journal.synced(MAIN)
-    indexed, known = context.journal.commits.head(MAIN), context.journal.commits.known(MAIN)
-    yield from _bad_rows(context)
-    ended, published = list(_ended_runs(context)), None
-    with suppress(ValidationError):  # a bad row, reported above
-        published = dict(_published_files(context))
+    ended, published = list(_ended_runs(context)), set(_published_files(context))
     history.read(synced, step)
     yield from history.findings
     lost = (*context.journal.abandoned(), *context.journal.without_lease())
@@ -151,59 +135,10 @@ def journal_findings(context: Context, history: MainCommits, step: Step) -> Iter
                 commit=commit,
             )
     if history.unread is not None:
-        yield from _misindexed(history, known, indexed)
         # What the journal had read before, and what it may have read since.
         nets = [net_history(history.events[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
         yield from _differing_runs(context, history, nets)
-        if published is not None:
-            yield from _differing_files(history, nets, published)
-
-
-def _bad_rows(context: Context) -> Iterator[VerifyFinding]:
-    """Yield a finding for each table of the journal that has invalid rows."""
-    found = defaultdict[tuple[str, bool], list[BadRow]](list)
-    for row in context.journal.bad_rows():
-        found[row.table, row.is_newer].append(row)
-    for (table, is_newer), rows in found.items():
-        whose = f"row {rows[0].key}: {rows[0].problem}"
-        upgrade = "If a newer lakegate wrote them: pip install --upgrade lakegate. If they're damaged, restore"
-        yield VerifyFinding(
-            kind="journal-rows",
-            message=f"{counted(len(rows), 'row')} of the journal's table {table} can't be right: {whose}.",
-            fix=f"{upgrade} the journal from a backup." if is_newer else _REBUILD,
-            run_id=rows[0].key if table == "runs" else None,
-            number=len(rows),
-        )
-
-
-def _misindexed(
-    history: MainCommits, known: Mapping[str, tuple[str | None, str]], head: str | None
-) -> Iterator[VerifyFinding]:
-    """Yield a finding if the journal's index of commits, by which lakegate finds states, doesn't match ``main``."""
-    runs = defaultdict[str, set[str]](set)
-    for event in history.events:
-        runs[event.commit].add(event.run_id)
-    read = [*history.times]
-    whole = read[read.index(head) :] if head in history.times else []
-    recorded = read[next((at for at, commit in enumerate(read) if commit in known), len(read)) :]
-    times = dict(zip(recorded, map(as_text, indexed_times(history.times[one] for one in recorded)), strict=True))
-    wrong = {commit: "it isn't one of main's" for commit in known if commit not in history.times}
-    for commit, (time, run_id) in known.items():
-        if commit in history.times and time not in (None, times[commit]):
-            wrong[commit] = f"its time is {time}"
-        elif commit in history.times and run_id not in (runs[commit] or {""}):
-            wrong[commit] = f"its run is '{run_id}'"
-    wrong |= {commit: "it's missing" for commit in whole if commit not in known}
-    if wrong:
-        commit, problem = next((str(commit), problem) for commit, problem in wrong.items())
-        yield VerifyFinding(
-            kind="journal-rows",
-            message=f"{counted(len(wrong), 'row')} of the journal's table events can't be right: commit "
-            f"{commit[:_SHOWN]}: {problem}. lakegate finds states by these rows, by time or by a commit's digits.",
-            fix=_REBUILD,
-            commit=commit,
-            number=len(wrong),
-        )
+        yield from _differing_files(history, nets, published)
 
 
 def _ended_runs(context: Context) -> Iterator[Run]:
@@ -211,10 +146,10 @@ def _ended_runs(context: Context) -> Iterator[Run]:
     for status in ("published", "reverted"):
         after: PageCursor | None = None
         while True:
-            found, after = context.journal.pages.runs(
+            page, after = context.journal.pages.runs(
                 RunFilter(status=status), limit=_RUNS_AT_ONCE, after=after, whole=False
             )
-            yield from (run for run in found if run.target == MAIN)
+            yield from (run for run in page if run.target == MAIN)
             if after is None:
                 break
 
@@ -262,7 +197,6 @@ def _is_same(was: Run | None, now: Run | None) -> bool:
     """Return whether both have the same status and commit. ``reverted_by`` may differ if two runs reverted the run."""
     if was is None or now is None:
         return was is now
-    # A damaged row, reported as such, may have lost the commit.
     return was.status == now.status and _commit_of(was) in (None, _commit_of(now))
 
 
@@ -271,22 +205,19 @@ def _commit_of(run: Run) -> str | None:
 
 
 def _differing_files(
-    history: MainCommits, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
+    history: MainCommits, nets: Sequence[NetHistory], published: Collection[_FileKey]
 ) -> Iterator[VerifyFinding]:
     """Yield differences in which source files are published, and so in what an ingest skips."""
-    extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    for table, uri, version in published:
-        if all((table, uri, version) not in net.files for net in nets):
-            extra[table].append(uri)
-    left = set(nets[0].files) & set(nets[-1].files) - published.keys()
-    for table, uri, _ in sorted(left):
-        lacking[table].append(uri)
-    yield from _misattributed_files(history, nets, published)
-    for found, how in (
+    extra = [key for key in published if all(key not in net.files for net in nets)]
+    lacking = sorted(key for key in nets[0].files if key in nets[-1].files and key not in published)
+    for keys, how in (
         (extra, "by the journal, but not by main's commits: an ingest would skip it"),
         (lacking, "by main's commits, but not by the journal: an ingest might publish it again"),
     ):
-        for table, uris in found.items():
+        by_table = defaultdict[str, list[str]](list)
+        for table, uri, _ in keys:
+            by_table[table].append(uri)
+        for table, uris in by_table.items():
             if history.is_wanted((table,)):
                 yield VerifyFinding(
                     kind="source-files",
@@ -298,41 +229,13 @@ def _differing_files(
                 )
 
 
-def _misattributed_files(
-    history: MainCommits, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
-) -> Iterator[VerifyFinding]:
-    """Yield published files whose run or identity differs between the journal and the commits."""
-    for key, known in published.items():
-        table, uri, _ = key
-        by = {net.files[key] for net in nets if key in net.files}
-        if not by or not history.is_wanted((table,)):
-            continue
-        identities = {net.identities[key] for net in nets if net.identities.get(key)}
-        problems: dict[str, str] = {}
-        # A file that the revert of a revert restored has no identity in the journal.
-        if known.identity and identities and known.identity not in identities:
-            problems[known.run_id] = (
-                f"{uri} has the identity {known.identity} by the journal, but {min(identities)} by main's commits. An "
-                "ingest recognizes renamed or linked files by their identity."
-            )
-        if known.run_id not in by:
-            problems[min(by)] = (
-                f"By main's commits, {uri} was published to {table} by run {min(by)}; by the journal, it was run "
-                f"{known.run_id}."
-            )
-        for run_id, message in problems.items():
-            yield VerifyFinding(
-                kind="source-files", message=message, fix=_REBUILD, table=table, run_id=run_id, files=(uri,), number=1
-            )
-
-
-def _published_files(context: Context) -> Iterator[tuple[tuple[str, str, str], FileRecord]]:
-    """Yield each source file that the journal has as published, by its table, URI and version."""
+def _published_files(context: Context) -> Iterator[_FileKey]:
+    """Yield each source file that the journal has as published."""
     before: int | None = None
     while True:
-        found, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
-        yield from (((one.table, one.uri, one.version), one) for one in found if one.published)
-        if len(found) == _FILES_AT_ONCE:
-            before = found[-1].number
+        page, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
+        yield from ((file.table, file.uri, file.version) for file in page if file.published)
+        if len(page) == _FILES_AT_ONCE:
+            before = page[-1].number
         if before is None:
             return

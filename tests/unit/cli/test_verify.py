@@ -27,9 +27,9 @@ REPORT = VerifyReport(deep=False, tables=2, states=30, files=1200, size_bytes=3_
 
 def test_verify_lists_problems_and_exits_with_1() -> None:
     lake = FakeLake(verify=REPORT.model_copy(update={"findings": (MISSING, *[FOREIGN] * 12)}))
-    outcome = invoke("verify nyc.trips --deep --pages --since v1 --grace 2h", lake)
+    outcome = invoke("verify nyc.trips --deep --since v1 --grace 2h", lake)
     assert outcome.exit_code == 1
-    asked = {"deep": True, "pages": True, "since": "v1", "grace": timedelta(hours=2)}
+    asked = {"deep": True, "since": "v1", "grace": timedelta(hours=2)}
     assert lake.calls == [("verify", (("nyc.trips",),), asked)]
     for part in (
         "13 problems\n",

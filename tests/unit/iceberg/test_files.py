@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Self
 from unittest.mock import Mock
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lakegate.errors import ConfigurationError, EngineError, InputError, SourceError, StorageUnavailableError
 from lakegate.iceberg.files import TableFiles, local_path, read_errors
-from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.maintenance import NeededFile
 from lakegate.model.refs import TablePointer
 from support.memory_store import MemoryStore
 
@@ -128,24 +123,6 @@ def test_what_is_read_of_an_object_is_requested_at_once(store: MemoryStore, monk
         stream.seek(100)
         assert stream.read(150_000) == bytes(150_000)
     assert read.call_count == 2
-
-
-def test_the_pages_of_a_row_group_are_requested_at_once(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    rows = pa.table({f"c{number}": [1.5, 2.5, 3.5] for number in range(20)})
-    pq.write_table(rows, written, row_group_size=2)
-    store.objects["s3://lake/f.parquet"] = written.getvalue()
-    read = Mock(side_effect=lambda uri, _etag, start, end: store.objects[uri][start:end])
-    monkeypatch.setattr(store, "_read", read)
-    file = NeededFile("s3://lake/f.parquet", "data file", rows=3)
-    check = IcebergTableReader(TableFiles()).footer_flaws
-    assert list(check([file], pages=True)) == [None]
-    assert read.call_count == 3
-
-    content = store.objects[file.path]
-    read.side_effect = [content, StorageUnavailableError("S3 is away.")]
-    with pytest.raises(StorageUnavailableError, match=r"S3 is away\."):
-        list(check([file], pages=True))
 
 
 def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: MemoryStore) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import random
 import subprocess
 import sys
@@ -35,7 +34,6 @@ from lakegate.errors import InputError, NotFoundError
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.manifests import FileEntry, ListedManifest, encode, new_listed_manifest
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.model.maintenance import Flaw
 from lakegate.model.refs import TablePointer
 from support.iceberg_tables import append as add
 from support.iceberg_tables import (
@@ -196,22 +194,6 @@ def test_an_append_may_merge_manifests_of_delete_files_but_not_change_them(tmp_p
         merge_deletes(table, _NOT_MERGED.get(change or "", lambda entry: entry))
         added = IcebergTableReader().added_files(pointer_to(table), [snapshot_id])
         assert (len(added.files), added.complete) == (1, change is None)
-
-
-@pytest.mark.parametrize(("key", "flaws"), [(2, 0), (9, 1)])
-def test_deletes_by_a_column_whose_schemas_expired_are_no_flaw(tmp_path: Path, key: int, flaws: int) -> None:
-    with iceberg_tables(tmp_path) as tables:
-        table = tables.create()
-        add(table, [1])
-        delete_by_equality(table, pa.table({"region": ["north"]}), [key])
-        path = local_path(table.metadata_location)
-        document = json.loads(path.read_text())
-        (schema,) = document["schemas"]
-        document["schemas"] = [{**schema, "schema-id": 1, "fields": schema["fields"][:1]}]
-        path.write_text(json.dumps({**document, "current-schema-id": 1}))
-        pointer = pointer_to(table).model_copy(update={"schema_id": 1})
-        found = [one for one in IcebergTableReader().inspect(pointer, set()) if isinstance(one, Flaw)]
-        assert len(found) == flaws
 
 
 def _as_listed(lines: Sequence[ListedManifest]) -> Sequence[ListedManifest]:

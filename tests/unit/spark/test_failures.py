@@ -202,7 +202,7 @@ def test_a_tables_file_that_cannot_be_read_is_named(text: str, cause: str, *, qu
     with pytest.raises(QueryError if query else EngineError) as caught, spark_errors("working", query=query):
         raise SparkException(text)
     assert caught.value.message == f"Spark couldn't read a table's file while working: {cause}."
-    assert (caught.value.hint or "").endswith("lakegate verify" if "NotFound" in text else "lakegate verify --pages")
+    assert (caught.value.hint or "").endswith("lakegate verify" if "NotFound" in text else "lakegate verify --deep")
 
 
 def test_memory_that_ran_out_while_a_table_was_read_is_not_its_files_fault() -> None:
