@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lakegate.contracts.dbt_tests import COUNTED_BY_VALUE, Arguments, CheckParts, DbtTest, NoCheckError, translate
+from lakegate.contracts.dbt_tests import COUNTED_BY_VALUE, Arguments, CheckParts, DbtTest, translate
 from lakegate.contracts.document import Document, Mark, Node
-from lakegate.contracts.draft import Draft, DraftColumn, sql_type, text_of, words_of
+from lakegate.contracts.draft import Draft, DraftColumn, NoCheckError, sql_type, text_of, words_of
 from lakegate.model.identifiers import quote
 
 _RESOURCES = ("models", "seeds", "snapshots")

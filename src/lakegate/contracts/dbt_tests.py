@@ -12,17 +12,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lakegate.checks.registry import find_check
-from lakegate.contracts.draft import sql_type
+from lakegate.contracts.draft import NoCheckError, sql_type
 from lakegate.errors import CheckError
 from lakegate.model.identifiers import quote
 
 Arguments: TypeAlias = dict[str, Any]
 CheckParts: TypeAlias = tuple[str, Sequence[str], Arguments]
 """A check: its kind, its columns, its arguments."""
-
-
-class NoCheckError(Exception):
-    """There is no check for a test; the message says why."""
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _SPECIAL_FLOAT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
 _WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+_PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:[ .][A-Za-z0-9_]+)*")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Path_: TypeAlias = Sequence[str | int]
@@ -330,13 +331,12 @@ def scalar(value: object) -> str:
     """
     if not isinstance(value, str):
         return json.dumps(value)
-    if value.lower() in _WORDS_OF_YAML or not value.replace("_", "").replace(" ", "").replace(".", "").isalnum():
-        return _quoted(value)
-    try:
-        is_same = value.isascii() and value[0].isalpha() and parse_document(value, name="").root.value == value
-    except ConfigurationError:
-        is_same = False
-    return value if is_same and value == value.strip() else _quoted(value)
+    return value if is_plain(value) else _quoted(value)
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text needs no quotes: every version of YAML reads it as this text."""
+    return _PLAIN_TEXT.fullmatch(text) is not None and text.lower() not in _WORDS_OF_YAML
 
 
 def _quoted(text: str) -> str:

@@ -16,6 +16,10 @@ from lakegate.model.checks import Check
 _MOST_LINES = 6
 
 
+class NoCheckError(Exception):
+    """No check says what a rule or test of another format says; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Untranslated:
     """Something that the contract lacks, or says differently.
@@ -35,15 +39,9 @@ class Untranslated:
 
 @dataclass(slots=True)
 class DraftColumn:
-    """A column, translated as far as possible.
-
-    Attributes:
-        name: Its name, or the path to a struct's field.
-        sql: How SQL refers to a field; ``None`` for a column, which SQL quotes.
-    """
+    """A column, translated as far as possible."""
 
     name: str
-    sql: str | None = None
     type: str | None = None
     required: bool = False
     description: str | None = None
@@ -93,11 +91,11 @@ class Draft:
             size = "length; to limit it, add length_between" if is_text else "size"
             self.lose(mark, f"type {written}", f"it's {type_} here, of any {size}")
 
-    def lose_unknown_keys(self, node: Node, known_keys: Collection[str]) -> None:
+    def lose_unknown_keys(self, node: Node, known_keys: Collection[str], *, prefix: str = "") -> None:
         """Note the keys of a mapping that aren't translated."""
         for key, mark in node.keys.items():
             if key not in known_keys:
-                self.lose(mark, key, "lakegate has no such key")
+                self.lose(mark, f"{prefix}{key}", "lakegate has no such key")
 
     def listed(self, node: Node, key: str) -> list[Node]:
         """Return the items of the list at ``key``, and note anything else there as lost."""
@@ -196,17 +194,22 @@ def _column(column: DraftColumn) -> Iterator[str]:
 
 
 def entry(check: Check, *, in_column: bool) -> str:
-    """Return a check as an entry of a contract's list.
+    """Return a check as YAML: an entry of a contract's list.
 
     Example:
         >>> entry(Check(kind="unique", columns=("a", "b")), in_column=False)
         '{unique: {columns: [a, b]}}'
     """
+    return flow(entry_of(check, in_column=in_column))
+
+
+def entry_of(check: Check, *, in_column: bool) -> str | dict[str, Any]:
+    """Return a check as an entry of a contract's list: its name, or its name with its arguments."""
     definition = find_check(check.kind)
     # A check without column parameters finds its columns in its arguments.
     columns = {"columns": list(check.columns)} if definition.columns and not in_column else {}
     arguments = {**columns, **check.arguments, **definition.options_of(check)}
-    return f"{{{check.kind}: {flow(arguments)}}}" if arguments else check.kind
+    return {check.kind: arguments} if arguments else check.kind
 
 
 def flow(value: Any) -> str:
@@ -262,7 +265,12 @@ def _iceberg_type(text: str) -> str | None:
 
 def text_of(node: Node | None) -> str | None:
     """Return a node's text on one line; ``None`` if it has none."""
-    return " ".join(node.value.split()) or None if node is not None and isinstance(node.value, str) else None
+    return None if node is None else one_line_of(node.value)
+
+
+def one_line_of(value: object) -> str | None:
+    """Return a text on one line; ``None`` for anything else, and for blanks."""
+    return " ".join(value.split()) or None if isinstance(value, str) else None
 
 
 def words_of(node: Node | None) -> tuple[str, ...]:

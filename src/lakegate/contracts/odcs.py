@@ -1,4 +1,4 @@
-"""Reads the Open Data Contract Standard (ODCS 3.0, 3.1) into contracts.
+"""Reads the Open Data Contract Standard (ODCS 3.0, 3.1) into contracts, and writes it, by its official model.
 
 https://bitol-io.github.io/open-data-contract-standard
 """
@@ -7,48 +7,62 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from itertools import dropwhile
+from typing import Any, NamedTuple
 
-from lakegate.checks.patterns import LONG_TEXTS, longest_text
-from lakegate.checks.regex import RegexError, java_pattern
+import yaml
+from open_data_contract_standard.model import (
+    CustomProperty,
+    DataQuality,
+    OpenDataContractStandard,
+    Relationship,
+    SchemaObject,
+    SchemaProperty,
+    ServiceLevelAgreementProperty,
+    Team,
+)
+from pydantic import ValidationError
+
 from lakegate.checks.registry import find_check
-from lakegate.contracts.document import Document, Mark, Node, walk
-from lakegate.contracts.draft import Draft, DraftColumn, sql_type, text_of, words_of
+from lakegate.contracts.document import Document, Node, is_plain, walk
+from lakegate.contracts.draft import Draft, DraftColumn, NoCheckError, entry_of, one_line_of, sql_type
+from lakegate.contracts.model import EntryError, read_entry
+from lakegate.contracts.store import LoadedContract
+from lakegate.model.checks import Check
 from lakegate.model.identifiers import quote
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import struct_text
 
+WRITTEN = "v3.1.0"
+"""The version of ODCS that is written."""
 _VERSION = re.compile(r"v3\.[01]\.\d+")
 _LOGICAL = {"string": "string", "date": "date", "boolean": "boolean", "integer": "long"}
-_INTEGERS = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long"}
-_NUMBERS = {"f32": "float", "f64": "double"}
-_SIZES = {**_INTEGERS, **_NUMBERS}
-_EXACT = ("int", "long", "decimal")
-_NUMERIC = (*_EXACT, "float", "double")
+_LOGICAL_OF = {
+    "boolean": "boolean", "int": "integer", "long": "integer", "float": "number", "double": "number", "date": "date",
+    "timestamp": "timestamp", "timestamptz": "timestamp", "time": "time", "list": "array", "map": "object",
+    "struct": "object", "decimal": "number",
+}  # fmt: skip
+_SIZES = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long",
+          "f32": "float", "f64": "double"}  # fmt: skip
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
 _BLOCKS = frozenset({"error", "critical", "high", "blocker", "major"})
-_UNITS = {"s": "s", "sec": "s", "second": "s", "seconds": "s",
-          "d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
-          "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), "s"), **dict.fromkeys(("m", "min", "minute", "minutes"), "m"),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), "h"), **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("w", "week", "weeks"), "w"),
+}  # fmt: skip
 _FRESHNESS = ("freshness", "frequency", "latency")
 """Service-level properties about freshness, in order of preference."""
 _LESS = Decimal("1e-12")
 """Turns 'less than' a percentage into 'at most': it's less than the percentage of one row in a trillion rows."""
-_TABLE_PLACEHOLDERS = ("${object}", "{object}", "${table}", "{table}", "${model}", "{model}")
-_COLUMN_PLACEHOLDERS = ("${property}", "{property}", "${column}", "{column}")
-_CONDITIONS = {
-    "mustBe": "= {}", "mustNotBe": "<> {}", "mustBeGreaterThan": "> {}", "mustBeGreaterOrEqualTo": ">= {}",
-    "mustBeLessThan": "< {}", "mustBeLessOrEqualTo": "<= {}", "mustBeBetween": "BETWEEN {} AND {}",
-    "mustNotBeBetween": "NOT BETWEEN {} AND {}",
-}  # fmt: skip
-_COUNT = re.compile(
-    r"select\s+count\s*\(\s*(?:\*|1)\s*\)(?:\s+as\s+\w+)?\s+from\s+(?P<table>[^\s;]+)"
-    r"(?:\s+where\s+(?P<where>.+?))?\s*;?\s*",
-    re.IGNORECASE | re.DOTALL,
-)
+_OPERATORS = (
+    "mustBe", "mustNotBe", "mustBeGreaterThan", "mustBeGreaterOrEqualTo", "mustBeLessThan", "mustBeLessOrEqualTo",
+    "mustBeBetween", "mustNotBeBetween",
+)  # fmt: skip
+_CONTRACT_KEYS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 _TABLE_KEYS = frozenset(
     {"name", "physicalName", "physicalType", "description", "tags", "properties", "quality", "relationships",
      "customProperties"}
@@ -60,21 +74,21 @@ _COLUMN_KEYS = frozenset(
 )  # fmt: skip
 _QUALITY_KEYS = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
-     "dimension", "engine", "implementation", "missingValues", "validValues", "pattern", "properties", *_CONDITIONS}
+     "dimension", "engine", "implementation", *_OPERATORS}
 )  # fmt: skip
-_SIZE_OPTIONS = {
-    "minLength": ("length", "<"), "maxLength": ("length", ">"), "minItems": ("array_size", "<"),
-    "maxItems": ("array_size", ">"),
-}  # fmt: skip
+_INNER_RULES = ("quality", "relationships", "logicalTypeOptions", "required", "unique", "primaryKey", "partitioned")
 _CHECKED_FORMATS = {"email": "valid_email", "uuid": "valid_uuid"}
-OWN = "lakegate."
+_METRICS = {
+    "not_null": "nullValues", "unique": "duplicateValues", "accepted_values": "invalidValues",
+    "matches": "invalidValues",
+}  # fmt: skip
+_OWN = "lakegate."
 """Prefix of lakegate's own custom properties."""
-OWN_OPTIONS = frozenset(
+_OWN_OPTIONS = frozenset(
     {"extra_columns", "format_version", "schema", "write_mode", "key", "delete_when", "csv", "maintenance",
      "quarantine_limit"}
 )  # fmt: skip
 """Keys of contracts that ODCS has no words for."""
-_CONTRACT_KEYS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 
 
 def is_odcs(document: Document) -> bool:
@@ -87,110 +101,86 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
 
     Args:
         namespace: The tables' namespace. Default: the schema of the first server that names one, else ``default``.
+
+    Raises:
+        ConfigurationError: With the line, if the file isn't a contract of ODCS 3.0 or 3.1.
     """
+    root = document.root
+    contract = _validated(document)
+    tables = contract.schema_ or []
+    for table, node in zip(tables, root.items_of("schema"), strict=True):
+        if not table.name:
+            raise document.error(node.mark, "a schema object needs a 'name'.")
+    schemas = (server.schema_ for server in contract.servers or [])
+    found = next((schema for schema in schemas if schema and re.fullmatch(r"[A-Za-z_]\w*", schema)), None)
+    others = {
+        f"{table.name}.{each.name}": (_physical_name(table), _physical_name(each))
+        for table in tables
+        for each in table.properties or []
+    }
+    others |= {table.name or "": (_physical_name(table), "") for table in tables}
+    names = [{table.name or "", _physical_name(table)} for table in tables]
+    drafts = []
+    for table, node, own in zip(tables, root.items_of("schema"), names, strict=True):
+        draft = _OdcsTable(table, node, namespace or found or "default", others).read()
+        _read_root(draft, contract, root, own, set().union(*names))
+        drafts.append(draft)
+    return drafts
+
+
+def _validated(document: Document) -> OpenDataContractStandard:
     root = document.root
     version, kind = root.mapping["apiVersion"], root.mapping.get("kind")
     if not isinstance(version.value, str) or not _VERSION.fullmatch(version.value):
         hint = "lakegate reads versions 3.0 and 3.1."
         raise document.error(version.mark, f"ODCS version {version.plain()!r} isn't supported.", hint=hint)
     if kind is None or kind.value != "DataContract":
-        mark = root.mark if kind is None else kind.mark
-        raise document.error(mark, "'kind' must be DataContract.")
-    objects = root.items_of("schema")
-    namespace = namespace or _namespace(root) or "default"
-    for one in objects:
-        if text_of(one.get("name")) is None:
-            raise document.error(one.mark, "a schema object needs a 'name'.")
-    others = {text_of(one.get("name")) or "": _physical_name(one) for one in objects}
-    references = dict(found for one in objects for found in _references_to(one))
-    drafts = [_OdcsTable(one, namespace, others, references).read() for one in objects]
-    for draft, one in zip(drafts, objects, strict=True):
-        _read_root(draft, root, {_physical_name(one), text_of(one.get("name")) or ""}, {*others, *others.values()})
-    return drafts
+        raise document.error(root.mark if kind is None else kind.mark, "'kind' must be DataContract.")
+    try:
+        return OpenDataContractStandard.model_validate(root.plain())
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = next((part for part in reversed(problem["loc"]) if isinstance(part, str)), "")
+        _, mark = root.find(problem["loc"])
+        raise document.error(mark, f"'{key}': {problem['msg']}.", hint="It isn't valid ODCS.") from None
 
 
-def _references_to(table: Node) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield each reference, by names or by ids, that a relationship may make to a column: with its table and name."""
-    name = _physical_name(table)
-
-    def walk_properties(node: Node, names: str, ids: str | None, path: str) -> Iterator[tuple[str, tuple[str, str]]]:
-        for one in node.items_of("properties"):
-            column = _physical_name(one)
-            if not column:
-                continue
-            own, own_id = f"{path}{_path_part(column) if path else column}", text_of(one.get("id"))
-            by_name = f"{names}.{_logical_name(one)}"
-            by_id = f"{ids}/properties/{own_id}" if ids and own_id else None
-            yield by_name, (name, own)
-            if by_id is not None:
-                yield by_id, (name, own)
-            yield from walk_properties(one, by_name, by_id, f"{own}.")
-
-    table_id = text_of(table.get("id"))
-    yield from walk_properties(table, _logical_name(table), f"schema/{table_id}" if table_id else None, "")
+def _physical_name(table: SchemaObject | SchemaProperty) -> str:
+    return one_line_of(table.physicalName) or one_line_of(table.name) or ""
 
 
-def _path_part(name: str) -> str:
-    """Return a field's name for use in a path."""
-    return name if name.isidentifier() else quote(name)
-
-
-def _rank(sla: Node) -> int:
-    name = text_of(sla.get("property"))
-    return _FRESHNESS.index(name) if name in _FRESHNESS else len(_FRESHNESS)
-
-
-def _physical_name(node: Node) -> str:
-    return text_of(node.get("physicalName")) or text_of(node.get("name")) or ""
-
-
-def _logical_name(node: Node) -> str:
-    return text_of(node.get("name")) or _physical_name(node)
-
-
-def _namespace(root: Node) -> str | None:
-    schemas = (text_of(one.get("schema")) for one in root.items_of("servers"))
-    return next((name for name in schemas if name and re.fullmatch(r"[A-Za-z_]\w*", name)), None)
-
-
-def _read_root(draft: Draft, root: Node, names: set[str], all_names: set[str]) -> None:
+def _read_root(
+    draft: Draft, contract: OpenDataContractStandard, root: Node, names: set[str], all_names: set[str]
+) -> None:
     """Read what a contract says about all of its tables, or about the one with these ``names``."""
-    for sla in sorted(root.items_of("slaProperties"), key=_rank):
-        tables = {one.strip().partition(".")[0] for one in (text_of(sla.get("element")) or "").split(",")}
+    levels = zip(contract.slaProperties or [], root.items_of("slaProperties"), strict=True)
+    rank = {name: number for number, name in enumerate(_FRESHNESS)}
+    for level, node in sorted(levels, key=lambda pair: rank.get(pair[0].property or "", len(rank))):
+        tables = {element.strip().partition(".")[0] for element in (level.element or "").split(",")}
         if tables <= all_names - names:
             continue
-        name, unit, value = map(sla.value_of, ("property", "unit", "value"))
-        if name in _FRESHNESS and unit in _UNITS and _is_whole(value) and not draft.freshness:
-            draft.freshness = f"{value}{_UNITS[unit]}"
-            if name != "freshness":
-                draft.lose(sla.mark, f"slaProperties {name}", f"it became 'freshness: {draft.freshness}'")
+        if level.property in rank and level.unit in _UNITS and _is_count(level.value) and not draft.freshness:
+            draft.freshness = f"{level.value}{_UNITS[level.unit or '']}"
+            if level.property != "freshness":
+                draft.lose(node.mark, f"slaProperties {level.property}", f"it became 'freshness: {draft.freshness}'")
         else:
-            draft.lose(sla.mark, f"slaProperties {name}", "lakegate doesn't check it")
-    draft.tags = draft.tags or words_of(root.get("tags"))
-    team = root.get("team")
-    draft.owner = None if team is None else text_of(team.get("name"))
+            draft.lose(node.mark, f"slaProperties {level.property}", "lakegate doesn't check it")
+    draft.tags = draft.tags or tuple(contract.tags or ())
+    draft.owner = contract.team.name if isinstance(contract.team, Team) else None
     for key, mark in root.keys.items():
         if key not in _CONTRACT_KEYS:
             draft.lose(mark, key, "metadata about the document, which lakegate doesn't keep")
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
 class _OdcsTable:
-    """A schema object while it's being read."""
+    """A schema object while it's being read. Nodes are beside the model's values, because they know their lines."""
 
-    def __init__(
-        self, node: Node, namespace: str, others: Mapping[str, str], references: Mapping[str, tuple[str, str]]
-    ) -> None:
+    def __init__(self, table: SchemaObject, node: Node, namespace: str, others: Mapping[str, tuple[str, str]]) -> None:
+        self._table = table
         self._node = node
         self._namespace = namespace
         self._others = others
-        self._references = references
-        name = _physical_name(node)
-        self._names = {name, text_of(node.get("name"))}
-        self._draft = Draft(self._qualified(name), node.mark.line)
+        self._draft = Draft(self._qualified(_physical_name(table)), node.mark.line)
         self._columns: dict[str, str] = {}
 
     def _qualified(self, name: str) -> str:
@@ -198,533 +188,427 @@ class _OdcsTable:
         return plain if "." in plain else f"{self._namespace}.{plain}"
 
     def read(self) -> Draft:
-        draft, node = self._draft, self._node
-        draft.description, draft.tags = text_of(node.get("description")), words_of(node.get("tags"))
-        properties = draft.listed(node, "properties")
-        columns: list[tuple[Node, DraftColumn]] = []
-        for one in properties:
-            name = _physical_name(one)
+        draft, table, node = self._draft, self._table, self._node
+        draft.description, draft.tags = one_line_of(table.description), tuple(table.tags or ())
+        listed: list[tuple[SchemaProperty, Node, DraftColumn]] = []
+        for each, inner in zip(table.properties or [], node.items_of("properties"), strict=True):
+            name = _physical_name(each)
             if not name:
-                draft.lose(one.mark, "a property", "it has no name")
+                draft.lose(inner.mark, "a property", "it has no name")
                 continue
-            self._columns[_logical_name(one)] = name
-            column = draft.column(one.mark, name)
-            column.description = column.description or text_of(one.get("description"))
-            columns.append((one, column))
-        for one, column in columns:
-            self._column(one, column)
-        self._keys(properties)
-        self._quality(node, None)
-        for one in draft.listed(node, "relationships"):
-            self._relationship(one)
-        for one in draft.listed(node, "customProperties"):
-            name, value = text_of(one.get("property")) or "", text_of(one.get("value"))
-            if name == "partition_by" and value is not None:
-                draft.partition_by = (*(one for one in draft.partition_by if one != value), value)
-            elif name.startswith(OWN) and name.removeprefix(OWN) in OWN_OPTIONS and "value" in one.mapping:
-                draft.options[name.removeprefix(OWN)] = one.mapping["value"].plain()
+            self._columns[each.name or name] = name
+            listed.append((each, inner, draft.column(inner.mark, name)))
+        for each, inner, column in listed:
+            self._column(each, inner, column)
+        self._keys(listed)
+        self._rules(table, node, None)
+        for custom, inner in zip(table.customProperties or [], node.items_of("customProperties"), strict=True):
+            name = custom.property or ""
+            if name == "partition_by" and isinstance(custom.value, str):
+                draft.partition_by = (*(part for part in draft.partition_by if part != custom.value), custom.value)
+            elif name.startswith(_OWN) and name.removeprefix(_OWN) in _OWN_OPTIONS:
+                draft.options[name.removeprefix(_OWN)] = custom.value
             else:
-                draft.lose(one.mark, "customProperties", "lakegate has no such key")
+                draft.lose(inner.mark, "customProperties", "lakegate has no such key")
         draft.lose_unknown_keys(node, _TABLE_KEYS)
         return draft
 
-    def _column(self, node: Node, column: DraftColumn) -> None:
-        column.tags = column.tags or words_of(node.get("tags"))
-        column.required = column.required or node.value_of("required") is True
-        column.type = column.type or self._type(node)
-        if node.value_of("unique") is True:
-            self._draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
-        for one in self._draft.listed(node, "customProperties"):
-            if text_of(one.get("property")) == f"{OWN}was":
-                column.was = words_of(one.get("value"))
+    def _column(self, each: SchemaProperty, node: Node, column: DraftColumn) -> None:
+        draft = self._draft
+        column.description = column.description or one_line_of(each.description)
+        column.tags = column.tags or tuple(each.tags or ())
+        column.required = column.required or bool(each.required)
+        column.type = column.type or self._type(each, node)
+        if each.unique:
+            draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
+        for custom, inner in zip(each.customProperties or [], node.items_of("customProperties"), strict=True):
+            if custom.property == f"{_OWN}was":
+                column.was = tuple(map(str, custom.value or ()))
             else:
-                self._draft.lose(one.mark, "customProperties", "lakegate has no such key")
-        self._options(node, column)
-        self._quality(node, column)
-        self._fields(node, column)
-        for one in self._draft.listed(node, "relationships"):
-            self._relationship(one, column.name)
-        self._draft.lose_unknown_keys(node, _COLUMN_KEYS)
+                draft.lose(inner.mark, "customProperties", "lakegate has no such key")
+        self._options(each.logicalTypeOptions or {}, node, column)
+        self._rules(each, node, column)
+        inner_nodes = (found for key in ("properties", "items") if (found := node.get(key)) is not None)
+        for inner in (one for found in inner_nodes for one in walk(found)):
+            for key in _INNER_RULES:
+                if inner.mapping and inner.plain().get(key) and not _only_states_type(key, inner):
+                    draft.lose(inner.keys[key], f"inner {key}", "lakegate translates rules of whole columns only")
+        draft.lose_unknown_keys(node, _COLUMN_KEYS)
 
-    def _fields(self, node: Node, column: DraftColumn) -> None:
-        """Read the rules for a struct's fields. Rules for list items are noted as lost: no check looks into lists."""
-        for field in self._draft.listed(node, "properties"):
-            name = _physical_name(field)
-            if not name:
-                self._draft.lose(field.mark, "a property", "it has no name")
-                continue
-            inner = DraftColumn(f"{column.name}.{_path_part(name)}")
-            inner.sql = f"{column.sql or quote(column.name)}.{quote(name)}"
-            self._column(field, inner)
-            if inner.required:  # in rows where the struct isn't NULL
-                where = f"{column.sql or quote(column.name)} IS NOT NULL"
-                self._draft.add(field.keys["required"], "required", "not_null", [inner.name], {"where": where})
-            for key in ("primaryKey", "partitioned"):
-                if field.value_of(key) is True:
-                    self._draft.lose(field.keys[key], key, "it's a field of a struct")
-        items = node.get("items")
-        for one in () if items is None else walk(items):
-            for key in ("quality", "relationships", "logicalTypeOptions", "required", "unique"):
-                rule = one.get(key) or Node(None, one.mark)
-                options = [name for name in rule.mapping if not _only_states_type(name, rule)]
-                if rule.items or rule.value is True or options:
-                    self._draft.lose(one.keys[key], f"items {key}", "lakegate can't check inside lists")
+    def _keys(self, listed: Sequence[tuple[SchemaProperty, Node, DraftColumn]]) -> None:
+        keys = sorted((one for one in listed if one[0].primaryKey), key=lambda one: one[0].primaryKeyPosition or 0)
+        for _, _, column in keys:
+            column.required = True
+        if keys:
+            names = [column.name for _, _, column in keys]
+            self._draft.add(keys[0][1].keys["primaryKey"], "primaryKey", "unique", names, {})
+        parts = sorted((one for one in listed if one[0].partitioned), key=lambda one: one[0].partitionKeyPosition or 0)
+        self._draft.partition_by = tuple(column.name for _, _, column in parts)
 
-    def _keys(self, properties: list[Node]) -> None:
-        def marked(key: str, position: str) -> list[Node]:
-            nodes = [one for one in properties if one.value_of(key) is True and _logical_name(one) in self._columns]
-            positions = [one.value_of(position) for one in nodes]
-            ranks = [place if isinstance(place, int) else 0 for place in positions]
-            return [node for _, node in sorted(zip(ranks, nodes, strict=True), key=lambda pair: pair[0])]
-
-        keys = marked("primaryKey", "primaryKeyPosition")
-        names = [self._columns[_logical_name(one)] for one in keys]
-        for column in self._draft.columns:
-            column.required = column.required or column.name in names
-        if names:
-            self._draft.add(keys[0].keys["primaryKey"], "primaryKey", "unique", names, {})
-        partitions = marked("partitioned", "partitionKeyPosition")
-        self._draft.partition_by = tuple(self._columns[_logical_name(one)] for one in partitions)
-
-    def _type(self, node: Node) -> str | None:
-        logical, physical = text_of(node.get("logicalType")), text_of(node.get("physicalType"))
-        options = node.get("logicalTypeOptions") or Node({}, node.mark)
-        form = text_of(options.get("format"))
+    def _type(self, each: SchemaProperty, node: Node) -> str | None:
+        logical, physical = each.logicalType, each.physicalType
+        options = each.logicalTypeOptions or {}
         found = None if physical is None else sql_type(physical)
         if physical is not None:
             self._draft.lose_length(node.keys["physicalType"], physical, found)
         if logical == "timestamp":
-            return "timestamptz" if options.value_of("timezone") is True else found or "timestamp"
-        if logical in ("object", "array"):
-            found = self._nested(node, logical) or found
+            return "timestamptz" if options.get("timezone") is True else found or "timestamp"
+        if logical == "array" and each.items is not None:
+            inner = self._type(each.items, node.mapping["items"])
+            found = found if inner is None else f"list<{inner}>"
+        elif logical == "object":
+            inner_nodes = node.items_of("properties")
+            kinds = [(_physical_name(one), self._type(one, at)) for one, at in zip(each.properties or [], inner_nodes)]  # noqa: B905 - validated
+            fields = [(name, kind) for name, kind in kinds if name and kind is not None]
+            found = struct_text(fields) if fields and len(fields) == len(kinds) else found
         elif found is None and logical is not None:
-            found = (
-                _SIZES.get(form or "")
-                or _LOGICAL.get(logical)
-                or ("double" if logical == "number" and not physical else None)
-            )
+            found = _SIZES.get(str(options.get("format"))) or _LOGICAL.get(logical)
+            found = found or ("double" if logical == "number" and not physical else None)
         if found is None and (logical or physical):
             mark = node.keys["physicalType" if physical else "logicalType"]
             self._draft.lose(mark, f"type {physical or logical}", "not an Iceberg type; the column may have any")
         return found
 
-    def _nested(self, node: Node, logical: str) -> str | None:
-        if logical == "array":
-            item = node.get("items")
-            inner = None if item is None else self._type(item)
-            return None if inner is None else f"list<{inner}>"
-        listed = (node.get("properties") or node).items
-        fields = [
-            (name, kind) for one in listed if (name := _physical_name(one)) and (kind := self._type(one)) is not None
-        ]
-        return struct_text(fields) if fields and len(fields) == len(listed) else None
+    def _options(self, options: Mapping[str, Any], node: Node, column: DraftColumn) -> None:
+        """Read a type's options. Those that lakegate has no check for are listed."""
+        keys = {} if not options else node.mapping["logicalTypeOptions"].keys
+        left = dict(options)
 
-    def _options(self, node: Node, column: DraftColumn) -> None:
-        options = node.get("logicalTypeOptions")
-        if options is None:
-            return
-        name, draft = column.name, self._draft
-        left: dict[str, Node] = dict(options.mapping)
-        limits = {
-            key: left.pop(key)
-            for key in list(left)
-            if key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-        }
-        self._apply_exclusive_flags(limits, options)
-        for pair, inclusive in ((("minimum", "maximum"), None), (("exclusiveMinimum", "exclusiveMaximum"), False)):
-            ends = {end: limits[key].value for end, key in zip(("min", "max"), pair, strict=True) if key in limits}
-            if ends:
-                keys = [key for key in pair if key in limits]
-                arguments = {**ends, "inclusive": inclusive}
-                draft.add(options.keys[keys[0]], "/".join(keys), "in_range", [name], arguments)
-        if "pattern" in left:
-            # As in JSON Schema, a pattern may match anywhere in the text.
-            draft.add(options.keys["pattern"], "pattern", "matches", [name], {"pattern": left.pop("pattern").value})
-        for key, predicate in _predicates({key: one.value for key, one in left.items()}, column).items():
-            del left[key]
-            draft.add(options.keys[key], key, "sql", (), {"predicate": predicate, "name": f"{name}_{key}"})
-        if "format" in left and not _only_states_type("format", options, column.type):
-            self._format(str(left["format"].value), options.keys["format"], column)
-        if "defaultTimezone" in left:
-            draft.lose(options.keys["defaultTimezone"], "defaultTimezone", "a timestamp here has its own zone, or none")
-        for key in left.keys() - {"format", "timezone", "defaultTimezone"}:
-            draft.lose(options.keys[key], f"logicalTypeOptions {key}", "lakegate has no check for it")
+        for plain in ("minimum", "maximum"):
+            exclusive = f"exclusive{plain.capitalize()}"
+            flag = left.get(exclusive)  # in ODCS 3.0, it's about the other option
+            if flag is False:
+                del left[exclusive]
+            elif flag is True and plain in left:
+                left[exclusive] = left.pop(plain)
 
-    def _format(self, text: str, mark: Mark, column: DraftColumn) -> None:
-        subject = f"logicalTypeOptions format {text}"
-        if column.type == "string" and text in _CHECKED_FORMATS:
-            self._draft.add(mark, subject, _CHECKED_FORMATS[text], [column.name], {})
-        elif column.type == "string":
-            self._draft.lose(mark, subject, "lakegate has no check for it")
-        else:
-            why = f"the column is of type {column.type}" if column.type else "it has no type here"
-            self._draft.lose(mark, subject, why)
+        def add(kind: str, names: Mapping[str, str], **fixed: Any) -> None:
+            given = {argument: left.pop(name) for argument, name in names.items() if name in left}
+            if given:
+                subject = "/".join(names[argument] for argument in given)
+                mark = keys[subject.partition("/")[0]]
+                self._draft.add(mark, subject, kind, [column.name], {**given, **fixed})
 
-    def _apply_exclusive_flags(self, limits: dict[str, Node], options: Node) -> None:
-        """Turn flags such as ``exclusiveMinimum: true``, which modify the other limit, into limits."""
-        for exclusive, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-            flag = limits[exclusive].value if exclusive in limits else None
-            if flag is True and plain in limits:
-                limits[exclusive] = limits.pop(plain)
-            elif isinstance(flag, bool):
-                del limits[exclusive]
-                if flag:
-                    why = f"there's no '{plain}'"
-                    self._draft.lose(options.keys[exclusive], f"logicalTypeOptions {exclusive}", why)
+        add("in_range", {"min": "minimum", "max": "maximum"})
+        add("in_range", {"min": "exclusiveMinimum", "max": "exclusiveMaximum"}, inclusive=False)
+        add("length_between", {"min": "minLength", "max": "maxLength"})
+        # As in JSON Schema, a pattern may match anywhere in the text.
+        add("matches", {"pattern": "pattern"})
+        if column.type == "string" and left.get("format") in _CHECKED_FORMATS:
+            self._draft.add(keys["format"], "format", _CHECKED_FORMATS[left.pop("format")], [column.name], {})
+        if _SIZES.get(str(left.get("format")), "") == column.type:
+            del left["format"]
+        for key in left.keys() - {"timezone"}:
+            self._draft.lose(keys[key], f"logicalTypeOptions {key}", "lakegate translates no such option")
 
-    def _relationship(self, node: Node, column: str | None = None) -> None:
+    def _rules(self, each: SchemaObject | SchemaProperty, node: Node, column: DraftColumn | None) -> None:
+        for rule, at in zip(each.quality or [], node.items_of("quality"), strict=True):
+            self._draft.lose_unknown_keys(at, _QUALITY_KEYS, prefix="quality ")
+            kind = rule.type or ("library" if rule.metric or rule.rule else "text")
+            subject = (rule.metric or rule.rule or kind) if kind == "library" else f"quality of type {kind}"
+            try:
+                for check in self._checks(rule, at, kind, column):
+                    self._draft.add(at.mark, subject, check.kind, check.columns, check.arguments)
+            except NoCheckError as error:
+                self._draft.lose(at.mark, subject, str(error))
+        for relationship, at in zip(each.relationships or [], node.items_of("relationships"), strict=True):
+            self._relationship(relationship, at, column)
+
+    def _relationship(self, given: Relationship, node: Node, column: DraftColumn | None) -> None:
         """Read a foreign key: of a column, or of those that it names."""
-        texts, own = words_of(node.get("to")), words_of(node.get("from"))
-        unknown = [text for text in (*texts, *own) if "/" in text and text.lstrip("/") not in self._references]
-        targets = [self._target(text) for text in texts]
-        if unknown:
-            self._draft.lose(node.mark, "relationships", f"this file has no {unknown[0]!r}")
-            return
-        if len({table for table, _ in targets}) != 1 or not targets[0][0]:
+        texts, own = _listed(given.to), [text.rpartition(".")[2] for text in _listed(given.from_)]
+        targets = []
+        for text in texts:
+            table, _, name = text.rpartition(".")
+            targets.append(self._others.get(text, (self._others.get(table, (table, ""))[0], name)))
+        tables = {table for table, _ in targets}
+        if len(tables) != 1 or "" in tables or any("/" in text for text in (*texts, *own)):
             self._draft.lose(node.mark, "relationships", "it isn't in the form table.column")
             return
-        columns = [column] if column is not None else [self._own_column(text) for text in own]
-        arguments = {"to": self._qualified(targets[0][0]), "to_columns": [name for _, name in targets]}
+        columns = [column.name] if column is not None else [self._columns.get(name, name) for name in own]
+        arguments = {"to": self._qualified(tables.pop()), "to_columns": [name for _, name in targets]}
         self._draft.add(node.mark, "relationships", "relationships", columns, arguments)
 
-    def _target(self, text: str) -> tuple[str, str]:
-        """Return the table and the column that a relationship refers to."""
-        table, _, column = text.rpartition(".")
-        return self._references.get(text.lstrip("/"), (self._others.get(table, table), column))
+    def _checks(self, rule: DataQuality, node: Node, kind: str, column: DraftColumn | None) -> Iterator[_Rule]:
+        """Yield the checks of a rule under ``quality``.
 
-    def _own_column(self, text: str) -> str:
-        """Return the column of this table that a relationship refers to."""
-        name = text.rpartition(".")[2]
-        return self._references.get(text.lstrip("/"), ("", self._columns.get(name, name)))[1]
-
-    def _quality(self, node: Node, column: DraftColumn | None) -> None:
-        for one in self._draft.listed(node, "quality"):
-            if isinstance(one.value, dict):
-                _Quality(self._draft, one, column, self._columns, self._names).read()
-            else:
-                self._draft.lose(one.mark, "quality", "it isn't a mapping")
-
-
-@dataclass
-class _Quality:
-    """A rule under ``quality`` while it's being read."""
-
-    draft: Draft
-    node: Node
-    column: DraftColumn | None
-    columns: Mapping[str, str]
-    tables: set[str | None]
-
-    def read(self) -> None:
-        node = self.node
-        self._operators = [name for name in _CONDITIONS if name in node.mapping]
-        metric = text_of(node.get("metric")) or text_of(node.get("rule"))
-        kind = text_of(node.get("type")) or ("library" if metric else "text")
-        for key, mark in node.keys.items():
-            if key not in _QUALITY_KEYS:
-                self.draft.lose(mark, f"quality {key}", "lakegate has no such key")
-        if kind == "library" and metric is not None:
-            self._subject = metric
-            if self._unit in ("rows", "percent"):
-                self._library(metric)
-            else:
-                self._lose(f"the unit {self._unit!r} is neither rows nor percent")
-        elif kind == "sql":
-            self._subject = "quality of type sql"
-            self._sql()
-        elif kind == "custom" and text_of(node.get("engine")) == "lakegate":
-            self._subject = "quality of type custom"
-            self._lakegate_check()
-        else:
-            engine = text_of(node.get("engine"))
-            why = "it's documentation, not a check" if kind == "text" else f"it's for {engine or 'another engine'}"
-            self.draft.lose(node.mark, f"quality of type {kind}", why)
-
-    def _library(self, metric: str) -> None:
-        readers = {
-            "rowCount": self._row_count, "nullValues": self._nulls, "missingValues": self._missing,
-            "invalidValues": self._invalid, "duplicateValues": self._duplicates,
-        }  # fmt: skip
-        reader = readers.get(metric)
-        if reader is None:
-            self._lose("ODCS 3.1 has no such metric")
-        elif metric not in ("rowCount", "duplicateValues") and self.column is None:
-            self._lose("it must be listed under a property")
-        else:
-            reader()
-
-    def _row_count(self) -> None:
-        operator, value = self._operator()
-        if self._unit == "percent":
-            self._lose("a row count can't be a percentage")
-            return
-        whole = _ints(value)
-        low, high = (whole[0], whole[-1]) if whole else (0, 0)
-        ends = {
-            "mustBe": (low, low), "mustBeGreaterThan": (low + 1, None), "mustBeGreaterOrEqualTo": (low, None),
-            "mustBeLessThan": (None, low - 1), "mustBeLessOrEqualTo": (None, low), "mustBeBetween": (low, high),
-        }.get(operator or "")  # fmt: skip
-        if ends is None or whole is None:
-            self._compare("count(*)")
-        else:
-            self._add("row_count", (), {"min": ends[0], "max": ends[1]})
-
-    def _nulls(self) -> None:
-        self._counted("not_null", [self._name], {}, f"count_if({self._sql_name} IS NULL)")
-
-    def _missing(self) -> None:
-        found = self._argument("missingValues")
-        values = [one.value for one in found.items] if found is not None else [None]
-        texts = [one for one in values if one is not None]
-        if not texts:
-            self._nulls()
-            return
-        if not all(isinstance(one, (str, int, float)) and not isinstance(one, bool) for one in texts):
-            self._lose("a missing value is neither text nor a number")
-            return
-        listed = self._literals(texts)
-        parts = [f"{self._sql_name} IS NULL"] * (None in values)
-        parts += [f"{self._sql_name} IN ({', '.join(listed)})"] if listed else []
-        if not parts:
-            self._lose(f"a column of type {self._type} never has such values")
-            return
-        predicate = " OR ".join(parts)
-        self._counted("sql", (), {"predicate": predicate}, f"count_if({predicate})")
-
-    def _literals(self, values: list[Any]) -> list[str]:
-        """Return SQL values that the column's type can hold: Spark can't compare a number with ``'n/a'``."""
-        kind = self._type
-        if kind == "string":
-            return [sql_string(str(one)) for one in values]
-        if kind.startswith(_NUMERIC):
-            values = [one for one in values if not isinstance(one, str)]
-        return [sql_string(one) if isinstance(one, str) else str(one) for one in values]
-
-    def _invalid(self) -> None:
-        values, pattern = self._argument("validValues"), self._argument("pattern")
-        if values is not None and pattern is not None:
-            self._lose("a list and a pattern would be two checks with separate counts")
-        elif values is not None:
-            listed = [one.plain() for one in values.items]
-            plain = [one for one in listed if isinstance(one, (str, int, float)) and not isinstance(one, bool)]
-            valid = self._literals(plain)
-            count = f"count_if({self._sql_name} NOT IN ({', '.join(valid)}))" if len(plain) == len(listed) else None
-            self._counted("accepted_values", [self._name], {"values": listed}, count if valid else None)
-        elif pattern is not None:
-            try:
-                java = java_pattern(str(pattern.value))
-            except RegexError as error:
-                self._lose(f"the pattern {str(pattern.value)!r} {error}")
-                return
-            is_slow = (longest_text(java) or LONG_TEXTS) < LONG_TEXTS
-            count = f"count_if({self._sql_name} NOT RLIKE {sql_string(java)})"
-            self._counted("matches", [self._name], {"pattern": pattern.value}, None if is_slow else count)
-        else:
-            self._lose("it has neither validValues nor pattern")
-
-    def _duplicates(self) -> None:
-        listed = self._argument("properties")
-        names = [self.columns.get(name, name) for name in words_of(listed)] if listed is not None else []
-        columns = names or ([self._name] if self.column is not None else [])
-        quoted = [quote(one) for one in names] or [self._sql_name]
-        if not columns:
-            self._lose("it lists no properties")
-            return
-        present = " AND ".join(f"{one} IS NOT NULL" for one in quoted)
-        count = f"count_if({present}) - count(DISTINCT {', '.join(quoted)})"
-        kind, tolerance = self._counted("unique", columns, {}, count)
-        if kind == "unique" and tolerance:
-            self.draft.lose(
-                self.node.mark, self._subject, "'unique' counts all rows that share a key, including the first"
-            )
-        elif kind == "custom_sql":
-            self.draft.lose(self.node.mark, self._subject, "of the rows that share a key, all but one count")
-
-    def _sql(self) -> None:
-        query = self.node.value_of("query")
-        if not isinstance(query, str):
-            self._lose("it has no query")
-            return
-        if '"' in query:
-            self._lose("\"…\" is a name in some databases and text in Spark; write names in backticks, text in '…'")
-            return
-        for placeholder in _COLUMN_PLACEHOLDERS if self.column is not None else ():
-            query = query.replace(placeholder, self._sql_name)
-        count = _COUNT.fullmatch(query.strip())
-        is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self.tables}
-        # A percentage is compared as the query returns it: only the query knows what it's a percentage of.
-        if count is not None and is_ours and self._unit != "percent":
-            where = count["where"]
-            if where is None:
-                self._row_count()
-                return
-            if not re.search(r"\bselect\b", where, re.IGNORECASE):
-                self._counted("sql", (), {"predicate": where}, f"count_if({where})")
-                return
-        condition = self._condition("value", may_be_boolean=True)
-        if condition is None:
-            self._lose("it needs an operator and a number")
-            return
-        found = f"({self._over_batch(query)}) AS found(value)"
-        self._add("custom_sql", (), {
-            "query": f"SELECT * FROM {found} WHERE value IS NULL OR NOT ({condition})"  # noqa: S608 - validated later
-        })  # fmt: skip
-
-    def _over_batch(self, query: str) -> str:
-        """Return a query that reads the batch instead of the contract's table."""
-        for placeholder in _TABLE_PLACEHOLDERS:
-            query = query.replace(placeholder, "batch")
-        for name in filter(None, self.tables):
-            query = re.sub(rf"(?i)(\b(?:from|join)\s+)`?{re.escape(name)}`?(?![\w.`])", r"\1batch", query)
-        return query.strip().removesuffix(";").strip()
-
-    def _lakegate_check(self) -> None:
-        from lakegate.contracts.model import EntryError, read_entry
-
-        implementation = self.node.mapping.get("implementation")
-        try:
-            checks = () if implementation is None else read_entry(implementation)
-        except EntryError as error:
-            self._lose(error.problem)
-            return
-        for check in checks:
-            arguments = {**check.arguments, "scope": check.scope, **find_check(check.kind).options_of(check)}
-            self.draft.add(self.node.mark, self._subject, check.kind, check.columns, arguments)
-
-    def _counted(
-        self, kind: str, columns: Any, arguments: Mapping[str, Any], count: str | None
-    ) -> tuple[str | None, int | str | None]:
-        """Add a check whose failing rows the metric counts; return its kind and tolerance.
-
-        If the operator isn't an upper limit, a query compares ``count``, which is SQL.
+        Raises:
+            NoCheckError: If no check does the same.
         """
-        tolerance = self._tolerance()
-        if tolerance is not None:
-            self._add(kind, columns, {**arguments, "tolerance": tolerance or None})
-            return kind, tolerance
-        if count is None:
-            self._lose("its operator isn't an upper limit of failing rows")
-            return None, None
-        return self._compare(count), None
-
-    def _compare(self, count: str) -> str | None:
-        """Add a check that compares a row count or share by the operators; return its kind."""
-        is_percent = self._unit == "percent"
-        condition = self._condition("100 * value", "rows") if is_percent else self._condition("value")
-        if condition is None:
-            self._lose("it needs an operator and a number")
-            return None
-        query = f"SELECT {count} AS value, count(*) AS rows FROM batch"  # noqa: S608 - names are quoted
-        there = "rows > 0 AND " if is_percent else ""
-        self._add("custom_sql", (), {"query": f"SELECT * FROM ({query}) WHERE {there}NOT ({condition})"})  # noqa: S608
-        return "custom_sql"
-
-    def _condition(self, compared: str, unit: str | None = None, *, may_be_boolean: bool = False) -> str | None:
-        """Return SQL that applies the operators to ``compared``; ``None`` if it can't be built."""
-        parts = []
-        for operator in self._operators:
-            value = self.node.mapping[operator].plain()
-            ends = value if isinstance(value, list) else [value]
-            form = _CONDITIONS[operator]
-            if may_be_boolean and isinstance(value, bool) and len(ends) == form.count("{}"):
-                parts.append(f"{compared} {form.format(str(value).upper())}")
-                continue
-            if len(ends) != form.count("{}") or not all(map(_is_number, ends)):
-                return None
-            texts = (f"{Decimal(str(end)):f}" + (f" * {unit}" if unit else "") for end in ends)
-            parts.append(f"{compared} {form.format(*texts)}")
-        return " AND ".join(parts) or None
-
-    def _tolerance(self) -> int | str | None:
-        """Return the tolerance that the operator expresses; ``None`` if it isn't 'at most'."""
-        operator, value = self._operator()
-        is_percent = self._unit == "percent"
-        number = value[-1] if isinstance(value, list) and value else value
-        if operator is None or not _is_number(number):
-            return None
-        most: float | Decimal | None = None
-        from_none = operator == "mustBeBetween" and isinstance(value, list) and value[:-1] == [0]
-        if operator == "mustBeLessOrEqualTo" or (operator == "mustBe" and number == 0) or from_none:
-            most = number
-        elif operator == "mustBeLessThan" and number > 0:
-            most = Decimal(str(number)) - _LESS if is_percent else math.ceil(number) - 1
-        if most is None or most < 0 or (is_percent and most > 100):
-            return None
-        return f"{Decimal(str(most)):f}%" if is_percent and most else math.floor(most)
-
-    def _operator(self) -> tuple[str | None, Any]:
-        if len(self._operators) != 1:
-            return None, None
-        return self._operators[0], self.node.mapping[self._operators[0]].plain()
-
-    def _argument(self, name: str) -> Node | None:
-        arguments = self.node.get("arguments")
-        found = None if arguments is None else arguments.get(name)
-        return found if found is not None else self.node.get(name)
-
-    @property
-    def _name(self) -> str:
-        return self.column.name if self.column is not None else ""
-
-    @property
-    def _unit(self) -> str:
-        return (text_of(self.node.get("unit")) or "rows").lower()
-
-    @property
-    def _type(self) -> str:
-        return (self.column.type if self.column is not None else None) or ""
-
-    @property
-    def _sql_name(self) -> str:
-        return (self.column.sql if self.column is not None else None) or quote(self._name)
-
-    def _add(self, kind: str, columns: Any, arguments: Mapping[str, Any]) -> None:
-        node = self.node
-        severity = (text_of(node.get("severity")) or "error").lower()
+        if kind == "custom" and rule.engine == "lakegate" and "implementation" in node.mapping:
+            try:
+                read = read_entry(node.mapping["implementation"])
+            except EntryError as error:
+                raise NoCheckError(error.problem) from None
+            for check in read:
+                options = find_check(check.kind).options_of(check)
+                yield _Rule(check.kind, check.columns, {**check.arguments, "scope": check.scope, **options})
+            return
+        if kind == "sql":
+            raise NoCheckError("a query of a database; lakegate's own are custom_sql and expression_is_true")
+        if kind != "library":
+            why = "it's documentation, not a check" if kind == "text" else f"it's for {rule.engine or 'another engine'}"
+            raise NoCheckError(why)
+        if (rule.unit or "rows").lower() not in ("rows", "percent"):
+            raise NoCheckError(f"the unit {rule.unit!r} is neither rows nor percent")
+        name, columns, arguments = self._metric(rule, column)
+        severity = (rule.severity or "error").lower()
         if severity not in _WARNS | _BLOCKS:
-            self.draft.lose(node.keys["severity"], f"severity {severity}", "it became 'error'")
-        options = {
-            "severity": "warn" if severity in _WARNS else None,
-            "name": text_of(node.get("name")),
-            "description": text_of(node.get("description")),
-            "tags": [*words_of(node.get("tags")), *words_of(node.get("dimension"))] or None,
-        }
-        for operator in self._operators:
-            if operator.endswith("Between"):
-                self.draft.lose(node.keys[operator], f"{self._subject} {operator}", "both limits are inclusive")
-        self.draft.add(node.mark, self._subject, kind, columns, {**arguments, **options})
+            self._draft.lose(node.keys["severity"], f"severity {severity}", "it became 'error'")
+        if rule.mustBeBetween is not None:
+            self._draft.lose(node.keys["mustBeBetween"], "mustBeBetween", "both limits are inclusive")
+        if name == "unique" and arguments.get("tolerance"):
+            self._draft.lose(node.mark, "duplicateValues", "'unique' counts all rows that share a key")
+        tags = [*(rule.tags or ()), *([rule.dimension] if rule.dimension else ())]
+        options = {"name": rule.name, "description": one_line_of(rule.description), "tags": tags or None}
+        yield _Rule(name, columns, {**arguments, **options, "severity": "warn" if severity in _WARNS else None})
 
-    def _lose(self, why: str) -> None:
-        self.draft.lose(self.node.mark, self._subject, why)
-
-
-def _predicates(options: Mapping[str, Any], column: DraftColumn) -> dict[str, str]:
-    """Return SQL that is true for values that break one of their type's options, by the option."""
-    name = column.sql or quote(column.name)
-    predicates = {
-        key: f"{function}({name}) {sign} {options[key]}"
-        for key, (function, sign) in _SIZE_OPTIONS.items()
-        if _is_whole(options.get(key))
-    }
-    if options.get("uniqueItems") is True:
-        predicates["uniqueItems"] = f"array_size(array_distinct({name})) < array_size({name})"
-    step: Any = options.get("multipleOf")
-    if (column.type or "").startswith(_EXACT) and _is_number(step) and step > 0:
-        predicates["multipleOf"] = f"{name} % {Decimal(str(step)):f} <> 0"
-    return predicates
-
-
-def _only_states_type(key: str, options: Node, kind: str | None = None) -> bool:
-    """Return whether a type's option only repeats the type: ``kind``, or any."""
-    stated = _SIZES.get(str(options.mapping[key].value)) if key == "format" else None
-    return key == "timezone" or (stated is not None and kind in (None, stated))
+    def _metric(self, rule: DataQuality, column: DraftColumn | None) -> _Rule:
+        metric, given = rule.metric or rule.rule, rule.arguments or {}
+        if metric == "rowCount":
+            return _Rule("row_count", (), _row_limits(rule))
+        if metric == "duplicateValues":
+            names = [self._columns.get(name, name) for name in _listed(given.get("properties"))]
+            if not names and column is None:
+                raise NoCheckError("it lists no properties")
+            return _Rule("unique", names or [column.name if column else ""], {"tolerance": _tolerance(rule)})
+        if metric not in ("nullValues", "missingValues", "invalidValues"):
+            raise NoCheckError("ODCS 3.1 has no such metric")
+        if column is None:
+            raise NoCheckError("it must be listed under a property")
+        tolerance = {"tolerance": _tolerance(rule)}
+        if metric == "nullValues":
+            return _Rule("not_null", [column.name], tolerance)
+        if metric == "missingValues":
+            predicate = _missing(column, _listed(given.get("missingValues"), [None]))
+            return _Rule("sql", (), {"predicate": predicate, **tolerance})
+        values, pattern = given.get("validValues"), given.get("pattern")
+        if (values is None) == (pattern is None):
+            raise NoCheckError("it has neither validValues nor pattern, or both")
+        if values is not None:
+            return _Rule("accepted_values", [column.name], {"values": values, **tolerance})
+        return _Rule("matches", [column.name], {"pattern": pattern, **tolerance})
 
 
-def _is_number(value: Any) -> bool:
+class _Rule(NamedTuple):
+    """A check: its kind, its columns, its arguments and options."""
+
+    kind: str
+    columns: Sequence[str]
+    arguments: Mapping[str, Any]
+
+
+def _operator(rule: DataQuality) -> tuple[str, Any]:
+    """Return a rule's one operator and its value."""
+    given = [name for name in _OPERATORS if getattr(rule, name) is not None]
+    if len(given) != 1:
+        raise NoCheckError("it needs one operator and a number")
+    value = getattr(rule, given[0])
+    ends = value if isinstance(value, list) else [value]
+    if not all(_is_number(end) for end in ends) or (isinstance(value, list) and not given[0].endswith("Between")):
+        raise NoCheckError("its operator isn't followed by a number")
+    return given[0], value
+
+
+def _row_limits(rule: DataQuality) -> dict[str, int | None]:
+    operator, value = _operator(rule)
+    ends = value if isinstance(value, list) else [value, value]
+    if (rule.unit or "").lower() == "percent" or any(end != int(end) for end in ends):
+        raise NoCheckError("a row count must be a whole number of rows")
+    low, high = int(ends[0]), int(ends[1])
+    limits = {
+        "mustBe": (low, low), "mustBeGreaterThan": (low + 1, None), "mustBeGreaterOrEqualTo": (low, None),
+        "mustBeLessThan": (None, low - 1), "mustBeLessOrEqualTo": (None, low), "mustBeBetween": (low, high),
+    }.get(operator)  # fmt: skip
+    if limits is None:
+        raise NoCheckError(f"row_count has no limit like {operator}")
+    return {"min": limits[0], "max": limits[1]}
+
+
+def _tolerance(rule: DataQuality) -> int | str | None:
+    """Return the most failing rows that a rule allows; ``None`` for none."""
+    operator, value = _operator(rule)
+    is_percent = (rule.unit or "").lower() == "percent"
+    most: float | Decimal = value[-1] if isinstance(value, list) else value
+    from_none = operator == "mustBeBetween" and value[0] == 0
+    if operator == "mustBeLessThan":
+        most = Decimal(str(most)) - _LESS if is_percent else math.ceil(most) - 1
+    elif operator != "mustBeLessOrEqualTo" and not from_none and not (operator == "mustBe" and most == 0):
+        raise NoCheckError("its operator isn't an upper limit of failing rows")
+    if most < 0 or (is_percent and most > 100):
+        raise NoCheckError("its limit isn't a number of rows, or a percentage")
+    return (f"{Decimal(str(most)):f}%" if is_percent else math.floor(most)) if most else None
+
+
+def _missing(column: DraftColumn, values: list[Any]) -> str:
+    """Return SQL that is true for a column's missing values."""
+    name, kind = quote(column.name), column.type or ""
+    texts = [value for value in values if value is not None]
+    if not all(isinstance(value, str) or _is_number(value) for value in texts):
+        raise NoCheckError("a missing value is neither text nor a number")
+    if kind == "string":
+        texts = [str(value) for value in texts]
+    elif kind.startswith(("int", "long", "decimal", "float", "double")):
+        texts = [value for value in texts if not isinstance(value, str)]  # Spark can't compare a number with 'n/a'
+    literals = [sql_string(value) if isinstance(value, str) else str(value) for value in texts]
+    parts = [f"{name} IS NULL"] * (None in values) + [f"{name} IN ({', '.join(literals)})"] * bool(literals)
+    if not parts:
+        raise NoCheckError(f"a column of type {kind} never has such values")
+    return " OR ".join(parts)
+
+
+def _only_states_type(key: str, node: Node) -> bool:
+    options = node.mapping[key].mapping
+    return key == "logicalTypeOptions" and all(
+        name == "timezone" or (name == "format" and str(option.value) in _SIZES) for name, option in options.items()
+    )
+
+
+def _listed(value: Any, default: Sequence[Any] = ()) -> list[Any]:
+    """Return a value as a list; a single value becomes one."""
+    if value is None:
+        return list(default)
+    return value if isinstance(value, list) else [value]
+
+
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _ints(value: Any) -> list[int] | None:
-    values = value if isinstance(value, list) else [value]
-    is_whole = values and all(_is_number(one) and one == int(one) for one in values)
-    return [int(one) for one in values] if is_whole else None
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def write_odcs(contract: LoadedContract) -> str:
+    """Return a contract as ODCS YAML. Checks without a library metric have type ``custom`` and lakegate's own syntax.
+
+    :func:`read_odcs` reads it back as a contract with the same checks.
+    """
+    terms, table = contract.contract, contract.table
+    listed = {column.name for column in terms.columns}
+    rest = [check for check in contract.checks if len(check.columns) != 1 or check.columns[0] not in listed]
+    # From the first transform on, so that the order is kept: the columns' own marks come first.
+    transforms = dropwhile(lambda part: "(" not in part, terms.partition_by)
+    options = terms.model_dump(mode="json", include=set(_OWN_OPTIONS), exclude_defaults=True)
+    custom: list[tuple[str, Any]] = [("partition_by", part) for part in transforms]
+    custom += [(f"{_OWN}{key}", value) for key, value in options.items()]
+    freshness = (terms.freshness or "").strip()  # validated: a number and the letter of a unit
+    level = ServiceLevelAgreementProperty(property="frequency", value=int(freshness[:-1] or 0), unit=freshness[-1:])
+    document = OpenDataContractStandard(
+        apiVersion=WRITTEN,
+        kind="DataContract",
+        id=str(uuid.uuid5(uuid.NAMESPACE_URL, f"lakegate:{table}")),
+        version="1.0.0",
+        status="active",
+        name=str(table),
+        team=None if terms.owner is None else Team(name=terms.owner),
+        schema=[
+            SchemaObject(
+                name=table.name,
+                physicalName=str(table),
+                physicalType="table",
+                description=terms.description,
+                tags=list(terms.tags) or None,
+                properties=list(_properties(contract)) or None,
+                quality=_qualities(rest, None, terms.owner),
+                customProperties=_custom(custom),
+            )
+        ],
+        slaProperties=[level] if freshness else None,
+    )
+    plain = document.model_dump(exclude_none=True, by_alias=True)
+    return str(yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=math.inf))
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
+    """Quotes text that YAML 1.1 or 1.2 might read as anything else."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Return a text's node."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain(text) else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def _custom(properties: Iterable[tuple[str, Any]]) -> list[CustomProperty] | None:
+    return [CustomProperty(property=key, value=value) for key, value in properties] or None
+
+
+def _properties(contract: LoadedContract) -> Iterator[SchemaProperty]:
+    terms = contract.contract
+    partitions = [part for part in terms.partition_by if "(" not in part]
+    for column in terms.columns:
+        word = re.match(r"[a-z]+", column.type or "")
+        is_part = column.name in partitions
+        implied = Check(kind="not_null", columns=(column.name,), owner=terms.owner) if column.required else None
+        own = [check for check in contract.checks if check.columns == (column.name,) and check != implied]
+        yield SchemaProperty(
+            name=column.name,
+            description=column.description,
+            tags=list(column.tags) or None,
+            logicalType=_LOGICAL_OF.get(word[0], "string") if word else None,
+            # In SQL, a float may be a double.
+            physicalType="real" if column.type == "float" else column.type,
+            logicalTypeOptions={"timezone": True} if column.type == "timestamptz" else None,
+            required=column.required or None,
+            partitioned=is_part or None,
+            partitionKeyPosition=partitions.index(column.name) + 1 if is_part else None,
+            customProperties=_custom([(f"{_OWN}was", list(column.was))] if column.was else []),
+            quality=_qualities(own, column.name, terms.owner),
+        )
+
+
+def _qualities(checks: list[Check], column: str | None, owner: str | None) -> list[DataQuality] | None:
+    rules = []
+    for check in checks:
+        plain = check.model_copy(update={"owner": None}) if check.owner == owner else check
+        implementation = entry_of(plain, in_column=False)
+        own = DataQuality(type="custom", engine="lakegate", implementation=implementation)
+        rules.append(_as_metric(plain, column) or own)
+    return rules or None
+
+
+def _as_metric(check: Check, column: str | None) -> DataQuality | None:
+    """Return a check as an ODCS metric; ``None`` if a metric can't express it."""
+    options = find_check(check.kind).options_of(check)
+    tolerance, severity = options.pop("tolerance", 0), options.pop("severity", "error")
+    texts = {key: options.pop(key) for key in ("name", "description", "tags") if key in options}
+    is_of_batch = options.pop("scope", "batch") == "batch"
+    # The metric for duplicates is about all rows of the table.
+    if options or severity == "quarantine" or (check.kind == "unique" and is_of_batch):
+        return None
+    rule = _row_count(check) if check.kind == "row_count" else _count_of_failing(check, column, tolerance)
+    if rule is None:
+        return None
+    return DataQuality(**rule, severity="warning" if severity == "warn" else None, **texts)
+
+
+def _row_count(check: Check) -> dict[str, Any] | None:
+    if not check.arguments.keys() <= {"min", "max"}:  # a comparison with earlier batches
+        return None
+    low, high = check.arguments.get("min"), check.arguments.get("max")
+    if low is not None and high is not None:
+        limit = {"mustBe": low} if low == high else {"mustBeBetween": [low, high]}
+    else:
+        limit = {"mustBeLessOrEqualTo": high} if low is None else {"mustBeGreaterOrEqualTo": low}
+    return {"metric": "rowCount", **limit}
+
+
+def _count_of_failing(check: Check, column: str | None, tolerance: int | str) -> dict[str, Any] | None:
+    metric = _METRICS.get(check.kind)
+    if metric is None or (column is None and check.kind != "unique"):
+        return None
+    rule, arguments = {"metric": metric}, dict(check.arguments)
+    given: dict[str, Any] = {}
+    if check.kind == "unique" and column is None:
+        given["properties"] = list(check.columns)
+    for ours, theirs in (("values", "validValues"), ("pattern", "pattern")):
+        if ours in arguments:
+            given[theirs] = arguments.pop(ours)
+    if arguments:
+        return None
+    is_percent = isinstance(tolerance, str)
+    most = float(tolerance.removesuffix("%")) if isinstance(tolerance, str) else tolerance
+    limit = {"mustBeLessOrEqualTo" if tolerance else "mustBe": most}
+    return {**rule, "arguments": given or None, **limit, "unit": "percent" if is_percent else None}

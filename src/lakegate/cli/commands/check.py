@@ -244,7 +244,7 @@ def export(app: App, /, *, contract: str) -> None:
 
     Nothing is left out: checks without a metric in ODCS get the type custom and the engine lakegate.
     """
-    from lakegate.contracts.interchange import write_odcs
+    from lakegate.contracts.odcs import write_odcs
     from lakegate.contracts.store import Contracts
 
     click.echo(write_odcs(Contracts(app.folder(), app.settings()).named(contract)), nl=False)
