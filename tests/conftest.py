@@ -22,8 +22,6 @@ from lakegate.components import Components, local_stack
 from lakegate.config import LocalSettings, load_settings
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
-from lakegate.local.stores import SparkStores
-from lakegate.model.artifacts import POSTGRESQL
 from lakegate.progress import SilentNarrator
 from support.class_archives import make_class_archives
 from support.examples import examples
@@ -215,7 +213,7 @@ def stack(home: Path, class_archives: None) -> Iterator[StackState]:
     known = load_settings(home, env={})
     settings = known.model_copy(update={"local": LocalSettings(spark_memory="3g", idle_stop="0s")})
     local = local_stack(home, settings, SilentNarrator())
-    yield local.up(SparkStores(drivers=(POSTGRESQL,)))
+    yield local.up()
     local.down()
 
 

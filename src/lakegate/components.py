@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
-from lakegate.config import FILE_NAME, HOME_NAME, Settings, SourceSettings, StorageSettings, is_project
+from lakegate.config import HOME_NAME, Settings, StorageSettings, is_project
 from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
-from lakegate.errors import CatalogUnavailableError, ConfigurationError, NotFoundError
-from lakegate.local.artifacts import driver_artifact, driver_class
+from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.local.stack import LocalStack
 from lakegate.local.stores import SparkStores, stores_of
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import Subscription
 from lakegate.model.refs import Ref
-from lakegate.model.secrets import is_loopback, is_reference
-from lakegate.model.source import SourceCatalog
-from lakegate.model.words import did_you_mean, parse_duration
+from lakegate.model.secrets import is_loopback
+from lakegate.model.words import parse_duration
 from lakegate.ports import Catalog, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
 from lakegate.storage.objects import canonical, is_remote
 from lakegate.wap.context import Context, Subscriber
@@ -33,16 +31,6 @@ if TYPE_CHECKING:
     from lakegate.spark.file_engine import FileEngine
     from lakegate.spark.sessions import SessionFactory
 
-_JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
-_JDBC = {
-    # Without these, PostgreSQL's driver reads the whole result into memory, and times without a zone become instants.
-    "fetchsize": "10000",
-    "preferTimestampNTZ": "true",
-}
-_UNCACHED = {
-    # Iceberg's catalogs cache a table for as long as it's read every 30 seconds. Other catalogs ignore this.
-    "cache-enabled": "false"
-}
 _PAGE_PATIENCE_S = 2.0
 """Seconds that a page of the dashboard waits for a locked journal."""
 
@@ -54,8 +42,7 @@ def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStac
         return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
 
     idle_s = parse_duration(settings.local.idle_stop).total_seconds()
-    drivers = [driver_artifact(source) for source in settings.sources.values() if source.url is not None]
-    return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s, drivers=drivers)
+    return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s)
 
 
 class Components:
@@ -291,62 +278,6 @@ class Components:
         from lakegate.spark.sessions import remote_sessions
 
         return remote_sessions(self.stack.use().spark_url)(options)
-
-    def source_catalog(self, name: str) -> SourceCatalog:
-        """Return a source in the settings as a Spark catalog. Restart the local Spark with its driver if needed.
-
-        Raises:
-            NotFoundError: The settings have no such source.
-            ConfigurationError: One of its secrets is missing, or would go to another machine without TLS.
-            LocalStackError: Its driver can't be fetched, or Spark would have to restart for it but is in use.
-        """
-        given = self.settings.sources.get(name)
-        if given is None:
-            guess = did_you_mean(name, self.settings.sources)
-            raise NotFoundError(
-                f"The settings have no source '{name}'.", hint=f"{guess}Add a section [sources.{name}] to {FILE_NAME}."
-            )
-        options = {"": _JDBC_CATALOG, **_JDBC} if given.catalog is None else {"": given.catalog, **_UNCACHED}
-        has_secret = False
-        for key, text in {"password": given.password, **given.options}.items():
-            # file:// is the address of something, such as a warehouse. Only file:/ is a reference.
-            if text is not None and is_reference(text) and not text.startswith("file://"):
-                options[key] = Secret(text, setting=f"sources.{name}.{key}").value()
-                has_secret = True
-            elif text is not None:
-                options[key] = text
-        if given.url is not None:
-            options |= {"url": given.url, **({"user": given.user} if given.user else {})}
-            driver = self._driver(given)
-            options |= {"driver": driver} if driver else {}
-        if has_secret:
-            self._require_private_engine(name)
-        return SourceCatalog(name, options)
-
-    def _driver(self, source: SourceSettings) -> str:
-        """Return the class of a database's driver, and load it into the local Spark. A remote one must have it."""
-        named = source.options.get("driver")
-        if not self._has_local_spark:
-            return named or ("org.postgresql.Driver" if source.driver is None else "")
-        artifact = driver_artifact(source)
-        found = named or driver_class(artifact, self.narrator)
-        engines = [self.__dict__[name] for name in ("engine", "file_engine") if name in self.__dict__]
-        in_transaction = any(engine.in_transaction for engine in engines)
-        if self.stack.switch(SparkStores(drivers=(artifact,)), in_transaction=in_transaction):
-            for engine in engines:
-                engine.close()  # its sessions ended with the old Spark
-        return found
-
-    def _require_private_engine(self, source: str) -> None:
-        engine, url = self.settings.engine, self.settings.engine.url or ""
-        if self.shares_files:  # it's on this machine
-            return
-        if not (engine.tls or "use_ssl=true" in url.lower() or (engine.tls is None and engine.token)):
-            raise ConfigurationError(
-                f"The secrets of source '{source}' would go to {urlsplit(url).hostname} without TLS.",
-                hint="Set engine.tls = true.",
-                setting="engine.tls",
-            )
 
     def open_engine_ahead(self, batch: Batch) -> None:
         """Have the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""

@@ -34,7 +34,7 @@ from lakegate.model.downstream import DownstreamKind, Event, Level
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.quarantine import parse_limit
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode, TableMode, WriteMode
-from lakegate.model.secrets import FORMS, SecretReference, is_loopback, is_reference
+from lakegate.model.secrets import FORMS, SecretReference, is_loopback
 from lakegate.model.words import nearest, parse_duration
 
 FILE_NAME = "lakegate.toml"
@@ -44,21 +44,10 @@ ENVIRON_LOCK = threading.RLock()
 """Lock to hold while ``os.environ`` is changed and restored for code that reads it."""
 _REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
 _LONGEST_SNOWFLAKE_NAME = 255
-_SENSITIVE = (
-    r"passw|passphrase|pwd|secret|token|credential|authorization|(?:access|account|api|private|secret)[-_.]?key"
-)
-_SECRET_IN_URL = re.compile(
-    # A user before the host; Oracle's form of that; and parameters, also MySQL's (a=b,c=d) and Db2's :a=b;.
-    r"//[^/?;]*@|:[^:@/]+/[^@?;]*@"
-    rf"|[?&;,(:]\s*(?:user(?:_?(?:name|id))?|uid|[^=?&;,(:)]*(?:{_SENSITIVE})(?!-id)[^=?&;,(:)]*)\s*=",
-    re.IGNORECASE,
-)
 _Parsed = TypeVar("_Parsed")
-_SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
 _PATHS = (("engine", "ca_file"), ("journal", "ca_file"), ("serve", "tls_certificate"), ("serve", "tls_key"))
 """Settings that are paths, except those that are used relative to the project's folder anyway."""
 _FOR_EVERYONE = stat.S_ISVTX | stat.S_IWOTH
-_COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
 _JOURNAL_URL = re.compile(r"(?:sqlite|postgresql(?:\+pg8000)?)://")
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
@@ -161,13 +150,6 @@ WebUrl = Annotated[
 ]
 ShortName = Annotated[
     str, _matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", "must be letters, digits, '-' and '_', 63 at most")
-]
-SourceName = Annotated[
-    str,
-    _matching(
-        r"(?i)(?!(?:lakegate|spark_catalog|system|session|global_temp)\Z)[a-z_][a-z0-9_]{0,62}",
-        "must be letters, digits and '_', and not the name of one of Spark's own catalogs",
-    ),
 ]
 SnowflakeAccount = Annotated[
     str,
@@ -518,58 +500,6 @@ class StorageSettings(_Section):
     s3: S3Settings = S3Settings()
     gcs: GcsSettings = GcsSettings()
     adls: AdlsSettings = AdlsSettings()
-
-
-class SourceSettings(_Section):
-    """A database (by its JDBC ``url``) or a Spark ``catalog``, with tables to ingest."""
-
-    url: str | None = None
-    """JDBC URL of a database, such as ``jdbc:postgresql://db.example.com/shop``, without user and password."""
-    user: str | None = None
-    """The database's user."""
-    password: Reference | None = None
-    """The user's password, by reference."""
-    driver: str | None = Field(default=None, pattern=_COORDINATES.pattern)
-    """Maven coordinates of the JDBC driver: ``group:name:version``. Default: PostgreSQL's, for its URLs."""
-    driver_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the driver's jar; required with ``driver``. Any other jar is refused."""
-    catalog: str | None = None
-    """Class of a Spark catalog, such as ``org.apache.iceberg.spark.SparkCatalog``, instead of ``url``."""
-    options: dict[str, str] = Field(default_factory=dict)
-    """Options of the catalog, or of Spark's JDBC reader and the driver; secrets by reference."""
-
-    @field_validator("url")
-    @classmethod
-    def _validate_url(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith("jdbc:"):
-            raise ValueError("must be a JDBC URL, such as 'jdbc:postgresql://db.example.com/shop'")
-        if value is not None and _SECRET_IN_URL.search(value):
-            raise ValueError("must not contain a user, a password or a token: use 'user', 'password' and 'options'")
-        return value
-
-    @field_validator("options")
-    @classmethod
-    def _validate_options(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if _SECRET_OPTION.search(name):
-                _reference(text)
-            elif not is_reference(text) and _SECRET_IN_URL.search(text):
-                raise ValueError(f"'{name}' must not contain a user, a password or a token: set those separately")
-        return value
-
-    @model_validator(mode="after")
-    def _check_kind(self) -> SourceSettings:
-        if (self.url is None) == (self.catalog is None):
-            raise ValueError("needs either 'url' (a database) or 'catalog' (a Spark catalog)")
-        database = ("user", "password", "driver", "driver_sha256")
-        given = next((name for name in database if getattr(self, name) is not None), None)
-        if self.catalog is not None and given is not None:
-            raise ValueError(f"'{given}' needs 'url'")
-        if self.driver_sha256 is not None and self.driver is None:
-            raise ValueError("'driver_sha256' needs 'driver'")
-        if self.url is not None and self.driver is None and not self.url.startswith("jdbc:postgresql:"):
-            raise ValueError("needs 'driver', the Maven coordinates of the JDBC driver: group:name:version")
-        return self
 
 
 class TableSettings(TableOptions):
@@ -923,11 +853,6 @@ class Settings(_Section):
     openlineage: OpenlineageDownstream | None = None
     audit: AuditSettings = AuditSettings()
     ui: UiSettings = UiSettings()
-    sources: dict[SourceName, Annotated[SourceSettings, _JSON]] = Field(default_factory=dict)
-    """Databases and Spark catalogs to ingest from: ``[sources.NAME]``.
-
-    ``LAKEGATE_SOURCES_NAME`` holds one as JSON.
-    """
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
 
     @field_validator("openlineage", mode="before")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from itertools import islice
@@ -67,10 +67,8 @@ from lakegate.model.request import (
     SchemaMode,
     WriteMode,
 )
-from lakegate.model.rows import json_safe, rows_of
 from lakegate.model.run import Action, FileCheckpoint, Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
-from lakegate.model.source import SCHEME, Source
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import (
     LONGEST_AGE,
@@ -94,7 +92,6 @@ from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
 from lakegate.wap.audit import audit_state
-from lakegate.wap.claims import RowsTakenError, rows_left
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
@@ -182,14 +179,10 @@ class _Origin:
     Attributes:
         reads: Tables of the lake that the rows were computed from.
         at: Commit at which those tables were read.
-        source: Table of another system.
-        version: Version of ``source`` that was read. Empty: the version of its content.
     """
 
     reads: tuple[str, ...] = ()
     at: str = ""
-    source: str = ""
-    version: str = ""
 
 
 @suggest_keyword
@@ -329,14 +322,12 @@ class Lake:
         """Write files or rows to a branch, audit them, and publish them to ``main``, or publish nothing.
 
         Each version of a file (its path and content) is published to a table once. Files that are already published
-        are skipped. Rows from memory are published once for each ``run_id``, rows of a :meth:`source` once by its
-        watermark.
+        are skipped. Rows from memory are published once for each ``run_id``.
 
         Args:
             table: ``namespace.table``. Created if it doesn't exist.
             paths: Files, folders or glob patterns; or rows: a pandas, Polars or Spark frame, a DuckDB relation, an
-                Arrow table, reader or dataset, a list of dicts, or a list or generator of these; or a :meth:`source`,
-                such as a table of a database.
+                Arrow table, reader or dataset, a list of dicts, or a list or generator of these.
             run_id: Id of the run. Default: a new one. With the id of an earlier run, the call resumes that run, or
                 returns it if it has ended.
             checks: Checks to run in addition to the table's settings: text (``"not_null(id)"``) or values.
@@ -414,7 +405,7 @@ class Lake:
         # Before the context: a damaged file is reported without starting anything.
         wanted: IngestOptions = {**options, "run_id": new_run_id()}
         with self._temporary_copies(wanted), self._hiding_values(table, wanted):
-            request = self._request(table, self._paths(table, paths, wanted), wanted)
+            request = self._request(table, self._paths(paths, wanted), wanted)
             self._components.open_engine_ahead(request.batch)
             return ingest(self._context, request)
 
@@ -442,7 +433,7 @@ class Lake:
         _require_usable(options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
         with self._temporary_copies(wanted), self._hiding_values(table, wanted):
-            request = self._request(table, self._paths(table, paths, wanted, read_only=True), wanted)
+            request = self._request(table, self._paths(paths, wanted), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
         if request.mode.can_repeat:
@@ -451,7 +442,7 @@ class Lake:
 
     def inspect(
         self,
-        paths: Paths | Source,
+        paths: Paths,
         *,
         format: FileFormat | None = None,
         csv: CsvOptions | None = None,
@@ -460,7 +451,7 @@ class Lake:
         """Return the columns that a table of these files would have, and the first rows. Needs no catalog or engine.
 
         Args:
-            paths: Files, folders or glob patterns; or a :meth:`source` or its URI, which the engine reads.
+            paths: Files, folders or glob patterns.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV.
             rows: Number of rows to return.
@@ -475,12 +466,9 @@ class Lake:
             >>> lake.inspect("trips/*.parquet").batch.rows
             100
         """
-        wanted = _find_source(paths) or paths
-        if isinstance(wanted, Source):
-            return self._inspect_source(wanted, rows)
         from lakegate.sources.sample import inspect
 
-        given = [wanted] if isinstance(wanted, (str, Path)) else wanted
+        given = [paths] if isinstance(paths, (str, Path)) else paths
         return inspect(
             [str(path) for path in given],
             format=format,
@@ -536,7 +524,7 @@ class Lake:
     def propose_contract(
         self,
         table: str,
-        paths: Paths | Source | None = None,
+        paths: Paths | None = None,
         *,
         format: FileFormat | None = None,
         schema: str | None = None,
@@ -547,8 +535,8 @@ class Lake:
 
         Args:
             table: The table, ``namespace.table``.
-            paths: Files, folders or glob patterns, or a :meth:`source` or its URI, to profile instead of the table.
-                Reading them needs Spark; reading a table doesn't. A source is read in full, whatever its watermark.
+            paths: Files, folders or glob patterns to profile instead of the table. Reading them needs Spark; reading a
+                table doesn't.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             schema: File with the contracts' JSON Schema, which the first line names for editors.
 
@@ -578,7 +566,7 @@ class Lake:
         options = IngestOptions(run_id=new_run_id())
         with self._temporary_copies(options), self._hiding_values(table, options):
             csv = self._components.contracts.settings_of(identifier).csv
-            batch = self._batch_to_try(table, paths, format, csv, options)
+            batch = self._batch_to_try(paths, format, csv, options)
             engine = self._components.file_engine
             with narrator.step(f"Reading {counted(len(batch.files), 'file')}"):
                 source = engine.source_schema(batch)
@@ -590,7 +578,7 @@ class Lake:
     def test_contract(
         self,
         contract: str | Path,
-        paths: Paths | Source,
+        paths: Paths,
         *,
         format: FileFormat | None = None,
     ) -> ContractTrial:
@@ -598,8 +586,7 @@ class Lake:
 
         Args:
             contract: A contract's file, or a table that has one in the project.
-            paths: Files, folders or glob patterns; or a :meth:`source` or its URI, which is audited in full, whatever
-                its watermark.
+            paths: Files, folders or glob patterns.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
 
         Returns:
@@ -623,34 +610,10 @@ class Lake:
             engine = self._components.file_engine
             names = loaded.settings.columns
             with self._hiding_values(str(loaded.table), options):
-                batch = self._batch_to_try(str(loaded.table), paths, format, csv, options, columns=names)
+                batch = self._batch_to_try(paths, format, csv, options, columns=names)
             masked = self.settings.audit.mask
             return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
 
-    def source(
-        self, name: str, *, sql: str | None = None, watermark: str | None = None, until: str | None = None
-    ) -> Source:
-        """Name a table of another system, such as a database, for :meth:`ingest`. Reads nothing yet.
-
-        Args:
-            name: The source in the settings (``[sources.shop]``), then the table as that system knows it:
-                ``"shop.public.orders"``. Put a part that contains a dot in double quotes.
-            sql: A query in Spark SQL over the tables of the source ``name``, instead of a table.
-            watermark: A column that grows with each new or changed row, such as ``updated_at`` or ``id``: each ingest
-                takes the rows above the highest published value. Without it, the whole table is taken, like a file.
-            until: Highest value of ``watermark`` to take, for loading a large table in parts. Default: no limit.
-
-        Returns:
-            The source, which :meth:`ingest`, :meth:`plan`, :meth:`write` and :meth:`inspect` take in place of paths.
-
-        Raises:
-            InputError: The name is invalid, or you gave both a table and a query, or neither.
-
-        Example:
-            >>> lake.source("shop.public.orders", watermark="updated_at").table
-            ('public', 'orders')
-        """
-        return Source.parse(name, sql=sql, watermark=watermark, until=until)
 
     # Ingest in steps, for orchestrators
 
@@ -2638,7 +2601,7 @@ class Lake:
         _require_usable(options)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
-        given = cache(lambda: self._paths(table, paths, wanted))  # a generator can be read only once
+        given = cache(lambda: self._paths(paths, wanted))  # a generator can be read only once
 
         def request() -> IngestRequest:
             with self._hiding_values(table, wanted):
@@ -2654,29 +2617,24 @@ class Lake:
                 suspends=suspends,
                 deadline=Deadline.after(options.get("timeout_s")),
             )
-        except Exception as error:
+        except Exception:
             with suppress(LakegateError):  # the first error is the one to report
                 known = self._components.journal.get(run_id)
                 if known is None or known.finished_at is not None:
                     self._drop_copies(run_id)
-                elif isinstance(error, RowsTakenError):  # so that the next attempt takes only the remaining rows
-                    self._drop_copies(run_id, () if known.order is None else known.order.batch.files)
             raise
         return self._clean_up_if_ended(run)
 
-    def _paths(self, table: str, given: Paths | Frame, options: IngestOptions, *, read_only: bool = False) -> Paths:
+    def _paths(self, given: Paths | Frame, options: IngestOptions) -> Paths:
         """Return paths as they were given. Write rows to a file, and return its path."""
         # An earlier call of this run may have had other rows.
         self._origins.pop(options["run_id"] or "", None)
-        source = _find_source(given)
-        if source is not None:
-            given = source
         if isinstance(given, (str, Path)):
             return given
         from lakegate.frames import are_rows
 
         if are_rows(given):
-            return self._copy_rows(table, given, options, read_only=read_only)
+            return self._copy_rows(given, options)
         paths = list(given)
         odd = next((one for one in paths if not isinstance(one, (str, os.PathLike))), None)
         if odd is not None:
@@ -2686,7 +2644,7 @@ class Lake:
             )
         return paths
 
-    def _copy_rows(self, table: str, given: Any, options: IngestOptions, *, read_only: bool) -> Path:
+    def _copy_rows(self, given: Any, options: IngestOptions) -> Path:
         """Write rows to a file for this run, note which tables they were read from, and return the file's path."""
         from lakegate.frames import spark_frame, to_batches
         from lakegate.sources.copies import write
@@ -2703,12 +2661,7 @@ class Lake:
                 "Can't tell for certain which tables the query reads. The rows will be published even if one of them "
                 "changes meanwhile."
             )
-        with _source_errors(given):
-            frame = (
-                self._rows_of_source(table, given, options, read_only=read_only)
-                if isinstance(given, Source)
-                else spark_frame(given)
-            )
+        frame = spark_frame(given)
         if frame is not None:
             from lakegate.spark.dataframes import require_arrow_types
             from lakegate.spark.dataframes import to_batches as from_spark
@@ -2720,58 +2673,12 @@ class Lake:
         folder = private_folder(copies_of(self.home, options["run_id"] or ""))
         kind = type(given)
         target = folder / f"{kind.__module__.partition('.')[0].strip('_')}-{kind.__name__.lower()}.parquet"
-        what = given if isinstance(given, Source) else f"this {kind.__name__}"
-        with self._components.narrator.step(f"Reading the rows of {what}"):
-            problems = list(schema_problems(f"rows of {what}", schema))
+        with self._components.narrator.step(f"Reading the rows of this {kind.__name__}"):
+            problems = list(schema_problems(f"rows of this {kind.__name__}", schema))
             if problems:
                 raise combine(problems)
-            with _source_errors(given):
-                write(batches, schema, target)
+            write(batches, schema, target)
         return target
-
-    def _inspect_source(self, source: Source, rows: int) -> SourceSample:
-        from lakegate.sources.sample import SourceSample
-        from lakegate.spark.reader import iceberg_schema
-
-        engine = self._components.engine
-        with _source_errors(source):
-            frame = self._read_source(source)
-            found = rows_of(engine.fetch(frame.limit(rows)))
-        return SourceSample(
-            batch=Batch(format="parquet", files=(), columns=()),
-            columns=iceberg_schema(frame.schema).columns,
-            rows=tuple(json_safe(row) for row in found),
-        )
-
-    def _read_source(self, source: Source) -> Any:
-        from lakegate.spark.reader import rounded_decimals
-
-        frame = self._components.engine.read_source(self._components.source_catalog(source.name), source)
-        for name, kind in rounded_decimals(frame.schema):
-            self._components.narrator.note(
-                f"Column '{name}' of {source} has no fixed number of digits after the point: Spark reads it as {kind}, "
-                "and rounds values with more. To keep them, cast it in a view, for example to text."
-            )
-        return frame
-
-    def _rows_of_source(self, table: str, source: Source, options: IngestOptions, *, read_only: bool) -> Any:
-        """Return a DataFrame of the rows to take now. With ``read_only``, wait for no other run, and recover none."""
-        if source.watermark is not None and (given := options.get("on_changed")) not in (None, "append"):
-            raise InputError(
-                f"on_changed = '{given}' can't be combined with a watermark: it's for sources taken as a whole.",
-                hint="Leave it out. With --mode upsert, changed rows replace the old ones.",
-            )
-        frame = self._read_source(source)
-        run_id, version = options["run_id"] or "", ""
-        if source.watermark is not None:
-            name, mode = TableIdentifier.parse(table), self.mode_of(table, **options)
-            wait_s = None if read_only else self.settings.ingest.wait_s
-            deadline = Deadline.after(options.get("timeout_s"))
-            frame, version = rows_left(
-                self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=wait_s, deadline=deadline
-            )
-        self._origins[run_id] = _Origin(source=source.uri, version=version)
-        return frame
 
     @contextmanager
     def _temporary_copies(self, options: IngestOptions) -> Iterator[None]:
@@ -2830,7 +2737,6 @@ class Lake:
             may_differ=schema_mode != "strict",
             columns=configured.columns,
             given=options.get("columns") or {},
-            origin=origin,
         )
         require_csv(options.get("csv"), batch)
         checks = self._checks(identifier, options.get("checks", ()), configured=True)
@@ -2847,9 +2753,7 @@ class Lake:
             target=MAIN,
             on_failure=options.get("on_failure") or defaults.on_failure,
             # Only an append would duplicate the rows of a changed file.
-            on_changed="append"
-            if origin.version
-            else options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
+            on_changed=options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
             on_busy=options.get("on_busy") or defaults.on_busy,
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
             schema_mode=schema_mode,
@@ -2869,7 +2773,6 @@ class Lake:
         may_differ: bool = False,
         columns: Mapping[str, str] = MappingProxyType({}),
         given: Mapping[str, str] = MappingProxyType({}),
-        origin: _Origin = _Origin(),
     ) -> Batch:
         from lakegate.sources import discover
 
@@ -2893,32 +2796,20 @@ class Lake:
         batch = batch.renamed(names)
         if not may_differ and not batch.has_one_shape:
             discovered(may_differ=False)  # raises, unless only inferred types differ
-        if origin.source:
-            (copy,) = batch.files
-            version = origin.version or copy.version
-            file = _source_file(origin.source, version).model_copy(
-                update={"rows": copy.rows, "size_bytes": copy.size_bytes, "copy_uri": copy.uri}
-            )
-            batch = batch.only((file,))
         return batch
 
     def _batch_to_try(
         self,
-        table: str,
-        paths: Paths | Source,
+        paths: Paths,
         file_format: FileFormat | None,
         csv: CsvOptions,
         options: IngestOptions,
         *,
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> Batch:
-        """Return a batch to read but not to ingest. A source is read in full, whatever was ingested before."""
+        """Return a batch to read but not to ingest."""
         run_id = options["run_id"] or ""
-        if (source := _find_source(paths)) is not None:
-            paths = replace(source, watermark=None, until=None)
-        found = self._paths(table, paths, options, read_only=True)
-        origin = self._origins.get(run_id, _Origin())
-        batch = self._discover(found, file_format, csv, run_id, columns=columns, origin=origin)
+        batch = self._discover(self._paths(paths, options), file_format, csv, run_id, columns=columns)
         return self._upload_if_needed(batch, run_id)
 
     @property
@@ -3016,26 +2907,6 @@ class Lake:
                         yield file
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _source_errors(given: object) -> AbstractContextManager[None]:
-    """Name the source in errors that its own system raises in the body."""
-    if not isinstance(given, Source):
-        return nullcontext()
-    from lakegate.spark.failures import source_errors
-
-    return source_errors(str(given))
-
-
-def _find_source(given: Paths | Frame) -> Source | None:
-    """Return the source that was given instead of paths, as an object or by its URI; ``None`` if there's none."""
-    if isinstance(given, Source):
-        return given
-    paths = [given] if isinstance(given, str) else given if isinstance(given, (list, tuple)) else []
-    named = next((path for path in paths if isinstance(path, str) and path.startswith(SCHEME)), None)
-    if named is not None and len(paths) > 1:
-        raise InputError(f"{named} must be ingested alone.", hint="Ingest the other paths in a call of their own.")
-    return None if named is None else Source.parse(named)
 
 
 def _require_usable(options: IngestOptions) -> None:

@@ -19,7 +19,6 @@ from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDiffer
 from lakegate.model.request import WriteMode
 from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
-from lakegate.model.source import Source, SourceCatalog
 from lakegate.model.tables import (
     AddedFiles,
     AddedRows,
@@ -689,24 +688,6 @@ class Engine(Protocol):
 
     def read(self, wanted: Rows) -> Any:
         """Return a Spark DataFrame of rows, by the columns of their table."""
-
-    def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
-        """Return a Spark DataFrame of a table of another system, or of a query over its tables.
-
-        Raises:
-            QueryError: When there is no such table, or the query can't be run.
-            NotFoundError: When Spark lacks a class of the catalog or its driver.
-        """
-
-    def highest_watermark(self, frame: Any, column: str, limit: Callable[[str], str | None]) -> tuple[str, str | None]:
-        """Return the type of a column of :meth:`read_source`, and its highest value as Spark prints it in UTC.
-
-        Args:
-            limit: Returns the Spark SQL predicate that limits the rows, given the column's type; ``None`` for all rows.
-
-        Raises:
-            InputError: When there is no such column, or a row has NULL there and so would never be ingested.
-        """
 
     def compare(
         self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -25,10 +24,10 @@ from lakegate.local.state import StackState
 from lakegate.model.artifacts import ICEBERG
 from lakegate.spark.sessions import end_session
 from support.e2e_support import standing, write, write_trips
+from support.java import system_java
 
 pytestmark = pytest.mark.jvm
 
-_OLDEST_JAVA = 17
 # Settings that give SQL text and files another meaning.
 OTHER_MEANINGS = {
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
@@ -207,18 +206,6 @@ def test_settings_of_a_session_handed_in_change_no_verdict_and_no_value(
         ]
 
 
-def _java() -> str:
-    """Return the home of a system Java that can run Spark, or skip."""
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("no system Java; PySpark's own launcher can't use the bundled one")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = told.partition('"')[2].partition('"')[0].partition(".")[0]
-    if not version.isdigit() or int(version) < _OLDEST_JAVA:
-        pytest.skip(f"the system Java is too old: {told.strip()}")
-    return str(Path(java).resolve().parents[1])
-
-
 def test_a_classic_session_handed_in_stays_as_it_was(stack: StackState, namespace: str, tmp_path: Path) -> None:
     jar = cache_folder() / "jars" / ICEBERG.file_name
     words = (
@@ -232,7 +219,7 @@ def test_a_classic_session_handed_in_stays_as_it_was(stack: StackState, namespac
         capture_output=True,
         text=True,
         check=False,
-        env={**kept, "JAVA_HOME": _java(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        env={**kept, "JAVA_HOME": system_java(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-3000:]

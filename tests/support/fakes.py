@@ -25,7 +25,6 @@ from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TableP
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
-from lakegate.model.source import Source, SourceCatalog
 from lakegate.model.tables import (
     OWN_BATCH,
     AddedFiles,
@@ -94,8 +93,6 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.journal = Journal(self.database, holder=_Process(0))
         self.versions: dict[str, TableVersion] = {}
         self.sources: dict[str, Sequence[Row]] = {}
-        self.mark: tuple[str, str | None] = ("bigint", None)
-        self.looked_within: str | None = None
         self.changed_sources: Sequence[SourceFile] = ()
         self.writes = 0
         self.scans = 0
@@ -170,13 +167,6 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def source_schema(self, batch: Batch) -> Schema:
         rows = self.sources[batch.uris[0]]
         return Schema(columns=tuple(Column(name=key, type=TYPES[_kind(rows, key)][1]) for key in rows[0]))
-
-    def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
-        raise NotImplementedError
-
-    def highest_watermark(self, frame: Any, column: str, limit: Callable[[str], str | None]) -> tuple[str, str | None]:
-        self.looked_within = limit(self.mark[0])
-        return self.mark
 
     def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
         self.writes += 1

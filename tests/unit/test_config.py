@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lakegate import connect
-from lakegate.config import FILE_NAME, Settings, SourceSettings, find_home, home_at, load_settings
+from lakegate.config import FILE_NAME, Settings, find_home, home_at, load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.model.identifiers import TableIdentifier
 
@@ -216,39 +215,3 @@ def test_an_invalid_section_openlineage_is_reported(tmp_path: Path, text: str, s
     with pytest.raises(ConfigurationError) as refused:
         load_settings(tmp_path, env={})
     assert said in refused.value.message
-
-
-_DRIVER = {"driver": "a:b:1", "driver_sha256": "0" * 64}
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"url": "jdbc:postgresql://h:5432/d?sslmode=require"},
-        {"url": "jdbc:mysql://(host=h,port=1)/db?useReadAheadInput=true&useUnicode=yes", **_DRIVER},
-        {"url": "jdbc:oracle:thin:@//h:1521/x", **_DRIVER},
-        {"url": "jdbc:sqlserver://h:1433;databaseName=d;trustServerCertificate=true", **_DRIVER},
-        {"catalog": "a.B", "options": {"uri": "https://h:8181/v1", "s3.access-key-id": "x", "a.token": "env:A"}},
-    ],
-)
-def test_a_source_without_secrets_is_taken(given: dict[str, Any]) -> None:
-    assert SourceSettings.model_validate(given).options == given.get("options", {})
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"url": "jdbc:postgresql://h/d?user=hunter2"},
-        {"url": "jdbc:mysql://(host=h,user=u,password=hunter2)/db", **_DRIVER},
-        {"url": "jdbc:db2://h/db:password=hunter2;", **_DRIVER},
-        {"url": "jdbc:oracle:thin:scott/hun/ter2@//h/x", **_DRIVER},
-        {"catalog": "a.B", "options": {"url": "jdbc:x://h/d?password=hunter2"}},
-        {"catalog": "a.B", "options": {"uri": "https://me:hunter2@h"}},
-        {"catalog": "a.B", "options": {"s3.secret_key": "hunter2"}},
-        {"catalog": "a.B", "options": {"header.Authorization": "Bearer hunter2"}},
-        {"url": "jdbc:x://h", **_DRIVER, "driver": "a:b:jar:1"},
-    ],
-)
-def test_a_source_with_a_secret_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must not contain|is a secret|should match"):
-        SourceSettings.model_validate(given)

@@ -14,9 +14,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pandas as pd
-import pyarrow as pa
 import pytest
-from pyspark.sql.types import DecimalType, StructField, StructType
 
 from lakegate import private_files
 from lakegate.config import Settings
@@ -34,17 +32,15 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Origin
-from lakegate.model.batch import Batch, CsvOptions, SourceFile
+from lakegate.model.batch import CsvOptions, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Publication, Run, RunKind, RunStatus
-from lakegate.model.source import Source
 from lakegate.model.tables import TableMetadata
 from lakegate.private_files import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import from_uri, stat_file, to_uri
-from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
 from lakegate.wap.optimistic_commit import wait_for_priority_runs
@@ -319,51 +315,14 @@ def lake_in(folder: Path, house: FakeLakehouse) -> Any:
 
 def test_rows_that_no_table_can_hold_are_refused(house: FakeLakehouse, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'a' has type duration"):
-        lake_in(tmp_path, house)._paths(TABLE, [{"a": timedelta(seconds=1)}], {"run_id": "r-1"})
+        lake_in(tmp_path, house)._paths([{"a": timedelta(seconds=1)}], {"run_id": "r-1"})
 
 
 def test_a_call_with_files_forgets_the_origin_of_earlier_rows(house: FakeLakehouse, tmp_path: Path) -> None:
     lake = lake_in(tmp_path, house)
     lake._origins["r-1"] = _Origin(("nyc.a",), "c0")
-    assert lake._paths(TABLE, ["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
+    assert lake._paths(["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
     assert not lake._origins
-    with pytest.raises(InputError, match="source://shop/t must be ingested alone"):
-        lake._paths(TABLE, ["a.csv", "source://shop/t"], {"run_id": "r-1"})
-    with pytest.raises(InputError, match="on_changed = 'replace' can't be combined with a watermark"):
-        lake._paths(TABLE, "source://shop/t?watermark=id", {"run_id": "r-1", "on_changed": "replace"})
-    with pytest.raises(InputError, match="A source needs a name"):
-        lake._paths(TABLE, "source:///t", {"run_id": "r-1"})
-
-
-def test_trying_a_source_reads_all_its_rows_and_no_journal(
-    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A contract is tried without a lake, and proposed from all rows rather than the new ones."""
-    lake, read = lake_in(tmp_path, house), list[Source]()
-    lake._read_source = read.append
-    monkeypatch.setattr("lakegate.lake.rows_left", pytest.fail)
-    monkeypatch.setattr("lakegate.frames.to_batches", lambda _: (pa.schema([("id", pa.int64())]), iter(())))
-    lake._discover = lambda *_, **__: Batch(format="parquet", files=(), columns=())
-    vars(components_of(lake)).update(shares_files=True, reads_private_files=True)
-    for given in ("source://shop/t?watermark=id", Source.parse("shop.t", watermark="id", until="9")):
-        lake._batch_to_try(TABLE, given, None, CsvOptions(), {"run_id": "r-1"})
-    assert read == [Source.parse("shop.t")] * 2
-
-
-def test_rounded_columns_of_a_source_are_named(
-    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake, notes = lake_in(tmp_path, house), list[str]()
-    components: Any = components_of(lake)
-    price = StructField("price", DecimalType(38, 18), metadata={"scale": 0})
-    frame = SimpleNamespace(schema=StructType([price]))
-    components.engine = SimpleNamespace(read_source=lambda *_: frame)
-    components.source_catalog = lambda _: None
-    monkeypatch.setattr(SilentNarrator, "note", lambda _, text: notes.append(text))
-    assert lake._read_source(Source.parse("shop.t")) is frame
-    assert [note.partition(":")[0] for note in notes] == [
-        "Column 'price' of shop.t has no fixed number of digits after the point"
-    ]
 
 
 def test_copies_of_a_run_that_never_started_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:
@@ -457,30 +416,8 @@ def test_a_spark_in_another_container_reads_copies_in_the_warehouse(
             lake._upload_if_needed(one, "r-1")
     assert uploaded == [copied, rows]
     lake._discover = lambda *_, **__: copied
-    lake._batch_to_try(TABLE, "a.json", None, CsvOptions(), {"run_id": "r-2"})
+    lake._batch_to_try("a.json", None, CsvOptions(), {"run_id": "r-2"})
     assert uploaded == [copied, rows, copied], "a contract is tried on copies, too"
-
-
-def test_copies_of_rows_that_another_run_took_are_dropped(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Otherwise, the next attempt would find them, and wouldn't check which rows remain."""
-    lake, order = lake_in(tmp_path, house), ordered(house, [{"id": 1}], run="r-1", checks=())
-    dropped: list[Any] = []
-    monkeypatch.setattr("lakegate.sources.copies.drop_uploads", lambda files, _: dropped.extend(files))
-    copies = order.batch.only((order.batch.files[0].model_copy(update={"copy_uri": "s3://lake/.lakegate-sources/a"}),))
-    lake._request = lambda *_: order.model_copy(update={"batch": copies})
-
-    def taken(*_: Any) -> Any:
-        raise RowsTakenError("Taken.")
-
-    monkeypatch.setattr("lakegate.wap.ingest.claim_files", taken)
-    with pytest.raises(RowsTakenError):
-        lake.write(TABLE, ["a.csv"], run_id="r-1")
-    suspended = house.journal.get("r-1")
-    assert dropped == list(copies.files)
-    assert suspended is not None
-    assert suspended.finished_at is None
 
 
 def test_columns_stay_renamed_if_inferred_types_differ(house: FakeLakehouse, tmp_path: Path) -> None:

@@ -31,10 +31,6 @@ _Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _COMPLETION_TIMEOUT_S = 2.0
 _POLL_S = 0.1
-_NEW_ROWS = (
-    " For a query over the lake, select the new rows after a first ingest: WHERE {0} > (SELECT max({0}) FROM {1}). "
-    "The run fails if either table changes meanwhile, so no row is taken twice."
-)
 _COMPLETED_RUNS = 100
 
 
@@ -305,37 +301,6 @@ def ingest_options_from(given: Mapping[str, Any]) -> IngestOptions:
     from lakegate.lake import IngestOptions
 
     return cast("IngestOptions", {name: given[name] for name in IngestOptions.__annotations__ if name in given})
-
-
-def source_options(*, watermark: bool = True) -> Callable[[F], F]:
-    """Add the options that name a source in the settings instead of files."""
-    named = click.option(
-        "--source",
-        metavar="NAME.TABLE",
-        help="Read a table of a source in the settings, such as shop.public.orders. Or NAME alone, with --sql.",
-    )
-    if not watermark:
-        return named
-    return with_options(
-        named,
-        click.option(
-            "--watermark", metavar="COLUMN", help="Ingest each row of the source once, by this growing column."
-        ),
-        click.option("--until", metavar="VALUE", help="Ingest only rows up to this value of the watermark."),
-    )
-
-
-def require_one_source(given: Mapping[str, Any]) -> None:
-    """Refuse options that name several things to read, or none.
-
-    Raises:
-        click.UsageError: When they do.
-    """
-    if bool(given["paths"]) + (given["source"] is not None or given["sql"] is not None) != 1:
-        raise click.UsageError("Pass exactly one of these: files, --source with a table, or --sql with a query.")
-    if given["source"] is None and (given.get("watermark") is not None or given.get("until") is not None):
-        instead = "" if given["sql"] is None else _NEW_ROWS.format(given["watermark"] or "id", given.get("table", "…"))
-        raise click.UsageError(f"--watermark and --until need --source.{instead}")
 
 
 def _one_character(value: str) -> str:

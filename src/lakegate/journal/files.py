@@ -15,7 +15,6 @@ from lakegate.journal.schema import CLAIMS, FILE_CHECKPOINTS, as_text, storable
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import FileCheckpoint
-from lakegate.model.source import WatermarkRanges
 
 State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"
@@ -86,7 +85,7 @@ class _ClaimDecision:
         twin = self._twin(file, elsewhere)
         if same is not None and same.state == PUBLISHED:
             self.published.append(same.known_as(file))
-            if published is not None and published is not same and WatermarkRanges.parse(file.version) is None:
+            if published is not None and published is not same:
                 self.went_back.append(published.known_file)
         elif link is not None and link.state == PUBLISHED:
             self.published.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))

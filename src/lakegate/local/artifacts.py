@@ -26,19 +26,16 @@ from importlib import metadata, util
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
-from zipfile import BadZipFile, ZipFile
 
-from lakegate.config import SourceSettings
-from lakegate.errors import ConfigurationError, LocalStackError
+from lakegate.errors import LocalStackError
 from lakegate.local.process import JAVA_VARIABLES, environment, first_match, run_logged
 from lakegate.local.state import locked
-from lakegate.model.artifacts import ARTIFACTS, POSTGRESQL, Artifact, ivy_module
+from lakegate.model.artifacts import ARTIFACTS, Artifact, ivy_module
 from lakegate.ports import Narrator, Step
 
 _LOCK_TIMEOUT_S = 1800.0
 _STALL_TIMEOUT_S = 120.0
 _POLL_S = 0.2
-_DRIVER_SERVICE = "META-INF/services/java.sql.Driver"
 _IVY_EXTRA_BYTES = 16 * 2**20
 _MAX_REASON = 300
 # Reasons in Ivy's verbose output, the most specific first. Without -verbose it only ever says "not found".
@@ -74,7 +71,6 @@ def prepare(
 
     Raises:
         LocalStackError: If the cache isn't writable, or a jar can't be fetched or has the wrong checksum.
-        ConfigurationError: If a jar has no checksum to verify it by.
     """
     folder = cache or cache_folder()
     jars = {artifact: folder / "jars" / artifact.file_name for artifact in artifacts}
@@ -202,12 +198,6 @@ def _move_to_cache(artifact: Artifact, work: Path, folder: Path) -> None:
     if fetched is None:
         raise _fetch_failed([artifact], folder, "Ivy didn't download it")
     found = _sha256(fetched)
-    if not artifact.sha256:
-        raise ConfigurationError(
-            f"{artifact.file_name} can't be verified without a checksum; the downloaded file has SHA-256 {found}.",
-            hint=f'Compare it with the checksum that the publisher states, then set driver_sha256 = "{found}".',
-            file=artifact.file_name,
-        )
     if found != artifact.sha256:
         raise LocalStackError(
             f"The downloaded {artifact.file_name} isn't the expected jar: its SHA-256 is {found}, not "
@@ -224,7 +214,7 @@ def _is_verified(path: Path, artifact: Artifact) -> bool:
     if _is_unchanged(path, artifact):
         return True
     size = _size(path)
-    if not size or artifact.size_bytes not in {0, size} or _sha256(path) != artifact.sha256:
+    if size != artifact.size_bytes or _sha256(path) != artifact.sha256:
         return False
     _mark_verified(path, artifact)
     return True
@@ -280,32 +270,6 @@ def _fetch_failed(missing: Sequence[Artifact], folder: Path, reason: str) -> Loc
         files=[artifact.file_name for artifact in missing],
         log=str(folder / "fetch.log"),
     )
-
-
-def driver_artifact(source: SourceSettings) -> Artifact:
-    """Return a database's JDBC driver: PostgreSQL's, unless the settings name another one."""
-    if source.driver is None:
-        return POSTGRESQL
-    group, name, version = source.driver.split(":")
-    return Artifact(group=group, name=name, version=version, size_bytes=0, sha256=source.driver_sha256 or "")
-
-
-def driver_class(artifact: Artifact, narrator: Narrator) -> str:
-    """Return the class of a driver, fetching its jar into the cache if needed.
-
-    Raises:
-        LocalStackError: If the jar can't be fetched, or has the wrong checksum.
-        ConfigurationError: If the settings have no checksum for the jar, or it contains no driver.
-    """
-    jar = prepare(narrator, artifacts=[artifact])[artifact]
-    try:
-        with ZipFile(jar) as found:
-            lines = found.read(_DRIVER_SERVICE).decode().splitlines()
-        return next(name for line in lines if (name := line.partition("#")[0].strip()))
-    except (BadZipFile, KeyError, UnicodeDecodeError, StopIteration):
-        raise ConfigurationError(
-            f"{jar.name} contains no JDBC driver.", hint="Set driver to the coordinates of one.", file=jar.name
-        ) from None
 
 
 def _package_folders(name: str) -> list[Path]:

@@ -259,8 +259,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         str(java()),
         *_java_options(launch, "spark", memory),
         *compiler_options(cores),
-        # JDBC reads times without a zone, and high-water marks in predicates, in Java's default time zone. One with
-        # daylight saving time would skip an hour.
+        # For whatever reads Java's default time zone instead of the session's: daylight saving time skips an hour.
         "-Duser.timezone=UTC",
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
         *(*options, os.pathsep.join(jars)),

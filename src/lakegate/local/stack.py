@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -232,7 +232,6 @@ class LocalStack:
         warehouse: Returns the object stores with the tables' files, which Spark must reach. Called before Spark is
             started or used.
         idle_s: Seconds after which unused servers are stopped; 0 for never.
-        drivers: The JDBC drivers in the settings. A Spark that is started drops all others.
     """
 
     def __init__(
@@ -243,13 +242,11 @@ class LocalStack:
         warehouse: Callable[[], SparkStores] = SparkStores,
         *,
         idle_s: float = 0.0,
-        drivers: Collection[Artifact] = (),
     ) -> None:
         self._folder = StackFolder(home)
         self._settings = settings
         self._narrator = narrator
         self._warehouse = warehouse
-        self._drivers = drivers
         self._usage = Usage(self._folder, self._folder.usage_path, "restarting the local Spark")
         self._stack_usage = Usage(self._folder, self._folder.stack_usage_path, "stopping the local stack")
         self._idle_s = idle_s
@@ -276,8 +273,7 @@ class LocalStack:
             return running
         self._folder.create()
         self.keep()
-        known = self._alive().stores.with_only_drivers(self._drivers)
-        reached = known.merged(self._warehouse()).merged(wanted)
+        reached = self._alive().stores.merged(self._warehouse()).merged(wanted)
         jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *store_artifacts(reached)))
         with self._locked():
             return self._running(wanted) or self._start(jars, reached, wanted)
@@ -471,7 +467,7 @@ def _serves_stores(service: ServiceState, wanted: SparkStores) -> bool:
 
 def _in_use(by: str) -> LocalStackError:
     return LocalStackError(
-        f"The local Spark must be restarted to reach an object store or a database, but {by} is using it.",
+        f"The local Spark must be restarted to reach an object store, but {by} is using it.",
         hint="Retry when that has ended, or stop Spark and all its work: lakegate down",
         service="spark",
     )

@@ -1,11 +1,11 @@
-"""What the local Spark needs to reach object stores and databases: jars, settings, and credentials as variables."""
+"""What the local Spark needs to reach object stores: jars, settings, and credentials as variables."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from lakegate.config import AdlsSettings, GcsSettings, S3Settings, StorageSettings
 from lakegate.model.artifacts import S3_ARTIFACTS, Artifact
@@ -15,17 +15,15 @@ _TASK_ATTEMPTS = 4
 
 
 class SparkStores(Value):
-    """The object stores and databases that Spark reaches, or must reach. Other stores are ``None``.
+    """The object stores that Spark reaches, or must reach. Other stores are ``None``.
 
     Attributes:
         s3: The endpoint and region of S3.
-        drivers: The JDBC drivers of the databases.
     """
 
     s3: S3Settings | None = None
     gcs: GcsSettings | None = None
     adls: AdlsSettings | None = None
-    drivers: tuple[Artifact, ...] = ()
 
     def __bool__(self) -> bool:
         return self != SparkStores()
@@ -33,10 +31,6 @@ class SparkStores(Value):
     def covers(self, wanted: SparkStores) -> bool:
         """Return whether these stores include all of ``wanted``, with the same settings."""
         return self.merged(wanted) == self
-
-    def with_only_drivers(self, known: Collection[Artifact]) -> SparkStores:
-        """Return these stores without drivers that aren't in ``known``."""
-        return self.model_copy(update={"drivers": tuple(one for one in self.drivers if one in known)})
 
     def merged(self, wanted: SparkStores) -> SparkStores:
         """Return these stores and ``wanted`` together. Where both have settings, those of ``wanted`` win.
@@ -49,8 +43,6 @@ class SparkStores(Value):
             s3=wanted.s3 or self.s3,
             gcs=wanted.gcs or self.gcs,
             adls=wanted.adls or self.adls,
-            # Only one version per driver: with two on the class path, Java would use the first.
-            drivers=tuple({(one.group, one.name): one for one in (*self.drivers, *wanted.drivers)}.values()),
         )
 
 
@@ -84,8 +76,6 @@ def store_artifacts(stores: SparkStores) -> tuple[Artifact, ...]:
         *(S3_ARTIFACTS if stores.s3 else ()),
         *(GCS_ARTIFACTS if stores.gcs else ()),
         *(ADLS_ARTIFACTS if stores.adls else ()),
-        # On the server's class path, not in a session: Java keeps a driver forever, but a session's classes go with it.
-        *stores.drivers,
     )
 
 

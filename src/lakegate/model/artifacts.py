@@ -9,10 +9,7 @@ from xml.sax.saxutils import quoteattr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One file on Maven. ``size_bytes`` and ``sha256`` are those of the version that lakegate was tested with.
-
-    For a driver from the user's settings, the size is unknown (0) and the hash may be empty.
-    """
+    """One file on Maven. ``size_bytes`` and ``sha256`` are those of the version that lakegate was tested with."""
 
     group: str
     name: str
@@ -58,14 +55,6 @@ HADOOP_AWS = Artifact(
     size_bytes=936_997,
     sha256="d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
 )
-POSTGRESQL = Artifact(
-    group="org.postgresql",
-    name="postgresql",
-    version="42.7.11",
-    size_bytes=1_142_677,
-    sha256="1981b31d3993c58702783c1cddf10a34e48c1f413d70ff1cb6def0a143484647",
-)
-"""The driver for databases that are sources; fetched when one is."""
 # What hadoop-aws uses of the AWS SDK and Iceberg's bundle of the SDK lacks; the version is the bundle's.
 _SDK = (
     ("s3-transfer-manager", 282_942, "7bef0ea4efd5e0860bab63e08317040951edb51b72a5be734284c28b8324ab87"),

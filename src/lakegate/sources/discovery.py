@@ -18,7 +18,6 @@ from typing import TypeVar
 from lakegate.config import StorageSettings
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, merged_columns
-from lakegate.model.source import SCHEME
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
 from lakegate.sources.copies import CopiedFile, agreed, copy_file, inexact, number_texts, widened
@@ -143,8 +142,6 @@ def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Seque
     def has_changed(file: SourceFile) -> bool:
         if file.copy_uri is not None and find_now(file.copy_uri, stores) is None:
             return True
-        if file.uri.startswith(SCHEME):
-            return False
         now = find_now(file.uri, stores)
         return now is None or now.stamp != file.stamp or not now.has_version(file.version)
 

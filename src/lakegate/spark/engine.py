@@ -12,7 +12,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from lakegate.errors import ConfigurationError, InputError, QueryError
+from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
@@ -20,10 +20,8 @@ from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, PartitionTransform, Schema, is_masked
-from lakegate.model.source import Source, SourceCatalog, require_safe_name
-from lakegate.model.sqltext import sql_string, sql_tokens
+from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
-from lakegate.model.words import did_you_mean
 from lakegate.ports import Step
 from lakegate.spark import quarantine
 from lakegate.spark.dataframes import merge, require_unique, to_batches
@@ -79,7 +77,6 @@ _MOST_SOURCES = 8
 _INTERRUPTED_WITHIN_S = 8.0
 """How long work may continue after an interrupt before we disconnect. Less than ``function.margin_s``."""
 _CLOSING_S = 5.0
-_UTC = frozenset({"Etc/GMT", "Etc/UCT", "Etc/UTC", "Etc/Zulu", "GMT", "GMT0", "UCT", "UTC", "Z", "Zulu"})
 
 
 class SparkEngine:
@@ -422,46 +419,6 @@ class SparkEngine:
         with spark_errors(f"reading {wanted.table} on {wanted.ref}", query=True):
             return self._rows(wanted)
 
-    def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
-        """Return a DataFrame of a table in another system, or of a query over its tables."""
-        with spark_errors(f"reading source {source}", query=True):
-            session = self._source_session(catalog)
-            if source.sql is None:
-                frame = session.read.table(".".join(map(quote, (catalog.name, *source.table))))
-            else:
-                text = query_text(source.sql)
-                for token in sql_tokens(text):
-                    if token.kind == "quoted":
-                        require_safe_name(token.name, "The name")
-                require_harmless(session, text, is_query=True, only=catalog.name)
-                frame = session.sql(text)
-            plan_now(frame)
-        if catalog.options.get("", "").endswith(".JDBCTableCatalog"):
-            require_utc(session, frame, source)
-        return frame
-
-    def highest_watermark(self, frame: Any, column: str, limit: Callable[[str], str | None]) -> tuple[str, str | None]:
-        """Return a column's type, and its highest value among the rows to read, as text in UTC."""
-        found = next((field for field in frame.schema.fields if field.name.lower() == column.lower()), None)
-        if found is None:
-            raise InputError(
-                f"The source has no column '{column}'.",
-                hint=f"{did_you_mean(column, frame.columns)}Its columns: {', '.join(frame.columns)}.",
-                column=column,
-            )
-        name, spark_type = quote(found.name), found.dataType.simpleString()
-        predicate = limit(spark_type)
-        with spark_errors(f"looking for the highest {column}", query=True):
-            if found.nullable and frame.where(f"{name} IS NULL").selectExpr("1").limit(1).collect():
-                raise InputError(
-                    f"Column '{column}' is NULL in some rows, which would never be ingested.",
-                    hint="Ingest from a view with a value there, such as coalesce(updated_at, created_at).",
-                    column=column,
-                )
-            rows = frame if predicate is None else frame.where(predicate)
-            highest = rows.selectExpr(f"max({name}) AS mark").selectExpr("CAST(mark AS STRING)").collect()[0][0]
-        return spark_type, highest
-
     def compare(
         self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]
     ) -> Sequence[Any]:
@@ -565,21 +522,6 @@ class SparkEngine:
             options = {**self._catalog_options(pinned), "cache-enabled": "true"}
             session = self._open({**session_settings(options), **PLAN_SETTINGS}, catalog=CATALOG)
         self._sessions_by_key[key] = session  # moved to the end: the least recently used one is first
-        return session
-
-    def _source_session(self, catalog: SourceCatalog) -> Any:
-        """Return a session whose only catalog, besides Spark's own, is the source's. It can't reach the lake."""
-        options = {f".{key}" if key else "": value for key, value in catalog.options.items()}
-        # The options are part of the key, so a changed password gets a new session.
-        key = f"source:{catalog.name}:{hash(tuple(sorted(options.items())))}"
-        session = self._sessions_by_key.get(key)
-        if session is None:
-            prefix = f"spark.sql.catalog.{catalog.name}"
-            settings = {f"{prefix}{key}": value for key, value in options.items()}
-            # Spark must redact these in its settings and plans.
-            hidden = {"spark.sql.redaction.options.regex": rf"(?i)url|{prefix.replace('.', '[.]')}"}
-            settings = {**session_settings({}), **settings, **hidden, **PLAN_SETTINGS}
-            session = self._sessions_by_key[key] = self._open(settings, catalog=catalog.name)
         return session
 
     def _source(self, batch: Batch) -> tuple[Any, Schema]:
@@ -693,26 +635,6 @@ class SparkEngine:
         if transform.name == "bucket":
             return functions.partitioning.bucket(transform.width, column)
         return getattr(functions.partitioning, transform.name)(column)
-
-
-def require_utc(session: Any, frame: Any, source: Source) -> None:
-    """Refuse a database's dates and timestamps unless Spark runs in UTC: JDBC reads them in the JVM's time zone."""
-    kinds = [field.dataType.simpleString() for field in frame.schema.fields]
-    if not any("date" in kind or "timestamp" in kind for kind in kinds):
-        return
-    zone = "UTC"
-    with suppress(Exception):  # if Spark won't say, assume UTC
-        asked = session.range(1).selectExpr("java_method('java.time.ZoneId', 'systemDefault')")  # run by an executor
-        zone = asked.collect()[0][0]
-    if zone not in _UTC:
-        raise ConfigurationError(
-            f"Spark runs in the time zone {zone}, and would read dates and timestamps of {source} in it. They "
-            "could be shifted, and rows could be ingested twice or never.",
-            hint="Start Spark with -Duser.timezone=UTC (spark.driver.extraJavaOptions, spark.executor.extraJavaOptions)"
-            ". Or leave engine.url unset: lakegate's own Spark runs in UTC.",
-            source=str(source),
-            zone=zone,
-        )
 
 
 @contextmanager

@@ -15,13 +15,11 @@ from lakegate.errors import (
     EngineError,
     EngineUnavailableError,
     LakegateError,
-    NotFoundError,
     QueryError,
     RetryableError,
     SourceError,
     StorageUnavailableError,
 )
-from lakegate.progress import without_secrets
 
 _LOCK = threading.Lock()
 
@@ -193,9 +191,6 @@ _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
 _UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
 _QUOTED = re.compile(r"`([^`]+)`")
-_SAID_BY_DATABASE = re.compile(
-    r"(?:Caused by: )?[\w.$]*(?:SQL\w*|Connect|UnknownHost|SocketTimeout|Analysis)Exception: ([^\n]+)"
-)
 
 
 @contextmanager
@@ -221,51 +216,6 @@ def spark_errors(doing: str, *, query: bool = False, source: bool = False) -> It
         yield
     except (PySparkException, RpcError, *_classic_errors()) as error:
         raise _translate(error, doing, query=query, source=source) from error
-
-
-@contextmanager
-def source_errors(name: str) -> Iterator[None]:
-    """Name the source ``name`` in errors that the body raises about a database or another catalog."""
-    try:
-        yield
-    except LakegateError as error:
-        found = _source_error(name, str(error.__cause__ or ""))
-        if found is None:
-            raise
-        raise found from error.__cause__
-
-
-def _source_error(name: str, text: str) -> LakegateError | None:
-    missing = ("FAILED_JDBC.TABLE_EXISTS", "does not exist", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-    if not _holds(text, ("JDBC", "SQLException", "java.sql.", "PSQL", "ClassNotFoundException", *missing)):
-        return None
-    reasons = [reason for reason in _SAID_BY_DATABASE.findall(text) if reason.strip()]
-    reason = without_secrets(first_sentence(reasons[-1] if reasons else text)).rstrip(".")
-    section = name.partition(".")[0]
-    if _holds(text, ("ConnectException", "UnknownHostException", "SocketTimeoutException", "Connection refused")):
-        return RetryableError(
-            f"The database of source {name} can't be reached: {reason}.",
-            hint=f"Nothing was published. Check sources.{section}.url and the network, then try again.",
-        )
-    if _holds(text, ("ClassNotFoundException", "No suitable driver")):
-        return ConfigurationError(
-            f"Spark doesn't have the driver or class of source {name}.",
-            hint="Add it to the class path of your Spark, for example with spark.jars.packages.",
-        )
-    if _holds(text, ("authentication", "Access denied", "Login failed")):
-        return ConfigurationError(
-            f"The database of source {name} rejected the login: {reason}.",
-            hint=f"Check sources.{section}.user and password.",
-        )
-    if _holds(text, missing):
-        return NotFoundError(
-            f"Source {name} doesn't exist, or you may not read it: {reason}.",
-            hint=f"List its tables: lakegate inspect --source {section} --rows 1000 --sql 'SHOW TABLES IN schema'",
-        )
-    return SourceError(
-        f"Source {name} can't be read: {reason}.",
-        hint="If a column's type is the reason, create a view in the database without the column, or with a cast.",
-    )
 
 
 def is_iceberg_refusal(error: Exception) -> bool:

@@ -220,7 +220,7 @@ class PlanReview:
     read: frozenset[str] = frozenset()
 
 
-def require_harmless(session: Any, text: str, *, is_query: bool, only: str | None = None) -> frozenset[TableIdentifier]:
+def require_harmless(session: Any, text: str, *, is_query: bool) -> frozenset[TableIdentifier]:
     """Let Spark analyze SQL, and refuse it if its plan does something that isn't allowed.
 
     Classic sessions aren't checked, because they are part of the user's own application.
@@ -230,7 +230,6 @@ def require_harmless(session: Any, text: str, *, is_query: bool, only: str | Non
         text: The SQL to run: a query in parentheses, or an allowed statement.
         is_query: Whether it may also read what isn't in the lake, as queries may. A transaction may only use the tables
             of its branch.
-        only: The only catalog whose tables a query may read; ``None`` for any.
 
     Returns:
         The names of the lake's tables that a transaction reads.
@@ -240,7 +239,7 @@ def require_harmless(session: Any, text: str, *, is_query: bool, only: str | Non
     """
     if not is_connect(session):
         return frozenset()
-    plan = review_plan(_explained(session, text), is_query=is_query, only=only)
+    plan = review_plan(_explained(session, text), is_query=is_query)
     if plan.problem is not None:
         raise QueryError(
             f"A {'query' if is_query else 'transaction'} can't {plan.problem}; nothing was run.",
@@ -306,7 +305,7 @@ def _inert(token: SqlToken) -> SqlToken:
     return replace(token, text=sql_string(inert) if token.kind == "string" else quote(inert))
 
 
-def review_plan(explained: str, *, is_query: bool, only: str | None = None) -> PlanReview:
+def review_plan(explained: str, *, is_query: bool) -> PlanReview:
     r"""Read an explained plan.
 
     Example:
@@ -326,8 +325,6 @@ def review_plan(explained: str, *, is_query: bool, only: str | None = None) -> P
     # Resolved tables and identifiers, unlike relations, are named without their catalog.
     names = [*relations, *(f"{CATALOG}.{name}" for _, name in resolved)]
     strange = [name for name in names if name.startswith(f"{CATALOG}.") and ("@" in name or "#" in name)]
-    if only is not None:
-        strange += [f"{name}, which isn't of source {only}" for name in relations if _parts(name)[0] != only]
     if not is_query:
         strange += [name for name in relations if not name.startswith(f"{CATALOG}.")]
         strange += [name for name in relations if any("." in part for part in _parts(name))]

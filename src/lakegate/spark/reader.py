@@ -88,16 +88,6 @@ def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
     return reduce(lambda one, other: one.unionByName(other), frames), schema
 
 
-def rounded_decimals(schema: Any) -> list[tuple[str, str]]:
-    """Return the columns that Spark's JDBC reader rounds to another scale than the database's, and their types."""
-    kinds = ((field, getattr(field.dataType, "elementType", field.dataType)) for field in schema.fields)
-    return [
-        (field.name, kind.simpleString())
-        for field, kind in kinds
-        if kind.typeName() == "decimal" and field.metadata.get("scale", kind.scale) != kind.scale
-    ]
-
-
 def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
     """Return ``frame`` in the columns of ``wanted``, matched by name, in its order. Missing columns are NULL."""
     return frame.selectExpr(*(_cast(column, source) for column in wanted.columns))

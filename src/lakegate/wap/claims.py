@@ -1,29 +1,21 @@
-"""Claims: reserve a batch's files for one run, so that each version of a file is published once.
-
-If another system's table is read by watermark, a version is a set of ranges of its watermark column. It's claimed,
-committed and reverted like the version of a file, so the commits say which rows were taken. After a revert, its rows
-can be ingested again, even if the journal was lost.
-"""
+"""Claims: reserve a batch's files for one run, so that each version of a file is published once."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from lakegate.errors import ConflictError, InputError, NotFoundError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.refs import MAIN, Commit, Ref
-from lakegate.model.request import IngestRequest, WriteMode
-from lakegate.model.source import Source, WatermarkRanges, allowed_range, kind_of, overlapping, untaken_ranges
+from lakegate.model.refs import Commit, Ref
+from lakegate.model.request import IngestRequest
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, sync, tables_in
+from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
 from lakegate.wap.optimistic_commit import give_up_priority
 from lakegate.wap.recover import recover
 
@@ -61,7 +53,6 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
             request doesn't say what to do about it; or when the mode needs all files and one would be left out.
         RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allows; or when the mode
             needs all files and another run is working on one.
-        RowsTakenError: When another run has taken rows of the same source by watermark in the meantime.
     """
     claim = _claim(context, request, token)
     if claim.busy and request.on_busy == "wait":
@@ -72,62 +63,12 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     if claim.same_content and request.on_same_content == "refuse":
         raise _same_content_error(request, claim.same_content)
     _note_same_content(context, request, claim.same_content)
-    _require_rows_left(context, request, claim.claimed)
     files, replaces = _with_replaced(context, request, claim)
     again: tuple[str, ...] = ()
     if files and request.mode.needs_all_files:
         files, again = _all_files(request, claim)
     skipped = tuple(known for known in (*claim.published, *claim.busy) if known.file.uri not in {f.uri for f in files})
     return ClaimedFiles(files, skipped, claim.same_content, bool(claim.busy), replaces, again)
-
-
-def rows_left(
-    context: Context,
-    table: TableIdentifier,
-    source: Source,
-    frame: Any,
-    *,
-    run_id: str,
-    mode: WriteMode,
-    wait_s: float | None,
-    deadline: Deadline = NEVER,
-) -> tuple[Any, str]:
-    """Return the rows of a source that no run has published to ``table``, and their version.
-
-    The highest mark is determined before any row is read, so the next run gets the rows that arrive in the meantime.
-
-    Args:
-        wait_s: Seconds to wait for another run that is taking rows of the source; ``None`` for a plan, which neither
-            waits nor settles the runs of dead processes.
-        deadline: When to stop waiting and settling other runs.
-
-    Raises:
-        InputError: When there's no such column, it can't be a watermark, or earlier runs took rows in another way.
-        RetryableError: When another run took longer than ``wait_s`` or the deadline allows.
-    """
-    column = source.watermark or ""
-    if mode.needs_all_files:
-        raise InputError(
-            f"Mode {mode.name} would replace the rows that earlier runs took by watermark.",
-            hint="Use --mode append or upsert. Or leave out --watermark to take all rows each time.",
-        )
-    file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
-    if wait_s is not None:
-        recover(context, deadline)
-    sync(context, MAIN)
-    if wait_s is not None:
-        _wait_for_source(context, str(table), file, run_id, wait_s, deadline)
-
-    def within(spark_type: str) -> str | None:
-        kind = kind_of(spark_type, column)
-        limit = allowed_range(column, kind, until=source.until, now=datetime.now(UTC))
-        return None if limit is None else limit.where(spark_type)
-
-    spark_type, highest = context.engine().highest_watermark(frame, column, within)
-    kind = kind_of(spark_type, column)
-    published = context.journal.earlier(str(table), [file])
-    taken = untaken_ranges(column, kind, highest, _taken_ranges(table, published, column, kind))
-    return (frame.where("false"), "") if taken is None else (frame.where(taken.where(spark_type)), taken.version)
 
 
 def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
@@ -159,42 +100,22 @@ def _with_changed_back(request: IngestRequest, claim: Claim) -> Claim:
 
 
 def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, deadline: Deadline) -> Claim:
-    def next_busy() -> KnownFile | None:
-        nonlocal claim
-        claim = _claim(context, request, token)
-        return next(iter(claim.busy), None)
-
-    _wait_for_file(context, str(request.table), claim.busy[0], next_busy, wait_s=request.wait_s, deadline=deadline)
-    return claim
-
-
-def _wait_for_file(
-    context: Context,
-    table: str,
-    busy: KnownFile,
-    next_busy: Callable[[], KnownFile | None],
-    *,
-    wait_s: float,
-    deadline: Deadline,
-) -> None:
-    """Wait for the run that is working on a file, then for each run that ``next_busy`` finds.
-
-    Args:
-        next_busy: Returns a file that another run is still working on; ``None`` if there's none.
+    """Wait for the other runs that are working on files of the batch, one after the other; then claim the rest.
 
     Raises:
-        RetryableError: When that takes longer than ``wait_s`` or the deadline allows.
+        RetryableError: When that takes longer than ``request.wait_s`` or the deadline allows.
     """
     give_up_priority()  # the other run may be waiting for us before it publishes
-    other: KnownFile | None = busy
     began, polls = time.monotonic(), 0
-    with context.narrator.step(f"Waiting for run {busy.run_id}, which is working on {busy.file.uri}"):
-        while other is not None:
-            if time.monotonic() > min(began + wait_s, deadline.at):
+    first = claim.busy[0]
+    with context.narrator.step(f"Waiting for run {first.run_id}, which is working on {first.file.uri}"):
+        while claim.busy:
+            other = claim.busy[0]
+            if time.monotonic() > min(began + request.wait_s, deadline.at):
                 raise RetryableError(
                     f"Run {other.run_id} is still working on {other.file.uri} after {time.monotonic() - began:,.0f} s.",
                     hint=f"lakegate runs {other.run_id}",
-                    table=table,
+                    table=str(request.table),
                     file=other.file.uri,
                     other_run_id=other.run_id,
                 )
@@ -202,61 +123,9 @@ def _wait_for_file(
             polls += 1
             if polls % _RECOVER_EVERY == 0:
                 recover(context, deadline)
-            other = next_busy()
+            claim = _claim(context, request, token)
     measure(WAIT_SECONDS, time.monotonic() - began, queue="files")
-
-
-class RowsTakenError(RetryableError):
-    """Another run took rows of a source by watermark after this run had determined which were left."""
-
-
-def _require_rows_left(context: Context, request: IngestRequest, files: Sequence[SourceFile]) -> None:
-    for known in context.journal.earlier(
-        str(request.table), [file for file in files if WatermarkRanges.parse(file.version)]
-    ):
-        own = next(file for file in files if file.uri == known.file.uri)
-        if overlapping(own.version, [known.file.version]):
-            raise RowsTakenError(
-                f"Run {known.run_id} published rows of {own.uri} after this run had determined which rows were left. "
-                "Nothing was written.",
-                hint="Run it again to take the rows that are left.",
-                table=str(request.table),
-                file=own.uri,
-                other_run_id=known.run_id,
-            )
-
-
-def _taken_ranges(
-    table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str
-) -> Sequence[WatermarkRanges]:
-    """Return the ranges that were taken, all by this watermark column."""
-    found = []
-    for one in published:
-        ranges = WatermarkRanges.parse(one.file.version)
-        if ranges is None or not ranges.is_like(column, kind):
-            how = "as a whole" if ranges is None else f"by {ranges.column} ({ranges.kind})"
-            raise InputError(
-                f"Run {one.run_id} took rows of {one.file.uri} for {table} {how}, not by {column} ({kind}), so "
-                "lakegate can't tell which rows are left.",
-                hint=f"Use the same watermark as that run. Or revert it and start over: lakegate revert {one.run_id}",
-                table=str(table),
-                other_run_id=one.run_id,
-            )
-        found.append(ranges)
-    return found
-
-
-def _wait_for_source(
-    context: Context, table: str, file: SourceFile, run_id: str, wait_s: float, deadline: Deadline
-) -> None:
-    """Wait until no other run is taking rows of the source: only then do we know which rows are left."""
-
-    def other() -> KnownFile | None:
-        return next((one for one in context.journal.known(table, [file]).busy if one.run_id != run_id), None)
-
-    busy = other()
-    if busy is not None:
-        _wait_for_file(context, table, busy, other, wait_s=wait_s, deadline=deadline)
+    return claim
 
 
 def _note_same_content(context: Context, request: IngestRequest, files: Sequence[KnownFile]) -> None:

@@ -32,7 +32,6 @@ from lakegate.model.run import (
     published_tables,
     total_removed,
 )
-from lakegate.model.source import WatermarkRanges, overlapping
 from lakegate.model.tables import TableChange
 from lakegate.ports import Step
 from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_in_line, load_commits
@@ -709,8 +708,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
     contents = {file.version: file.uri for file in files if file.names_content and file.rows}
     if run.request.on_same_content == "append":
         contents = {}
-    appends_changed = run.request.on_changed == "append"
-    paths = {file.uri for file in files if not (appends_changed or WatermarkRanges.parse(file.version))}
+    paths = set() if run.request.on_changed == "append" else {file.uri for file in files}
     reverted = {*run.request.replaces}
     names: dict[str, str] = {}
     for event in events:
@@ -725,7 +723,6 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
             *(uri for uri, _ in ours & theirs),
             *(links[one] for one in links.keys() & their_links),
             *(contents[version] for version in contents.keys() & {version for _, version in theirs}),
-            *(uri for uri, version in ours if overlapping(version, [its for one, its in theirs if one == uri])),
         }
         changed = paths & {uri for uri, _ in theirs}
         if (both or changed) and event.run_id not in reverted and tables & set(run.tables):

@@ -19,7 +19,6 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Lease, Run
-from lakegate.model.source import SCHEME
 from lakegate.wap import failpoints
 from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
@@ -357,8 +356,6 @@ def _skip_empty(context: Context, request: IngestRequest) -> Run:
 
 
 def _no_rows(request: IngestRequest) -> str:
-    first, count = request.batch.files[0].uri, len(request.batch.files)
+    count = len(request.batch.files)
     found = "The source file holds no rows" if count == 1 else f"The source {count} files hold no rows"
-    if first.startswith(SCHEME):
-        found = f"{first} has no rows to take"
     return f"{found}; nothing to publish."

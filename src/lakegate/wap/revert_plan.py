@@ -15,7 +15,6 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import SUFFIX
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.model.run import UndoneTable
-from lakegate.model.source import WatermarkRanges, overlapping
 from lakegate.model.tables import DataFile, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -629,7 +628,7 @@ def _require_not_published_again(
     history: BranchHistory, commit: Commit, table: TableIdentifier, reverts: Collection[str], run_id: str
 ) -> None:
     for later in history.commits:
-        again = (_files_of(commit) & _files_of(later)) | _rows_of_both(commit, later)
+        again = _files_of(commit) & _files_of(later)
         if history.is_in_effect(later, table):  # and not about to be restored, too
             versions = _paths_of_both(commit, later)
             again |= set() if versions and history.appends_versions(later) else versions
@@ -657,17 +656,7 @@ def _files_of(commit: Commit) -> set[tuple[str, str]]:
 def _paths_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:
     """Return the name and version of source files of ``commit`` that ``later`` published with any content."""
     theirs = {uri for uri, _ in files_in(later)}
-    return {(uri, version) for uri, version in files_in(commit) if uri in theirs and not WatermarkRanges.parse(version)}
-
-
-def _rows_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:
-    """Return the name and version of sources of ``commit`` whose watermark ranges overlap with those of ``later``."""
-    theirs = files_in(later)
-    return {
-        (uri, version)
-        for uri, version in files_in(commit)
-        if overlapping(version, [its for one, its in theirs if one == uri])
-    }
+    return {(uri, version) for uri, version in files_in(commit) if uri in theirs}
 
 
 def _not_revertable(change: CommitChange, reason: str) -> NotRevertableError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,10 +13,7 @@ import pytest
 from lakegate.cli.output import show_rows
 from lakegate.errors import InputError
 from lakegate.lake import connect
-from lakegate.model.batch import Batch, CsvOptions
-from lakegate.model.schema import Column
-from lakegate.model.source import Source
-from lakegate.sources.sample import SourceSample
+from lakegate.model.batch import CsvOptions
 from support.cli_support import invoke
 
 
@@ -78,41 +75,6 @@ def test_options_for_csv_are_refused_with_other_files(tmp_path: Path, monkeypatc
         with pytest.raises(InputError, match="options for CSV"):
             lake.ingest("shop.fees", [{"fee": "1,5"}], csv=CsvOptions(types={"fee": "double"}))
     assert not list(tmp_path.rglob("*.parquet"))
-
-
-class _Lake:
-    """Has one source and no files."""
-
-    opened_with: dict[str, Any]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close nothing."""
-
-    def source(self, name: str, *, sql: str | None) -> Source:
-        return Source.parse(name, sql=sql)
-
-    def inspect(self, paths: Any, *, rows: int) -> SourceSample:
-        source = paths if isinstance(paths, Source) else Source.parse(*paths)
-        assert (source.uri, rows) == ("source://shop/public/orders", 3)
-        none = Batch(format="parquet", files=(), columns=())
-        return SourceSample(batch=none, columns=(Column(name="id", type="long"),), rows=({"id": 7},))
-
-
-@pytest.mark.parametrize("named", [["--source", "shop.public.orders"], ["source://shop/public/orders"]])
-def test_a_table_of_a_source_is_shown_however_it_is_named(named: list[str]) -> None:
-    lake: Any = _Lake()
-    result = invoke(["--home", ".", "inspect", *named, "-o", "json"], lake)
-    assert result.exit_code == 0, result.output
-    # Nobody has counted its rows.
-    assert json.loads(result.stdout) == {
-        "source": named[-1],
-        "columns": [{"name": "id", "type": "long"}],
-        "sample": [{"id": 7}],
-    }
-    assert named[-1] in invoke(["--home", ".", "inspect", *named], lake).stdout
 
 
 def test_the_python_api_inspects_files_too(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +13,6 @@ from lakegate.config import (
     GcsSettings,
     S3Settings,
     Settings,
-    SourceSettings,
     StorageSettings,
 )
 from lakegate.errors import ConfigurationError, InputError
@@ -27,7 +25,7 @@ from lakegate.local.stores import (
     store_variables,
     stores_of,
 )
-from lakegate.model.artifacts import S3_ARTIFACTS, Artifact
+from lakegate.model.artifacts import S3_ARTIFACTS
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.progress import SilentNarrator
 
@@ -58,48 +56,6 @@ def test_stores_are_merged_and_the_newest_settings_win() -> None:
     assert not both.covers(there)
     assert both.merged(there) == SparkStores(s3=there.s3, gcs=GOOGLE.gcs)
     assert not here.covers(GOOGLE)
-
-
-def test_a_driver_replaces_its_other_versions_and_goes_with_its_source() -> None:
-    old, new, other = (
-        Artifact(group="g", name=name, version=version, size_bytes=0, sha256="")
-        for name, version in (("a", "1"), ("a", "2"), ("b", "1"))
-    )
-    both = SparkStores(drivers=(old, other))
-    assert both.merged(SparkStores(drivers=(new,))).drivers == (new, other)
-    assert both.covers(SparkStores(drivers=(other,)))
-    assert not both.covers(SparkStores(drivers=(new,)))
-    assert both.with_only_drivers([new, other]).drivers == (other,)
-
-
-def test_a_driver_that_is_fetched_ends_no_transaction(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its class is the one in the settings, if they name one."""
-    source = SourceSettings.model_validate({"url": "jdbc:postgresql://h/d", "options": {"driver": "a.Driver"}})
-    components = Components(tmp_path, Settings(sources={"shop": source}), session=None, narrator=SilentNarrator())
-    asked: list[bool] = []
-
-    def switch(stores: SparkStores, *, in_transaction: bool) -> bool:
-        assert stores.drivers
-        asked.append(in_transaction)
-        return False
-
-    closed: list[str] = []
-    monkeypatch.setattr(components.stack, "switch", switch)
-    components.__dict__["file_engine"] = SimpleNamespace(in_transaction=False, close=lambda: closed.append("files"))
-    assert components.source_catalog("shop").options["driver"] == "a.Driver"
-    components.__dict__["engine"] = SimpleNamespace(in_transaction=True, close=lambda: closed.append("tables"))
-    components.source_catalog("shop")
-    assert (asked, closed) == ([False, True], [])
-    monkeypatch.setattr(components.stack, "switch", lambda *_, **__: True)
-    components.source_catalog("shop")
-    assert closed == ["tables", "files"]
-
-
-@pytest.mark.parametrize(("given", "expected"), [({}, "false"), ({"cache-enabled": "true"}, "true")])
-def test_a_source_s_tables_are_read_as_they_are_now(tmp_path: Path, given: dict[str, str], expected: str) -> None:
-    source = SourceSettings.model_validate({"catalog": "org.apache.iceberg.spark.SparkCatalog", "options": given})
-    components = Components(tmp_path, Settings(sources={"p": source}), session=None, narrator=SilentNarrator())
-    assert components.source_catalog("p").options["cache-enabled"] == expected
 
 
 def test_each_store_has_its_jars_settings_and_credentials() -> None:

@@ -9,16 +9,13 @@ import pytest
 
 from lakegate.errors import (
     ClockError,
-    ConfigurationError,
     EngineError,
     EngineUnavailableError,
     LakegateError,
-    NotFoundError,
     QueryError,
-    RetryableError,
     SourceError,
 )
-from lakegate.spark.failures import first_sentence, source_errors, spark_errors
+from lakegate.spark.failures import first_sentence, spark_errors
 from lakegate.spark.transaction import SparkTransaction
 from lakegate.wap.stage import hiding_values
 
@@ -35,45 +32,6 @@ def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: 
     ):
         raise PySparkException(text)
     assert ("3000000000" in caught.value.message) is not hides
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "words"),
-    [
-        (
-            'x\nCaused by: org.postgresql.util.PSQLException: ERROR: relation "a" does not exist\n\tat',
-            NotFoundError,
-            '"a"',
-        ),
-        (
-            "(java.sql.SQLException) x\norg.postgresql.util.PSQLException: FATAL: password authentication failed\n\tat",
-            ConfigurationError,
-            "rejected the login: FATAL: password authentication failed",
-        ),
-        (
-            "PSQLException: x refused.\nCaused by: java.net.ConnectException: Connection refused\n",
-            RetryableError,
-            "can't be reached",
-        ),
-        ("java.lang.ClassNotFoundException: com.mysql.cj.jdbc.Driver", ConfigurationError, "doesn't have the driver"),
-        (
-            "[FAILED_JDBC.LOAD_TABLE] Failed JDBC jdbc:x on the operation: Load.",
-            SourceError,
-            "can't be read: Failed JDBC",
-        ),
-        (
-            "[FAILED_JDBC.LOAD_TABLE] Failed JDBC jdbc:x://h?password=hunter2 on the operation: Load.",
-            SourceError,
-            "Failed JDBC jdbc:x://h?password=… on",
-        ),
-        ("[DIVIDE_BY_ZERO] x", QueryError, "a query's own"),
-    ],
-)
-def test_what_a_database_says_is_said_of_its_source(text: str, kind: type[LakegateError], words: str) -> None:
-    with pytest.raises(LakegateError) as raised, source_errors("shop.public.t"):
-        raise QueryError("a query's own") from Exception(text)
-    assert type(raised.value) is kind
-    assert words in raised.value.message
 
 
 @pytest.mark.parametrize(

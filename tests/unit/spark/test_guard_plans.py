@@ -69,13 +69,6 @@ def test_a_query_may_read_what_others_have() -> None:
     assert problem("RelationV2[id#1L] lakegate.n.`t@x`", is_query=True) == "use lakegate.n.`t@x`"
 
 
-def test_a_query_over_a_source_reads_no_other_catalog() -> None:
-    plan = "== Analyzed Logical Plan ==\nRelationV2[id#1L] shop.public.`a.b`\n"
-    assert review_plan(plan, is_query=True, only="shop").problem is None
-    other = review_plan(f"{plan}+- RelationV2[id#1L] prod.n.t\n", is_query=True, only="shop")
-    assert other.problem == "use prod.n.t, which isn't of source shop"
-
-
 def test_what_is_read_is_what_is_not_only_written() -> None:
     plan = "== Analyzed Logical Plan ==\nAppendData RelationV2[id#1L] lakegate.n.t, true\n+- Project [x#2]\n"
     below = (

@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.types import (
-    ArrayType,
     DataType,
     DateType,
     DecimalType,
@@ -33,7 +32,7 @@ from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import LOSES
-from lakegate.spark.reader import read_as, rounded_decimals, with_fields
+from lakegate.spark.reader import read_as, with_fields
 from lakegate.spark.sessions import session_settings
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -200,15 +199,3 @@ def test_a_number_of_a_csv_file_is_never_made_infinite() -> None:
 
 def test_spark_writes_null_for_nothing_that_does_not_fit() -> None:
     assert session_settings({})["spark.sql.storeAssignmentPolicy"] == "ANSI"
-
-
-def test_numbers_that_a_database_gives_no_scale_are_known() -> None:
-    number = DecimalType(38, 18)
-    fields = [
-        StructField("free", number, metadata={"scale": 0}),
-        StructField("frees", ArrayType(number), metadata={"scale": 0}),
-        StructField("fixed", number, metadata={"scale": 18}),
-        StructField("of_a_query", number),
-        StructField("double", DoubleType(), metadata={"scale": 17}),
-    ]
-    assert rounded_decimals(StructType(fields)) == [("free", "decimal(38,18)"), ("frees", "decimal(38,18)")]

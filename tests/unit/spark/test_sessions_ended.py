@@ -10,7 +10,6 @@ import pytest
 
 from lakegate.errors import EngineUnavailableError
 from lakegate.model.refs import Ref
-from lakegate.model.source import Source, SourceCatalog
 from lakegate.spark.engine import SparkEngine
 
 _MAIN = Ref(name="main", hash="a1", kind="branch")
@@ -38,9 +37,6 @@ _Away.__module__ = "tests.connect.session"
     [
         lambda engine: engine.transaction("b", "r1"),
         lambda engine: engine.query("SELECT 1", _MAIN),
-        lambda engine: engine.read_source(
-            SourceCatalog("shop", {"": "x.JDBCTableCatalog"}), Source("shop", ("a", "b"))
-        ),
     ],
 )
 def test_a_session_whose_catalog_is_away_ends(use: Callable[[SparkEngine], Any]) -> None:

@@ -14,8 +14,6 @@ from lakegate.cli.options import (
     csv_options,
     ingest_options,
     partition_option,
-    require_one_source,
-    source_options,
     table_argument,
 )
 from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, say_wrapped, show_rows
@@ -43,13 +41,11 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
         "lakegate ingest nyc.daily --sql 'SELECT date(pickup) AS day, count(*) AS trips FROM nyc.trips GROUP BY 1'",
         "lakegate ingest nyc.drivers changes.csv --mode upsert --key driver_id --delete-when \"op = 'D'\"",
         "lakegate ingest nyc.daily daily/ --mode replace-partitions",
-        "lakegate ingest sales.orders --source shop.public.orders --watermark updated_at",
     ),
 )
 @table_argument
 @click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
 @click.option("--sql", metavar="QUERY", help="Ingest the result of a query over the lake instead of files.")
-@source_options()
 @ingest_options(checked="the batch", branch_of="batch")
 @click.option(
     "--on-busy",
@@ -70,9 +66,6 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     TABLE is namespace.table. It's created if it doesn't exist. PATH is a file, a folder or a pattern. With --sql, the
     rows are the result of a query, and the run fails if a table that the query reads changes before they're published.
 
-    With --source, the rows come from a table of a database or another catalog in the settings. With --watermark, each
-    row is ingested once: only rows with a higher value than the published ones are taken.
-
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
     already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
 
@@ -89,7 +82,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
         return
     started = time.monotonic()
     with app.lake(may_create_project=True) as lake:
-        run = lake.ingest(**_with_source(lake, arguments))
+        run = lake.ingest(**_with_query(lake, arguments))
         app.remember_outcome(run)
         statuses = NO_STATUSES if app.json else statuses_of(lake, run.skipped_files)
     _require_ended(run)
@@ -105,7 +98,8 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
 
 
 def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
-    require_one_source(given)
+    if bool(given["paths"]) == (given["sql"] is not None):
+        raise click.UsageError("Pass either files, or --sql with a query.")
     if Path(given["table"]).is_file() and not any(Path(path).exists() for path in given["paths"]):
         other = next(iter(given["paths"]), "nyc.trips")
         raise click.UsageError(f"'{given['table']}' is a file; the table comes first: {other} {given['table']}")
@@ -114,16 +108,14 @@ def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
     if csv is not None and given["format"] not in (None, "csv"):
         raise click.UsageError(f"CSV options can't be combined with --format {given['format']}.")
     if csv is not None and not given["paths"]:
-        raise click.UsageError("CSV options are for files. They can't be combined with --sql or --source.")
+        raise click.UsageError("CSV options are for files. They can't be combined with --sql.")
     return {**given, "csv": csv}
 
 
-def _with_source(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the source or query, if there's one, as the paths."""
+def _with_query(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the query, if there's one, as the paths."""
     given = dict(arguments)
-    sql, source, watermark, until = (given.pop(name) for name in ("sql", "source", "watermark", "until"))
-    if source is not None:
-        return {**given, "paths": lake.source(source, sql=sql, watermark=watermark, until=until)}
+    sql = given.pop("sql")
     return given if sql is None else {**given, "paths": lake.query(sql)}
 
 
@@ -149,7 +141,7 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     defaults = app.settings().ingest
     policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
     with app.lake(may_create_project=True) as lake:
-        plan = lake.plan(**_with_source(lake, arguments))
+        plan = lake.plan(**_with_query(lake, arguments))
     if not plan.request.mode.appends:
         policies = policies._replace(on_changed=plan.request.on_changed)
     if app.json:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakegate.cli.app import App, command
-from lakegate.cli.options import csv_from, csv_options, format_option, require_one_source, source_options
+from lakegate.cli.options import csv_from, csv_options, format_option
 from lakegate.cli.output import cell, clip, count_fitting, echo_json, safe, say, show_rows, width_or
 from lakegate.model.batch import CsvOptions
-from lakegate.model.source import SCHEME
 from lakegate.model.words import counted, size
 
 if TYPE_CHECKING:
@@ -25,12 +24,9 @@ _LONGEST = 24
         "lakegate inspect events.jsonl.gz",
         "lakegate inspect 'orders/*.csv' --delimiter ';' --decimal ','",
         "lakegate inspect s3://landing/trips/ -o json",
-        "lakegate inspect --source shop.public.orders",
     ),
 )
-@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
-@source_options(watermark=False)
-@click.option("--sql", metavar="QUERY", help="Show the result of a query over the tables of --source NAME.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @format_option()
 @csv_options
 @click.option(
@@ -40,23 +36,10 @@ def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> 
     """Show the columns that a table of these files would have, and the first rows.
 
     Writes nothing, and needs neither a lake nor Spark. PATH is a file, a folder or a pattern. Types are inferred from
-    all values, not just the first ones. With --source, Spark reads the first rows of a table of a source in the
-    settings.
+    all values, not just the first ones.
     """
     from lakegate.sources.sample import inspect as inspect_files
 
-    source, sql = given.pop("source"), given.pop("sql")
-    require_one_source({"paths": paths, "source": source, "sql": sql})
-    if any(path.startswith(SCHEME) for path in paths):
-        with app.lake() as lake:
-            _show(app, lake.inspect(paths, rows=rows), source=paths[0])
-        return
-    if source is not None:
-        with app.lake() as lake:
-            _show(app, lake.inspect(lake.source(source, sql=sql), rows=rows), source=source)
-        return
-    if sql is not None:
-        raise click.UsageError("--sql needs --source. To query the lake: lakegate query")
     file_format = given.pop("format")
     csv = csv_from(given, CsvOptions())
     storage = app.settings().storage
@@ -64,16 +47,13 @@ def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> 
     _show(app, found)
 
 
-def _show(app: App, found: SourceSample, *, source: str | None = None) -> None:
+def _show(app: App, found: SourceSample) -> None:
     if app.json:
-        echo_json(_payload(found, source=source))
+        echo_json(_payload(found))
         return
     batch = found.batch
     files = counted(len(batch.files), "file")
-    if source is None:
-        say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
-    else:
-        say(f"[bold]{safe(source)}[/]", "")
+    say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
     shown = [
         (one.name, one.type, *(clip(cell(row.get(one.name)), _LONGEST) for row in found.rows)) for one in found.columns
     ]
@@ -87,16 +67,13 @@ def _show(app: App, found: SourceSample, *, source: str | None = None) -> None:
     show_rows(("column", "type", *rows), shown, drop=rows[:0:-1])
 
 
-def _payload(found: SourceSample, *, source: str | None) -> dict[str, Any]:
+def _payload(found: SourceSample) -> dict[str, Any]:
     batch = found.batch
-    files = {
+    return {
         "format": batch.format,
         "files": [{"uri": file.uri, "rows": file.rows, "size_bytes": file.size_bytes} for file in batch.files],
         "rows": batch.rows,
         "size_bytes": batch.size_bytes,
-    }
-    return {
-        **(files if source is None else {"source": source}),
         "columns": [{"name": column.name, "type": column.type} for column in found.columns],
         "sample": list(found.rows),
     }
