@@ -33,7 +33,7 @@ from lakegate.model.checks import Tolerance
 from lakegate.model.downstream import DownstreamKind, Event, Level
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.quarantine import parse_limit
-from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode, TableMode, WriteMode
+from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode, WriteMode
 from lakegate.model.secrets import FORMS, SecretReference, is_loopback
 from lakegate.model.words import nearest, parse_duration
 
@@ -331,7 +331,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         """As ``ingest.format_version``, for this table when it's created. Default: ``ingest.format_version``."""
         schema: SchemaMode | None = None  # type: ignore[assignment]
         """As ``ingest.schema``, for this table. Default: ``ingest.schema``."""
-        write_mode: TableMode = "append"
+        write_mode: ModeName = "append"
         """What a batch does to existing rows.
 
         ``append`` adds its rows; ``overwrite`` replaces all rows of the table with them, ``replace-partitions`` those

@@ -166,7 +166,6 @@ class IngestOptions(TypedDict, total=False):
     mode: ModeName | None
     key: Sequence[str]
     delete_when: str | None
-    merge_sql: str | None
     format: FileFormat | None
     csv: CsvOptions | None
     timeout_s: float | None
@@ -313,7 +312,6 @@ class Lake:
         mode: ModeName | None = None,
         key: Sequence[str] = (),
         delete_when: str | None = None,
-        merge_sql: str | None = None,
         format: FileFormat | None = None,
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
@@ -349,13 +347,11 @@ class Lake:
             columns: Columns to rename: the name in the files to the name in the table. Added to those in the table's
                 settings.
             mode: What the batch does to existing rows: ``append`` adds its rows; ``overwrite`` replaces all
-                rows of the table with them, ``replace-partitions`` those in the same partitions; ``upsert`` updates
-                the rows with the same ``key`` and inserts the others; or ``merge-sql``. Default: the table's settings,
-                else ``append``.
+                rows of the table with them, ``replace-partitions`` those in the same partitions; and ``upsert`` updates
+                the rows with the same ``key`` and inserts the others. Default: the table's settings, else ``append``.
             key: Columns that identify a row, for ``upsert``. Default: the table's settings.
             delete_when: Predicate on the batch's rows, such as ``"op = 'D'"``. Where it's true, ``upsert`` deletes the
                 row with that key. Default: the table's settings.
-            merge_sql: A ``MERGE`` statement in Spark SQL, which reads the batch as ``batch``, for ``merge-sql``.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended. The next call with its ``run_id`` resumes it.
@@ -394,7 +390,6 @@ class Lake:
             mode=mode,
             key=key,
             delete_when=delete_when,
-            merge_sql=merge_sql,
             format=format,
             csv=csv,
             timeout_s=timeout_s,
@@ -436,7 +431,7 @@ class Lake:
             request = self._request(table, self._paths(paths, wanted), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
-        if request.mode.can_repeat:
+        if not request.mode.appends:
             known = known.with_changed_back()
         return planned.model_copy(update={"known": known})
 
@@ -498,7 +493,6 @@ class Lake:
             options.get("mode"),
             key=options.get("key", ()),
             delete_when=options.get("delete_when"),
-            merge_sql=options.get("merge_sql"),
         )
 
     def hides_values(self, table: str, **options: Unpack[IngestOptions]) -> bool:
@@ -613,7 +607,6 @@ class Lake:
                 batch = self._batch_to_try(paths, format, csv, options, columns=names)
             masked = self.settings.audit.mask
             return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
-
 
     # Ingest in steps, for orchestrators
 

@@ -569,14 +569,6 @@ class Engine(Protocol):
 
         Raises:
             InputError: When a key of an upsert is NULL or occurs twice. Nothing is written.
-            QueryError: When the ``MERGE`` statement can't be run, or reads more than :meth:`used_by_merge` said.
-        """
-
-    def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
-        """Return the tables that a ``MERGE`` of a batch reads, and those it changes, judging by its text.
-
-        Raises:
-            QueryError: When it isn't a ``MERGE``, or names anything but the branch's tables and ``batch``.
         """
 
     def count_failing(

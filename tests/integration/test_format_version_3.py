@@ -137,9 +137,10 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
 
     ingest((2, 20), (5, 5), mode="upsert", key=["id"])
     rows.step(new={5}, changed={2})
-    merge = f"MERGE INTO {table} t USING batch b ON t.id = b.id WHEN MATCHED AND b.n = 0 THEN DELETE "
+    changes = "(VALUES (4L, 0L), (1L, 10L), (6L, 6L) AS b(id, n))"
+    merge = f"MERGE INTO {table} t USING {changes} b ON t.id = b.id WHEN MATCHED AND b.n = 0 THEN DELETE "
     merge += "WHEN MATCHED THEN UPDATE SET n = b.n WHEN NOT MATCHED THEN INSERT *"
-    ingest((4, 0), (1, 10), (6, 6), merge_sql=merge)
+    lake.transact(lambda tx: tx.sql(merge))
     rows.step(new={6}, changed={1}, gone={4})
     state, known = next(lake.log(limit=1)).hash, len(rows.steps) - 1
 

@@ -170,44 +170,6 @@ def test_an_overwrite_that_fails_its_audit_or_dies_leaves_main_alone(
     assert lake.ingest(filled, good, mode="overwrite").status == "skipped"
 
 
-def test_a_merge_of_ones_own_reads_the_batch_and_nothing_it_may_not(
-    lake: Lake, filled: str, namespace: str, parquet: Parquet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    zones = f"{namespace}.zones"
-    lake.ingest(zones, parquet("zones", zone=[1, 2], factor=[10.0, 100.0]))
-    batch = parquet("batch", driver=[2, 5], zone=[1, 2], label=["two", "five"])
-    merge = f"""
-        MERGE INTO {filled} AS t
-        USING (SELECT b.driver, b.label, z.factor FROM batch b JOIN {zones} z ON b.zone = z.zone) AS s
-        ON t.id = s.driver
-        WHEN MATCHED THEN UPDATE SET t.fare = t.fare * s.factor, t.name = s.label
-        WHEN NOT MATCHED THEN INSERT (id, name, fare) VALUES (s.driver, s.label, s.factor)
-        WHEN NOT MATCHED BY SOURCE AND t.id = 3 THEN DELETE
-    """
-    other = parquet("other", zone=[3], factor=[1.0])
-    with when_reached(monkeypatch, "before-publish", lambda: lake.ingest(zones, other)):
-        run = lake.ingest(filled, batch, merge_sql=merge)
-    assert (run.status, run.reads) == ("published", (filled, zones))
-    assert rows(lake, filled) == [(1, "a", 1.0), (2, "two", 20.0), (5, "five", 100.0)]
-
-    again = parquet("again", driver=[1], zone=[1], label=["x"])
-    simple = f"MERGE INTO {filled} AS t USING batch AS s ON t.id = s.driver WHEN MATCHED THEN"
-    for statement, text in (
-        (f"DELETE FROM {filled}", "only MERGE"),
-        (f"{simple} DELETE; DROP TABLE {zones}", "more than one"),
-        (f"{simple} UPDATE SET name = reflect('java.lang.System', 'getenv', 'HOME')", "runs code"),
-        (f"{simple} UPDATE SET name = (SELECT min(label) FROM parquet.`{again}`)", "file"),
-        (f"{simple} UPDATE SET name = (SELECT min(name) FROM {namespace}.`drivers@main`)", "reference"),
-        (f"{simple} UPDATE SET name = (SELECT min(name) FROM {filled}.branch_main)", "isn't a table"),
-        (f"{simple} UPDATE SET name = nothing", "nothing"),
-        (f"MERGE INTO {zones} AS t USING batch AS s ON t.zone = s.zone WHEN MATCHED THEN DELETE", "changes"),
-    ):
-        with pytest.raises((InputError, QueryError), match=text) as refused:
-            lake.ingest(filled, again, merge_sql=statement)
-        assert int(refused.value.exit_code) == 2, statement
-    assert not [ref.name for ref in lake.branches() if filled in ref.name]
-
-
 def test_rows_are_deleted_if_what_is_left_passes(lake: Lake, filled: str) -> None:
     run = lake.delete_rows(filled, "fare >= 2 AND name <> 'c'")
     assert rows(lake, filled) == [(1, "a", 1.0), (3, "c", 3.0)]

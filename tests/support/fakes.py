@@ -212,12 +212,6 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             assert mode.name == "upsert", mode
             writing.upsert(target.table, rows, mode.key, target.create)
 
-    def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
-        """Of the statement ``MERGE INTO a.t USING a.u``."""
-        _, _, into, _, *using = sql.split()
-        table = TableIdentifier.parse(into)
-        return (table, *map(TableIdentifier.parse, using)), (table,)
-
     def count_failing(
         self,
         rows: AddedRows,

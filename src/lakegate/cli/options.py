@@ -212,13 +212,6 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
     return names
 
 
-def _text_of(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> str | None:
-    try:
-        return None if value is None else value.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"Can't read '{value}': {error}.") from None
-
-
 file_option = click.option(
     "--file",
     "-f",
@@ -284,13 +277,6 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         ),
         click.option(
             "--delete-when", metavar="SQL", help="Upsert: delete the key's row if this is true, such as \"op = 'D'\"."
-        ),
-        click.option(
-            "--merge-sql",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            callback=_text_of,
-            metavar="FILE",
-            help="Run the MERGE statement in FILE, which reads the rows as 'batch'.",
         ),
         format_option(),
     )

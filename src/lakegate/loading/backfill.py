@@ -289,7 +289,7 @@ class Backfill:
             except NotFoundError:
                 creates = True
             mode = lake.mode_of(self._table, **self._options)
-            known = known.with_changed_back() if mode.can_repeat else known
+            known = known if mode.appends else known.with_changed_back()
         if mode.name == "overwrite":
             raise InputError(
                 f"Can't backfill {self._table} with mode overwrite: each chunk would replace the rows of earlier ones.",

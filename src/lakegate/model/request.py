@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Literal
 
 from lakegate.model.base import Value
@@ -11,7 +10,6 @@ from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.schema import Column, Schema, SchemaChange
-from lakegate.model.sqltext import SqlTextError, sql_tokens
 
 OnFailure = Literal["keep", "drop"]
 """Keep or drop the branch of a rejected batch."""
@@ -30,17 +28,12 @@ column is missing. ``ignore_extra`` leaves out the columns that the table lacks.
 """
 
 
-ModeName = Literal["append", "overwrite", "replace-partitions", "upsert", "merge-sql"]
+ModeName = Literal["append", "overwrite", "replace-partitions", "upsert"]
 """What a batch does to existing rows.
 
 ``append`` adds its rows. ``overwrite`` replaces all rows of the table with them, ``replace-partitions`` those in the
-same partitions. ``upsert`` updates the rows with the same key and inserts the others. ``merge-sql`` is a ``MERGE`` of
-your own.
+same partitions. ``upsert`` updates the rows with the same key and inserts the others.
 """
-
-
-TableMode = Literal["append", "overwrite", "replace-partitions", "upsert"]
-"""The modes that a table can have by its settings."""
 
 
 class WriteMode(Value):
@@ -50,13 +43,11 @@ class WriteMode(Value):
         key: For ``upsert``: columns that identify a row.
         delete_when: For ``upsert``: Spark SQL predicate on the batch's rows. Where it's true, the matching row is
             deleted.
-        merge_sql: For ``merge-sql``: the ``MERGE`` statement, in which the batch is the table ``batch``.
     """
 
     name: ModeName = "append"
     key: tuple[str, ...] = ()
     delete_when: str | None = None
-    merge_sql: str | None = None
 
     @property
     def appends(self) -> bool:
@@ -66,23 +57,12 @@ class WriteMode(Value):
     @property
     def needs_all_files(self) -> bool:
         """Whether it removes rows that the batch lacks, so that leaving out a file would lose rows."""
-        if self.merge_sql is not None:
-            try:
-                words = [token.upper for token in sql_tokens(self.merge_sql)]
-            except SqlTextError:
-                return True
-            return ("BY", "SOURCE") in pairwise(words)
         return self.name in {"overwrite", "replace-partitions"}
-
-    @property
-    def can_repeat(self) -> bool:
-        """Whether writing a batch a second time, after other batches, duplicates no row."""
-        return self.name in {"overwrite", "replace-partitions", "upsert"}
 
     @property
     def writes_each_row(self) -> bool:
         """Whether each row of the batch becomes a row of the table."""
-        return self.name not in {"upsert", "merge-sql"}
+        return self.name != "upsert"
 
 
 class ContractTerms(Value):

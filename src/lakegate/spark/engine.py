@@ -14,11 +14,10 @@ from weakref import WeakSet
 
 from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
-from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
-from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, PartitionTransform, Schema, is_masked
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
@@ -175,18 +174,7 @@ class SparkEngine:
         if mode.name == "replace-partitions":
             self._write(batch, target, step, lambda writer: writer.overwritePartitions())
             return
-        if mode.merge_sql is None:
-            self._upsert(batch, target, mode, step)
-            return
-        with spark_errors(f"writing {target.table} on branch {target.ref}", source=True):
-            self._source(batch)  # may restart Spark
-            self._change_schema(target)
-        writing = self.transaction(target.ref, target.snapshot_properties[RUN_ID_PROPERTY])
-        try:
-            with _progress(writing.session, step):
-                writing.merge(batch, target.table, mode.merge_sql)
-        finally:
-            writing.close()
+        self._upsert(batch, target, mode, step)
 
     def _upsert(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None) -> None:
         """Update, insert and delete a table's rows by key, according to the rows of a batch."""
@@ -239,14 +227,6 @@ class SparkEngine:
                 for key in settings:
                     with suppress(Exception):  # the session may be gone
                         conf.unset(key)
-
-    def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
-        """Return the tables that a ``MERGE`` of a batch reads and those it changes, judging by its text."""
-        from lakegate.spark.transaction import catalogs_of, parse_merge
-
-        with spark_errors("analysing the MERGE statement"):
-            found = parse_merge(sql, catalogs_of(self.session))
-        return found.read, found.written
 
     def count_failing(
         self,

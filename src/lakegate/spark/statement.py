@@ -80,7 +80,7 @@ class Statement:
     created: frozenset[TableIdentifier] = frozenset()
 
 
-def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collection[str] = ()) -> Statement:
+def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
     """Check a statement of a transaction.
 
     It may be a query, ``INSERT``, ``MERGE``, ``UPDATE``, ``DELETE``, or ``CREATE``, ``ALTER`` or ``DROP TABLE``, and
@@ -91,7 +91,6 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
 
     Args:
         catalogs: The session's other Spark catalogs. With a catalog ``nyc``, ``nyc.trips`` would be a table in it.
-        views: Our temporary views, which have no namespace. The statement must read one of them.
 
     Raises:
         QueryError: When it's several statements or of another kind, or names anything but the branch's tables.
@@ -109,14 +108,7 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
     tree = _parse(tokens)
     target = _target(tree)
     _require_names(tokens, others)
-    named = list(_tables(tree))
-    tables = [table for table in named if not (len(table.parts) == 1 and table.name.lower() in views)]
-    read = frozenset(_table_identifier(table, others) for table in tables if table is not target)
-    if views and len(tables) == len(named):
-        raise QueryError(
-            f"The statement doesn't read {' or '.join(views)}, the rows to ingest.",
-            hint=f"Use it as the source: USING {next(iter(views))} AS s",
-        )
+    read = frozenset(_table_identifier(table, others) for table in _tables(tree) if table is not target)
     if target is None:
         return Statement(parenthesized(tokens), read)
     _require_same_target(tokens, target)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from lakegate.errors import InputError, QueryError, SchemaError
-from lakegate.model.batch import Batch
+from lakegate.errors import InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema, reserved_names
@@ -26,14 +25,12 @@ from lakegate.spark.failures import (
     refusals,
     spark_errors,
 )
-from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, statement_tokens
-from lakegate.spark.reader import iceberg_schema, read_batch, with_fields
+from lakegate.spark.guard import PLAN_SETTINGS, require_harmless
+from lakegate.spark.reader import iceberg_schema, with_fields
 from lakegate.spark.scans import LOSSLESS_JSON, collect_rows
 from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, always_true, end_session, is_connect, plan_now
 from lakegate.spark.statement import Statement, parse_statement
 
-BATCH = "batch"
-"""Name of the batch's rows in a user's ``MERGE``."""
 _ROW_IDS = ("_row_id", "_last_updated_sequence_number")
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
@@ -177,29 +174,6 @@ class SparkTransaction:
     def session(self) -> Any:
         """The session, in which plain names mean the tables of the branch."""
         return self._session
-
-    def merge(self, batch: Batch, table: TableIdentifier, statement: str) -> None:
-        """Run a user's ``MERGE`` over the files of a batch."""
-        doing = f"writing {table} on branch {self._branch}"
-        with spark_errors(doing, source=True):
-            frame, _ = read_batch(self._session, batch)
-        with spark_errors(doing, source=True, query=True):
-            self._run_merge(statement, frame)
-
-    def _run_merge(self, statement: str, frame: Any) -> None:
-        """Run a user's ``MERGE`` over a batch, after checking its plan with an empty batch, which reads no file."""
-        parsed = parse_merge(statement, self._catalogs)
-        view = self._session.createDataFrame([], frame.schema)
-        try:
-            view.createOrReplaceTempView(BATCH)
-            unnamed = require_harmless(self._session, parsed.sql, is_query=False) - parsed.read
-            if unnamed:
-                raise QueryError(f"The MERGE statement reads {min(map(str, unnamed))} without naming it.")
-            frame.createOrReplaceTempView(BATCH)
-            plan_now(self._session.sql(parsed.sql))
-        finally:
-            with suppress(Exception):
-                self._session.catalog.dropTempView(BATCH)
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the tables that ``statement`` reads, and those it changes. Raises what :meth:`sql` does."""
@@ -423,17 +397,6 @@ def _same_values(given: str, target: str) -> bool:
         return True
     narrow, wide = _DECIMAL.fullmatch(given), _DECIMAL.fullmatch(target)
     return narrow is not None and wide is not None and int(narrow[1]) <= int(wide[1])
-
-
-def parse_merge(sql: str, catalogs: Collection[str]) -> Statement:
-    """Check a user's ``MERGE``, which reads the rows to ingest as ``batch``; otherwise like :func:`parse_statement`."""
-    first = statement_tokens(sql, "statement")[0]
-    if first.upper != "MERGE":
-        raise QueryError(
-            f"The statement starts with {first.text!r}, but only MERGE is allowed here.",
-            hint="Write MERGE INTO namespace.table AS t USING batch AS s ON …",
-        )
-    return parse_statement(sql, catalogs, views=(BATCH,))
 
 
 def _quoted_list(names: Sequence[str]) -> str:

@@ -89,7 +89,7 @@ def _with_changed_back(request: IngestRequest, claim: Claim) -> Claim:
     This doesn't stop another run from doing the same. Such runs read their table, so the catalog accepts one of the
     two, and the other finds the file published.
     """
-    if not claim.went_back or not request.mode.can_repeat:
+    if not claim.went_back or request.mode.appends:
         return claim
     found = claim.with_changed_back()
     if request.on_changed == "refuse":
@@ -232,24 +232,9 @@ def _all_files(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, 
         if one.same_content_as and (one.same_content_as, one.file.version) not in given:
             raise _same_content_error(request, [one])
     left_out = {one.file.uri for one in twins if (one.same_content_as or one.same_file_as, one.file.version) in given}
-    if request.mode.merge_sql is not None and claim.published:
-        raise _not_all_new_error(request, claim.published)
     claimed = {file.uri for file in claim.claimed}
     files = tuple(file for file in request.batch.files if file.uri not in left_out)
     return files, tuple(file.uri for file in files if file.uri not in claimed)
-
-
-def _not_all_new_error(request: IngestRequest, published: Sequence[KnownFile]) -> InputError:
-    # If the file were written again, a MERGE that adds would count its rows twice; without it, they'd look deleted.
-    first = published[0]
-    return InputError(
-        f"The MERGE statement changes rows that aren't in the batch (NOT MATCHED BY SOURCE), but run {first.run_id} "
-        f"already published {first.file.uri}, so its rows would count as missing. Nothing was written.",
-        hint=f"Ingest only new files that contain every row, or revert the other run: lakegate revert {first.run_id}",
-        table=str(request.table),
-        file=first.file.uri,
-        other_run_id=first.run_id,
-    )
 
 
 def _require_replaceable(

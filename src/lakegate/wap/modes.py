@@ -1,7 +1,7 @@
 """Write modes: what a batch does to existing rows, and which problems can be found without writing.
 
 In a mode other than append, the run depends on existing rows: the whole table is audited, and the run is never rebased.
-If the table has changed on the target, the run plans, writes and audits again (docs/decisions/0072).
+If the table has changed on the target, the run plans, writes and audits again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lakegate.errors import CheckError, InputError, NotFoundError, QueryError, SchemaError
+from lakegate.errors import CheckError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import RELEASED_BY
 from lakegate.model.refs import Ref, TablePointer
@@ -32,31 +32,23 @@ def choose_mode(
     *,
     key: Sequence[str] = (),
     delete_when: str | None = None,
-    merge_sql: str | None = None,
 ) -> WriteMode:
     """Return the mode of a batch: the given one, or the table's by default.
 
     Args:
         default: The table's mode.
-        mode: The given mode. ``merge_sql`` implies mode ``merge-sql``.
+        mode: The given mode.
         key: Columns that identify a row. Default: the table's.
         delete_when: Predicate for rows of the batch that delete. Default: the table's.
     """
     if isinstance(key, str):
         raise InputError(f"key={key!r} is text, not a list.", hint=f"Name the columns as a list: key=[{key!r}].")
-    name = mode or ("merge-sql" if merge_sql is not None else default.name)
+    name = mode or default.name
     if name != "upsert" and (key or delete_when is not None):
         given = "--key" if key else "--delete-when"
         raise InputError(f"{given} belongs to mode upsert, not to {name}.", hint="Add --mode upsert, or leave it out.")
-    if (name == "merge-sql") != (merge_sql is not None):
-        raise InputError(
-            "Mode merge-sql needs a MERGE statement."
-            if merge_sql is None
-            else f"A MERGE statement can't be combined with mode {name}.",
-            hint="Name the file with the statement, and no other mode: --merge-sql FILE",
-        )
     if name != "upsert":
-        return WriteMode(name=name, merge_sql=merge_sql)
+        return WriteMode(name=name)
     found = WriteMode(
         name=name,
         key=tuple(key) or default.key,
@@ -83,7 +75,6 @@ def require_mode(
         CheckError: When a check has severity ``quarantine``.
         InputError: When the mode can't be used with the table or with ``on_changed``, or would leave the table's
             quarantined rows behind.
-        NotFoundError: When the mode needs a table that doesn't exist.
     """
     mode, table = request.mode, request.table
     if mode.appends:
@@ -96,50 +87,10 @@ def require_mode(
             hint="Leave it out: the mode writes a file with new content like any other file.",
             table=str(table),
         )
-    if mode.name == "merge-sql" and pointer is None:
-        raise NotFoundError(
-            f"Table {table} doesn't exist, so there's nothing to merge into.",
-            hint=f"Create it with a first batch: lakegate ingest {table} FILE",
-            table=str(table),
-        )
     if mode.name == "replace-partitions":
         _require_partitions(context, table, pointer, partition_by)
     if mode.name == "overwrite":
         require_empty_quarantine(context, table, at)
-
-
-def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str, ...]:
-    """Return the tables whose rows determine what the mode writes; unless it appends, the table itself is among them.
-
-    Args:
-        at: The target's commit that the run starts from.
-
-    Raises:
-        InputError: When a ``MERGE`` statement changes another table.
-        QueryError: When the statement isn't allowed.
-    """
-    mode, table = request.mode, request.table
-    if mode.appends:
-        return ()
-    if mode.merge_sql is None:
-        return (str(table),)
-    read, written = context.engine().used_by_merge(mode.merge_sql)
-    if set(written) != {table}:
-        raise InputError(
-            f"The MERGE statement changes {', '.join(map(str, written))}, not {table}.",
-            hint=f"Write MERGE INTO {table} … USING batch …",
-            table=str(table),
-        )
-    others = sorted((one for one in read if one != table), key=str)
-    for one in others:
-        # Iceberg reads a suffix of a table's name as a part of the table, or as another state of it.
-        if context.catalog.get_table(one, at) is None:
-            raise QueryError(
-                f"The MERGE statement reads {one}, which isn't a table on {request.target}.",
-                hint=f"To see the tables: lakegate table list --ref {request.target}",
-                table=str(one),
-            )
-    return (str(table), *map(str, others))
 
 
 def resolve_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> WriteMode:
@@ -288,6 +239,6 @@ def _require_partitions(
         raise InputError(
             f"{table} has files with an earlier partitioning; replace-partitions would keep their rows beside the new "
             "ones.",
-            hint="Use --mode upsert, --mode overwrite or a MERGE statement (--merge-sql FILE).",
+            hint="Use --mode upsert or --mode overwrite.",
             table=str(table),
         )

@@ -17,7 +17,7 @@ from lakegate.ports import Engine
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, ref_exists
-from lakegate.wap.modes import columns_to_write, require_mode, resolve_mode, tables_read
+from lakegate.wap.modes import columns_to_write, require_mode, resolve_mode
 from lakegate.wap.quarantine import quarantines_rows, require_not_reserved, require_quarantinable
 from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding
 from lakegate.wap.stage import missing_namespaces
@@ -42,14 +42,12 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         InputError: When the engine can't read the files, or the partitioning is invalid.
         SchemaError: When the batch doesn't fit the table.
         CheckError: When a check can't be run on the batch, or its severity can't be combined with the request's mode.
-        QueryError: When the request's ``MERGE`` statement isn't allowed.
     """
     validate_ref_name(request.branch)
     require_not_reserved(request.table)
     engine = context.engine()
     batch, masked = request.batch, (*context.masked, *request.masked)
     planned: dict[str, object] = {}
-    found = Fit()
     _require_shared_files(engine, batch)
     base = base or context.catalog.get_ref(request.target)
     _require_unchanged(context, request, base)
@@ -71,19 +69,18 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         schema = context.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names).hiding(masked)
         source = engine.source_schema(batch)
-        if mode.name != "merge-sql":  # a MERGE statement says itself which column goes where
-            _require_csv_columns(request.table, batch, schema)
-            source = columns_to_write(mode, source, schema, request.table)
-            found = fit(
-                source,
-                schema,
-                name=request.table,
-                file_format=batch.format,
-                mode=request.schema_mode,
-                texts=batch.texts,
-                updates=mode.name == "upsert",
-                kept=_kept_types(source, request),
-            )
+        _require_csv_columns(request.table, batch, schema)
+        source = columns_to_write(mode, source, schema, request.table)
+        found = fit(
+            source,
+            schema,
+            name=request.table,
+            file_format=batch.format,
+            mode=request.schema_mode,
+            texts=batch.texts,
+            updates=mode.name == "upsert",
+            kept=_kept_types(source, request),
+        )
         schema = schema.changed(found.changes)
         if request.contract is not None:
             require_contract(schema, request.contract, name=request.table)
@@ -102,7 +99,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     planned |= {"base": base.hash, "batch": batch, "checks": resolved, "schema_changes": found.changes}
     planned |= {
         "mode": resolve_mode(mode, schema, request.table),
-        "reads": tuple(dict.fromkeys((*request.reads, *tables_read(context, request, base)))),
+        "reads": tuple(dict.fromkeys((*request.reads, *(() if mode.appends else (str(request.table),))))),
     }
     if pointer is not None:
         planned["partition_by"] = ()

@@ -147,7 +147,6 @@ def test_options_reach_the_ingest_and_nothing_starts_after_a_failure(archive: Ar
         "mode": None,
         "key": (),
         "delete_when": None,
-        "merge_sql": None,
         "on_busy": "skip",
         "partition_by": ("days(pickup)",),
         "format": "parquet",

@@ -207,7 +207,6 @@ def test_ingest_passes_all_options_on() -> None:
         "mode": "upsert",
         "key": ("id", "n"),
         "delete_when": "gone",
-        "merge_sql": None,
         "quarantine_limit": None,
         "partition_by": ("days(pickup)",),
         "format": "csv",

@@ -6,7 +6,6 @@ import pytest
 
 from lakegate.errors import QueryError
 from lakegate.spark.statement import parse_statement, referenced_tables
-from lakegate.spark.transaction import parse_merge
 
 _CASES = [
     ("SELECT * FROM a.t", "a.t", ""),
@@ -286,15 +285,3 @@ def test_who_writes_what_cannot_be_run_is_told_what_to_write_instead(sql: str, s
     with pytest.raises(QueryError) as caught:
         parse_statement(sql)
     assert said in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(
-    "source", ["a.t", "a.batch", "(SELECT 1 AS i)", "(WITH batch AS (SELECT 1 AS i) SELECT * FROM batch)"]
-)
-def test_a_merge_of_a_batch_reads_it(source: str) -> None:
-    end = "s ON t.i = s.i WHEN MATCHED THEN DELETE"
-    with pytest.raises(QueryError, match="doesn't read batch, the rows to ingest"):
-        parse_merge(f"MERGE INTO a.t USING {source} {end}", [])
-    with pytest.raises(QueryError, match="doesn't read batch"):
-        parse_merge("MERGE INTO a.t USING a.s AS batch ON t.i = batch.i WHEN MATCHED THEN DELETE", [])
-    assert parse_merge(f"MERGE INTO a.t USING (SELECT * FROM Batch) {end}", []).sql

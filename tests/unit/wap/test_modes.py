@@ -13,14 +13,11 @@ from lakegate.checks import parse_checks
 from lakegate.errors import (
     CheckError,
     InputError,
-    NotFoundError,
     NotReplayableError,
-    QueryError,
     RetryableError,
     SchemaError,
 )
 from lakegate.model.batch import FileColumns, SourceColumn
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, WriteMode
 from lakegate.model.run import Run
@@ -276,14 +273,6 @@ def test_keys_that_repeat_or_are_null_are_refused_and_nothing_stays(house: FakeL
         (UPSERT.model_copy(update={"delete_when": "rand() < 0.5"}), {}, InputError, "give different results"),
         (UPSERT.model_copy(update={"delete_when": "id = 1; DROP TABLE x"}), {}, InputError, "--delete-when"),
         (WriteMode(name="replace-partitions"), {}, InputError, "isn't partitioned"),
-        (WriteMode(name="merge-sql", merge_sql="MERGE INTO nyc.other USING"), {}, InputError, "changes nyc.other"),
-        (WriteMode(name="merge-sql", merge_sql="MERGE INTO nyc.trips USING nyc.no"), {}, QueryError, "nyc.no"),
-        (
-            WriteMode(name="merge-sql", merge_sql="MERGE INTO nyc.new USING"),
-            {"table": TableIdentifier.parse("nyc.new")},
-            NotFoundError,
-            "nothing to merge into",
-        ),
     ],
 )
 def test_impossible_requests_are_refused_before_anything_is_written(
@@ -313,12 +302,9 @@ def test_a_column_that_only_says_what_to_delete_is_no_difference(house: FakeLake
         (UPSERT, {}, UPSERT),
         (UPSERT, {"key": ["a", "b"]}, WriteMode(name="upsert", key=("a", "b"))),
         (UPSERT, {"mode": "append"}, WriteMode()),
-        (UPSERT, {"merge_sql": "MERGE"}, WriteMode(name="merge-sql", merge_sql="MERGE")),
         (WriteMode(), {"key": ["id"]}, "--key belongs to mode upsert, not to append"),
         (WriteMode(), {"mode": "overwrite", "delete_when": "x"}, "--delete-when belongs to mode upsert"),
         (WriteMode(), {"mode": "upsert"}, "needs the columns that identify a row"),
-        (WriteMode(), {"mode": "merge-sql"}, "needs a MERGE statement"),
-        (WriteMode(), {"mode": "append", "merge_sql": "MERGE"}, "can't be combined with mode append"),
         (WriteMode(), {"mode": "upsert", "key": "id"}, "is text, not a list"),
     ],
 )
@@ -365,22 +351,6 @@ def test_an_overwrite_leaves_no_file_to_another_run(house: FakeLakehouse, monkey
     with when_reached(monkeypatch, "after-claim", meanwhile):
         into(house, MORE, "other", file="p1")
     assert (len(by_id(house)), branches(house)) == (3, ["main"]), "what was there, and the other run's row"
-
-
-@pytest.mark.parametrize(
-    ("clause", "refused"),
-    [
-        ("WHEN NOT MATCHED BY\n SOURCE THEN DELETE", True),
-        ("WHEN NOT MATCHED by -- x\rsource THEN DELETE", True),
-        ("WHEN NOT MATCHED BY /* /* x */ */ SOURCE THEN DELETE", True),
-        ("USING batch AS source", False),
-        ("USING batch -- not matched by source\n", False),
-        ("WHEN MATCHED AND note = 'by source' THEN DELETE", False),
-    ],
-)
-def test_a_merge_that_deletes_what_its_batch_lacks_needs_all_of_it(clause: str, refused: bool) -> None:
-    mode = WriteMode(name="merge-sql", merge_sql=f"MERGE INTO nyc.trips {clause}")
-    assert mode.needs_all_files is refused
 
 
 def test_files_that_an_upsert_published_cannot_be_replaced(house: FakeLakehouse) -> None:

@@ -236,7 +236,6 @@ _VERBS = {
     "overwrite": "overwrite",
     "replace-partitions": "replace partitions of",
     "upsert": "upsert into",
-    "merge-sql": "merge into",
 }
 _CHANGED = {
     "refuse": ("would be refused", "red"),
