@@ -35,7 +35,7 @@ from lakegate.wap.history import (
     FILES_PROPERTY,
     TABLES_PROPERTY,
     encode_files,
-    events_of,
+    event_of,
     sync,
 )
 from lakegate.wap.ingest import ingest
@@ -119,8 +119,8 @@ def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, t
         if number % 1_000 == 0:
             progress(f"{number:,} of {times:,} earlier runs")
     commits = list(catalog.history(head.hash, until=journal.synced(past.target)))
-    read = [PastCommit(hash=one.hash, time=one.time, events=events_of(one)) for one in reversed(commits)]
-    events = [event for one in read for event in one.events]
+    read = [PastCommit(hash=one.hash, time=one.time, event=event_of(one)) for one in reversed(commits)]
+    events = [one.event for one in read if one.event is not None]
     journal.record(past.target, events, head.hash, commits=read)
     return runs
 

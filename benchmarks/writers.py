@@ -51,7 +51,7 @@ def measure(context: Context, staging: Staging, home: Path, rounds: int) -> Iter
         f"{rates['one']:.1f} / {rates['each']:.1f} publishes a second, {WRITERS} processes x {RUNS} runs; "
         f"p99 of one publish {p99['one']:.2f} / {p99['each']:.2f} s"
     )
-    yield Figure("publishes, one table / a table each", rates["one"] / rates["each"], 0.8, detail, bound="least")
+    yield Figure("publishes, one table / a table each", rates["one"] / rates["each"], 0.45, detail, bound="least")
 
 
 class _Writers:

@@ -100,7 +100,7 @@ from lakegate.wap.gc import drop_orphaned_branches, gc, warehouse_time
 from lakegate.wap.history import find_commit, renames_in, sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
-from lakegate.wap.optimistic_commit import with_priority
+from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.plan import contract_check, plan
 from lakegate.wap.quarantine import renames_column, require_not_reserved
 from lakegate.wap.reachable import keep_files_of
@@ -799,11 +799,11 @@ class Lake:
         """Do ``work`` in a transaction, and again each time another run has changed one of its tables.
 
         Args:
-            attempts: How often to try. From the second attempt on, other runs let this one publish first.
-            compacts: The table that ``work`` compacts. Appends to it needn't wait.
+            attempts: How often to try. From the third attempt on, other runs let this one publish first.
+            compacts: The table that ``work`` compacts.
         """
         with ExitStack() as stack:
-            for _ in range(attempts - 1):
+            for attempt in range(1, attempts):
                 try:
                     with begin() as tx:
                         return work(tx)
@@ -813,7 +813,8 @@ class Lake:
                     self._components.narrator.note(
                         f"{table} changed on main meanwhile; running it again on the new main."
                     )
-                    stack.enter_context(with_priority(self._context, MAIN, table, compacts=compacts is not None))
+                    if attempt >= LOSSES_BEFORE_LOCK:
+                        stack.enter_context(holding_publish_lock(self._context, MAIN, [table]))
             with begin() as tx:
                 return work(tx)
 
@@ -1435,18 +1436,16 @@ class Lake:
             return tx
 
         run = self._retry_conflicts(attempts, begin, work, compacts=str(table)).run
-        with ExitStack() as stack:
-            for _ in range(attempts - 1):
-                # With a sort order, it would rewrite all partitions again.
-                if sort is not None or not partitions_left(self._context, run, table):
-                    break
-                stack.enter_context(with_priority(self._context, MAIN, str(table), compacts=True))
-                try:
-                    more = self._retry_conflicts(1, begin, work).run
-                except LakegateError as error:
-                    self._components.narrator.note(f"Left out the partitions that others rewrote: {error.message}")
-                    break
-                run = more if more.publication is not None else run
+        for _ in range(attempts - 1):
+            # With a sort order, it would rewrite all partitions again.
+            if sort is not None or not partitions_left(self._context, run, table):
+                break
+            try:
+                more = self._retry_conflicts(1, begin, work).run
+            except LakegateError as error:
+                self._components.narrator.note(f"Left out the partitions that others rewrote: {error.message}")
+                break
+            run = more if more.publication is not None else run
         return run
 
     # Refs

@@ -168,8 +168,7 @@ class Catalog(Protocol):
         Args:
             ref: Branch, tag or hash.
             until: Hash at which to stop; that commit itself isn't yielded.
-            run_id: Yield only commits of this run: those with it in the property ``lakegate.run-id`` or among
-                ``lakegate.run-ids``.
+            run_id: Yield only commits of this run: those with it in the property ``lakegate.run-id``.
             operations: Fill :attr:`~lakegate.model.refs.Commit.tables` and :attr:`~lakegate.model.refs.Commit.puts`.
         """
 

@@ -282,7 +282,7 @@ def test_a_rebuild_takes_back_what_the_history_does_not_hold(journal: Actor) -> 
 def test_what_was_read_before_a_reset_is_not_recorded_after_it(journal: Actor) -> None:
     def read(*names: str) -> dict[str, Any]:
         events = [event(name, f"r{name[1:]}", name) for name in names]
-        commits = [PastCommit(hash=one.commit, time=START, events=(one,)) for one in events]
+        commits = [PastCommit(hash=one.commit, time=START, event=one) for one in events]
         return {"target": "main", "events": events, "head": names[-1], "commits": commits}
 
     assert journal.record(**read("c1", "c2", "c3"), rebuild=True, known=None)

@@ -19,15 +19,13 @@ from lakegate.errors import ClockError, ConfigurationError, InputError, Retryabl
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import LEASE_S, Journal
-from lakegate.journal.outbox import withdraw
 from lakegate.journal.postgres import _SESSION, PostgresDatabase
 from lakegate.journal.schema import HEAD
-from lakegate.model.run import HistoryEvent, QueuedPublish
+from lakegate.model.run import HistoryEvent
 from support.black_hole import way_to
 from support.journals import START, Actor, FakeHolder, empty, file, run
 from support.postgres import USER, PostgresServer
 from support.tls_proxy import Authority
-from support.waiting import wait_until
 
 on_postgres = pytest.mark.xdist_group("postgres")
 
@@ -262,27 +260,19 @@ def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer)
 
 
 @on_postgres
-@pytest.mark.parametrize("when", ["before", "waiting"])
 def test_a_lock_of_a_server_that_fell_silent_is_not_waited_for_for_ever(
-    server: PostgresServer, shared: Actor, monkeypatch: pytest.MonkeyPatch, when: str
+    server: PostgresServer, shared: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakegate.journal.postgres._ANSWER_TIMEOUT_S", 2.0)
-    silent: list[str] = []
     with way_to(server.port) as way:
         url = make_url(server.url).set(password=server.password, port=way.port)
-        way.swallows_new = when == "before"
-
-        def fall_silent() -> None:
-            silent.append("waiting")
-            way.fall_silent(for_good=True)
-
+        way.swallows_new = True
         with (
             closing(PostgresDatabase(url, tls=False)) as database,
             shared.lock("x", timeout_s=0),
-            database.named_lock("x", timeout_s=0.1, waiting=fall_silent) as ours,
+            database.named_lock("x", timeout_s=0.1) as ours,
         ):
             assert not ours
-    assert silent == ([] if when == "before" else [when])
 
 
 @on_postgres
@@ -312,22 +302,6 @@ def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServe
             with pytest.raises(RetryableError, match="lock timeout"):
                 journal.journal.end(run(1), shared.tokens["r01"])
         journal.journal.end(run(1), shared.tokens["r01"])
-
-
-@on_postgres
-def test_an_end_and_a_take_over_never_wait_for_each_other(server: PostgresServer, shared: Actor) -> None:
-    one = run(1, status="staged")
-    shared.begin(one)
-    shared.journal.publishes.join(QueuedPublish(run=one, token=shared.tokens["r01"], audit="", seen="0a"))
-    database = PostgresDatabase(make_url(server.url).set(password=server.password), tls=False)
-    blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-    with ThreadPoolExecutor(1) as pool, closing(database):
-        with database.writing() as tx:
-            tx.lock("run r01")  # as whoever takes the run over
-            ending = pool.submit(shared.end, one)
-            wait_until(lambda: server.run(blocked)[0][0] == 1)
-            assert withdraw(tx, "r01")
-        assert ending.result(120) == one
 
 
 @on_postgres

@@ -82,7 +82,7 @@ def a_run(journal: Journal) -> None:
     made = HistoryEvent(
         commit=commit, run_id=ours.run_id, tables=ours.tables, files=(("file:///data/new", "1"),), time=NEWEST
     )
-    journal.record("main", [made], commit, commits=[PastCommit(hash=commit, time=NEWEST, events=(made,))])
+    journal.record("main", [made], commit, commits=[PastCommit(hash=commit, time=NEWEST, event=made)])
     actor.end(ours.model_copy(update={"status": "published", "publication": publication, "finished_at": NEWEST}))
 
 
@@ -118,11 +118,9 @@ ASKED: dict[str, Callable[[Journal], object]] = {
     "a commit's digits": lambda journal: journal.commits.with_prefix("main", "abcd", limit=10),
     "a commit at a time": lambda journal: journal.commits.at("main", NEWEST - timedelta(hours=1)),
     "a commit": lambda journal: journal.commits.has("main", "c" * 64),
-    "a commit nearby": lambda journal: journal.commits.is_near("main", "c" * 64, within=50),
     "deliveries": lambda journal: journal.outbox.list(limit=20),
     "waiting deliveries": lambda journal: journal.outbox.waiting("d1"),
     "unsent states": lambda journal: journal.outbox.unsent_states(),
-    "publishes that wait": lambda journal: journal.publishes.waiting("main", "n.t1", limit=20),
 }
 
 

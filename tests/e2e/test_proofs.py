@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.local.state import StackState
-from proofs import contention, crash_matrix, exactness, group_crashes, patterns, quarantine, schema_changes, storm
+from proofs import contention, crash_matrix, exactness, patterns, quarantine, schema_changes, storm
 
 pytestmark = pytest.mark.jvm
 
@@ -18,11 +18,6 @@ def test_crash_matrix_of_the_client(home: Path, stack: StackState, namespace: st
     """The cases that kill servers are in ``test_faults_cli.py``, whose stack may be killed."""
     proof = crash_matrix.prove(home, crash_matrix.some_client_cases(SEED), namespace=namespace)
     assert not proof.failures, proof.details
-
-
-def test_leaders_of_group_commits_are_killed(home: Path, stack: StackState, namespace: str) -> None:
-    proof = group_crashes.prove(home, group_crashes.SHORT, namespace=namespace)
-    assert not proof.failures, "\n".join(proof.failures)
 
 
 def test_contention(home: Path, stack: StackState, namespace: str) -> None:

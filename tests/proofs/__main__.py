@@ -21,7 +21,6 @@ from proofs import (
     crash_matrix,
     dbos_matrix,
     exactness,
-    group_crashes,
     histories,
     neighbours,
     patterns,
@@ -100,9 +99,7 @@ def _some_crashes(home: Path, seed: int) -> ProofResult:
 
 _LONG: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(10_000, seed),
-    "group-commit": lambda _, seed: state_machine.prove(3_000, seed, crowded=True),
     "crash-matrix": lambda home, _: crash_matrix.prove(home, crash_matrix.all_cases(), tell=_tell),
-    "group-crashes": lambda home, _: group_crashes.prove(home, tell=_tell),
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.all_cases(), times=dbos_matrix.TIMES, tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
@@ -126,9 +123,7 @@ _LONG: Mapping[str, Proof] = {
 }
 _SHORT: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(300, seed),
-    "group-commit": lambda _, seed: state_machine.prove(100, seed, crowded=True),
     "crash-matrix": _some_crashes,
-    "group-crashes": lambda home, _: group_crashes.prove(home, group_crashes.SHORT, tell=_tell),
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.some_cases(), tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),

@@ -26,7 +26,7 @@ from lakegate.local.state import StackFolder
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.run import Run
-from lakegate.wap.history import events_of
+from lakegate.wap.history import event_of
 from proofs.worker import Answer, Job
 from support import warm
 from support.lakes import components_of
@@ -247,7 +247,7 @@ def _counted(rows: pa.Table) -> Counter[int]:
 def published_runs(lake: Lake, tables: Collection[str]) -> Counter[str]:
     """Return how many commits on main each run has that published something to one of ``tables``."""
     history = components_of(lake).context.catalog.history(MAIN)
-    events = (event for commit in history for event in events_of(commit))
+    events = filter(None, map(event_of, history))
     return Counter(event.run_id for event in events if set(event.tables) & set(tables))
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from lakegate.model.refs import Commit
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.wap.history import TABLES_PROPERTY, files_in, parts_of, reverts_in
+from lakegate.wap.history import TABLES_PROPERTY, files_in, reverts_in
 from proofs.operations import BAD_FILE, TABLES, CheckSet, File, Ingest, Step, Transact
 
 Row: TypeAlias = tuple[int | None, int | None, str]
@@ -95,8 +95,7 @@ class Model:
         """Check commits that are new, oldest first."""
         for commit in commits:
             before = self.state
-            for part in parts_of(commit):
-                event = self._follow(part)
+            event = self._follow(commit)
             found = self.read(commit.hash)
             for table in TABLES:
                 missing, added = self.state[table] - found[table], found[table] - self.state[table]

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from hypothesis import strategies as st
 
 from lakegate.model.request import OnBusy, OnChanged, OnFailure
-from lakegate.wap.failpoints import FaultPoint, GroupPoint
+from lakegate.wap.failpoints import FaultPoint
 from proofs.faulty_catalog import Fault
 
 TABLES = ("w.a", "w.b", "w.c")
@@ -25,7 +25,7 @@ BAD_FILE = 4
 """The file with a NULL among its keys."""
 SPOTS = (
     *get_args(FaultPoint),
-    *get_args(GroupPoint),
+    "confirmed",
     "commit:target",
     "commit:target",
     "commit:target",
@@ -170,7 +170,7 @@ History: TypeAlias = tuple[Operation, ...]
 
 _FAULTS: tuple[Fault, ...] = ("lost", "late", "never", "conflict", "away")
 _MEANWHILE = (
-    *("after-branch", "after-stage", "after-audit", "before-publish", "queued", "queued", "taken"),
+    *("after-branch", "after-stage", "after-audit", "before-publish"),
     *("journal:claim", "tx-step"),
 )
 _POOLS = (TABLES[:1], TABLES[:1], TABLES[:2], TABLES)
@@ -184,42 +184,6 @@ def histories(*, longest: int, on_main: bool = True) -> st.SearchStrategy[Histor
         on_main: Whether to include what knows no other target than ``main``.
     """
     return st.sampled_from(_POOLS).flatmap(lambda pool: _histories(pool, longest, on_main=on_main))
-
-
-def crowds() -> st.SearchStrategy[History]:
-    """Return histories of ingests that wait for one table's lock at the same time, and of what comes after.
-
-    Each but the last is on offer when the next one begins. So the last one takes all of them along, or what goes wrong
-    leaves them to each other.
-    """
-    checks: st.SearchStrategy[CheckSet] = st.sampled_from(("none", "not_null", "not_null", "unique"))
-    actions: list[st.SearchStrategy[Any]] = [
-        st.just(Crash()),
-        st.just(Interrupt()),
-        st.builds(Break, st.sampled_from(_FAULTS), st.sampled_from((False, False, True))),
-    ]
-    spots = ("queued", "taken", "before-commit", "commit:target", "commit:target", "history", "after-publish")
-    faults = st.builds(At, spot=st.sampled_from(spots), action=st.one_of(*actions), after=st.booleans())
-    stalls = st.builds(At, spot=st.sampled_from(("queued", "taken")), action=st.just(Stall()), after=st.booleans())
-    going_wrong = st.just(()) | st.lists(faults | stalls, max_size=1).map(tuple)
-    one = st.tuples(checks, going_wrong, st.sampled_from(TABLES[:1] * 4 + TABLES[1:2]))
-    which = st.integers(0, 4)
-    later = st.one_of(
-        st.builds(Revert, which=which),
-        st.just(Recover()),
-        st.builds(lambda number: Ingest(TABLES[0], ((number, 0),), "none"), st.integers(0, BAD_FILE - 1)),
-    )
-    files = st.permutations(range(BAD_FILE))
-    return st.builds(_crowd, files, st.lists(one, min_size=2, max_size=3), st.lists(later, max_size=3))
-
-
-def _crowd(files: list[int], runs: list[tuple[CheckSet, tuple[At, ...], str]], later: list[Operation]) -> History:
-    first = Ingest(TABLES[0], ((files[0], 0),), "none")
-    meanwhile: tuple[Operation, ...] = ()
-    for number, (checks, wrong, table) in zip(files[1:], runs, strict=False):
-        at = (At("queued", Do(meanwhile)), *wrong) if meanwhile else wrong
-        meanwhile = (Ingest(table, ((number, 0),), checks, at=at),)
-    return (first, *meanwhile, *later)
 
 
 def _histories(pool: tuple[str, ...], longest: int, *, on_main: bool) -> st.SearchStrategy[History]:

@@ -64,7 +64,6 @@ from proofs.operations import (
     Revert,
     Step,
     Transact,
-    crowds,
     histories,
 )
 from proofs.result import ProofResult
@@ -392,7 +391,6 @@ def prove(
     longest: int = 6,
     on_main: bool = True,
     shrink: bool = True,
-    crowded: bool = False,
 ) -> ProofResult:
     """Play so many histories; see the module.
 
@@ -403,10 +401,8 @@ def prove(
         longest: Operations in a history, at most; those within others not counted.
         on_main: Whether to include operations that know no other target than ``main``.
         shrink: Whether to look for the smallest history that fails; takes minutes.
-        crowded: Whether the histories are of ingests that wait for one table's lock at the same time.
     """
     played = 0
-    name = "group commit" if crowded else "state machine"
 
     @seed(seed_)
     @settings(
@@ -417,7 +413,7 @@ def prove(
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
-    @given(crowds() if crowded else histories(longest=longest, on_main=on_main))
+    @given(histories(longest=longest, on_main=on_main))
     def holds(history: History) -> None:
         nonlocal played
         played += 1
@@ -426,8 +422,8 @@ def prove(
     try:
         holds()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a failure of the proof
-        return ProofResult(name, played, [_told(error)])
-    return ProofResult(name, played)
+        return ProofResult("state machine", played, [_told(error)])
+    return ProofResult("state machine", played)
 
 
 def _told(error: Exception) -> str:

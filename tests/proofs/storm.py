@@ -17,7 +17,7 @@ from pathlib import Path
 from lakegate.lake import Lake, connect
 from lakegate.model.refs import MAIN
 from lakegate.wap.failpoints import POINTS
-from lakegate.wap.history import events_of
+from lakegate.wap.history import event_of
 from proofs.harness import Worker, WorkerDiedError, Workers, ids, ids_by_spark, journal_problems
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
@@ -166,7 +166,7 @@ def _problems(lake: Lake, table: str, paths: Sequence[str]) -> Iterator[str]:
             yield f"{reader} reads {dict(found - expected)} too much and lacks {dict(expected - found)}"
     yield from journal_problems(lake, [table])
     history = components_of(lake).context.catalog.history(MAIN)
-    events = [event for commit in history for event in events_of(commit) if table in event.tables]
+    events = [event for event in filter(None, map(event_of, history)) if table in event.tables]
     published = Counter(uri for event in events for uri, _ in event.files)
     if published != Counter(Path(path).as_uri() for path in paths):
         yield f"main's history has the files {dict(published)}"

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
-from lakegate.journal.database import Clock, JournalTransaction, Sqlite, Waiting, utc_now
+from lakegate.journal.database import Clock, JournalTransaction, Sqlite, utc_now
 from lakegate.journal.schema import create_schema
 
 
@@ -63,14 +63,12 @@ class MemoryDatabase(Sqlite):
         return self.writing()
 
     @contextmanager
-    def named_lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
+    def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
         """Wait for a lock among the threads of this process."""
         with self._lock:
             lock = self._locks[name]
         acquired = lock.acquire(blocking=False)
         if not acquired:
-            if waiting is not None:
-                waiting()
             acquired = lock.acquire(timeout=max(timeout_s, 0))
         try:
             yield acquired

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pandas as pd
@@ -24,12 +22,9 @@ from lakegate.errors import (
     InputError,
     LakegateError,
     NotFoundError,
-    NotReplayableError,
     QueryError,
     StorageUnavailableError,
 )
-from lakegate.journal.database import SqliteDatabase
-from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Origin
 from lakegate.model.batch import CsvOptions, SourceFile
@@ -41,9 +36,7 @@ from lakegate.model.tables import TableMetadata
 from lakegate.private_files import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import from_uri, stat_file, to_uri
-from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
-from lakegate.wap.optimistic_commit import wait_for_priority_runs
 from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 from support.journals import Actor
@@ -450,34 +443,6 @@ def test_a_similar_table_is_suggested_for_a_query(
     with pytest.raises(QueryError, match="cannot be found") as caught:
         lake.query("SELECT 1")
     assert caught.value.hint == ("See all." if guess is None else f"Did you mean '{guess}'? See all.")
-
-
-def test_a_compaction_that_was_beaten_once_is_waited_for(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    ingest(house.context, ordered(house, [{"id": 1, "passengers": 1}]))
-    held: list[bool] = []
-
-    def is_held() -> bool:
-        return house.journal.is_locked("compaction of main/nyc.trips")
-
-    def beaten(*_: object, **__: object) -> None:
-        held.append(is_held())
-        if len(held) < 3:
-            raise NotReplayableError("Somebody took rows back.")
-
-    monkeypatch.setattr("lakegate.wap.table_changes.optimize", beaten)
-    assert open_lake(house).optimize_table(TABLE).status == "skipped"
-    assert held == [False, True, True]
-    assert not is_held()
-
-
-def test_waiting_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) -> None:
-    with closing(Journal(SqliteDatabase(tmp_path / "journal.db"))) as journal:
-        context = cast("Context", SimpleNamespace(journal=journal, publish_within_s=60, narrator=SilentNarrator()))
-        with journal.lock("compaction of main/nyc.trips", timeout_s=0):
-            before = threading.enumerate()
-            assert wait_for_priority_runs(context, "main", [TABLE], at_most_s=0.01)
-            assert threading.enumerate() == before
-        assert not wait_for_priority_runs(context, "main", [TABLE])
 
 
 @pytest.mark.parametrize("how", ["mask", "ui", "check", "none"])

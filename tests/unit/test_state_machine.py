@@ -119,9 +119,3 @@ def test_histories_at_random_hold() -> None:
 
     assert not result.failures, "\n\n".join(result.failures)
     assert result.cases >= HISTORIES
-
-
-def test_histories_of_runs_that_wait_for_each_other_hold() -> None:
-    result = prove(HISTORIES // 2, SEED, shrink=False, crowded=True)
-
-    assert not result.failures, "\n\n".join(result.failures)

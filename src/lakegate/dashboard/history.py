@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Literal
 
 from lakegate.dashboard.model import Problem, ReadModel, ResultPage, invalid_cursor, page_size
-from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
 from lakegate.model.refs import MAIN, Commit
@@ -18,7 +17,6 @@ from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
     ACCEPTED_PROPERTY,
     kind_of,
-    parts_of,
     reverts_in,
     run_of,
     tables_in,
@@ -53,7 +51,7 @@ class CommitLine(Value):
 def list_commits(
     model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: str | None = None
 ) -> ResultPage[CommitLine]:
-    """Return a page of a ref's commits, newest first. A commit that several runs share yields a line per run.
+    """Return a page of a ref's commits, newest first.
 
     Returns:
         The page. Without the journal, no commit counts as reverted, and ``problems`` says so.
@@ -68,22 +66,14 @@ def list_commits(
     size, problems = page_size(limit), list[Problem]()
     found = list(islice(model.catalog.history(cursor or ref, operations=True), size + 1))
     shown = found[:size]
-    parts = [part for commit in shown for part in reversed(_parts(commit))]
     runs: Mapping[str, RunLine] = {}
     with model.reading("journal", problems):
-        runs = model.journal.pages.lines([run_id for part in parts if (run_id := run_of(part)) is not None])
+        runs = model.journal.pages.lines([run_id for commit in shown if (run_id := run_of(commit)) is not None])
     return ResultPage[CommitLine](
-        items=tuple(_line(part, runs) for part in parts),
+        items=tuple(_line(commit, runs) for commit in shown),
         next=found[size].hash if len(found) > size else None,
         problems=tuple(problems),
     )
-
-
-def _parts(commit: Commit) -> Sequence[Commit]:
-    try:
-        return parts_of(commit)
-    except NewerFormatError:
-        return (commit,)
 
 
 def _kind(commit: Commit, run_id: str | None) -> CommitKind:

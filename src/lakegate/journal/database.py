@@ -49,7 +49,6 @@ _LONGEST_JSON = 50_000_000
 
 Row = Sequence[str | int | float | None]
 Clock = Callable[[], datetime]
-Waiting = Callable[[], object]
 
 
 def utc_now() -> datetime:
@@ -217,9 +216,7 @@ class Database(ABC):
         """Open a transaction for changing the schema, while no other process can do the same."""
 
     @abstractmethod
-    def named_lock(
-        self, name: str, *, timeout_s: float, waiting: Waiting | None = None
-    ) -> AbstractContextManager[bool]:
+    def named_lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
         """Wait for a lock; see :meth:`lakegate.journal.journal.Journal.lock`."""
 
     @abstractmethod
@@ -306,11 +303,9 @@ class SqliteDatabase(Sqlite):
             with self.writing() as tx:
                 yield tx
 
-    def named_lock(
-        self, name: str, *, timeout_s: float, waiting: Waiting | None = None
-    ) -> AbstractContextManager[bool]:
+    def named_lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
         """Wait for a file lock beside the journal."""
-        return self._locks.lock(f"turn {name}", timeout_s=timeout_s, waiting=waiting)
+        return self._locks.lock(f"turn {name}", timeout_s=timeout_s)
 
     def is_locked(self, name: str) -> bool:
         """Return whether somebody holds a file lock."""
@@ -380,12 +375,9 @@ class FileLocks:
         self._folder = folder
 
     @contextmanager
-    def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
-        """Wait up to ``timeout_s`` seconds for the lock ``name``, and yield whether we got it.
-
-        ``waiting`` is called once before waiting, if another process holds it.
-        """
-        descriptor = self._acquire(name, timeout_s, waiting)
+    def lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        """Wait up to ``timeout_s`` seconds for the lock ``name``, and yield whether we got it."""
+        descriptor = self._acquire(name, timeout_s)
         try:
             yield descriptor is not None
         finally:
@@ -414,7 +406,7 @@ class FileLocks:
     def _path(self, name: str) -> Path:
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
 
-    def _acquire(self, name: str, timeout_s: float, waiting: Waiting | None) -> int | None:
+    def _acquire(self, name: str, timeout_s: float) -> int | None:
         try:
             private_folder(self._folder)
             descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT, 0o600)
@@ -432,12 +424,6 @@ class FileLocks:
         if timeout_s <= 0:
             os.close(descriptor)
             return None
-        try:
-            if waiting is not None:
-                waiting()
-        except BaseException:
-            os.close(descriptor)
-            raise
         return _wait(descriptor, timeout_s)
 
 

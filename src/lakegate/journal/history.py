@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import Row, bindparam, delete, or_, select, tuple_, update
 
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Database, JournalTransaction
@@ -39,9 +39,6 @@ _SINCE = (
     .order_by(EVENTS.c.committed_at.desc())
 )
 _TIME = _COMMIT.with_only_columns(EVENTS.c.committed_at).scalar_subquery()
-# Without the order, Postgres would scan all commits.
-_LATER = _COMMITS.where(EVENTS.c.committed_at > _TIME).order_by(EVENTS.c.committed_at.desc()).limit(bindparam("limit"))
-_TIME_AND_LATER = select(_TIME, select(func.count()).select_from(_LATER.subquery()).scalar_subquery())
 _DELETE_CLAIMS = delete(CLAIMS).where(CLAIMS.c.claim_id.in_(bindparam("claims", expanding=True)))
 
 
@@ -488,13 +485,6 @@ class JournalCommits:
         with self._database.reading() as tx:
             return _has_commit(tx, target, commit)
 
-    def is_near(self, target: str, commit: str, *, within: int) -> bool:
-        """Return whether ``commit`` is known, with no more than ``within`` commits after it."""
-        with self._database.reading() as tx:
-            given = {"target": target, "commit": commit, "limit": within + 1}
-            time, later = tx.execute(_TIME_AND_LATER, given).one()
-            return time is not None and later <= within
-
     def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
         """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""
         with self._database.writing() as tx:
@@ -521,8 +511,7 @@ def _add_commits(tx: JournalTransaction, target: str, commits: Sequence[PastComm
     Args:
         extends: Whether all other known commits are older.
     """
-    # If several runs share a commit, one of them will do: they have the same tables.
-    runs = {one.hash: one.events[-1].run_id if one.events else "" for one in reversed(commits)}
+    runs = {one.hash: one.event.run_id if one.event else "" for one in reversed(commits)}
     times, before = [one.time for one in reversed(commits)], ""
     while extends and times and before != (oldest := as_text(min(indexed_times(times)))):
         # Those that move to an earlier time may move others.

@@ -14,10 +14,10 @@ from sqlalchemy import bindparam, delete, func, literal, or_, select, union_all,
 
 from lakegate.errors import LeaseLostError, NewerFormatError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
-from lakegate.journal.database import Database, JournalTransaction, Waiting, utc_now
+from lakegate.journal.database import Database, JournalTransaction, utc_now
 from lakegate.journal.history import ANY_HEAD, JournalCommits
 from lakegate.journal.holder import Holder, ProcessHolder
-from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
+from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
 from lakegate.model.batch import Claim, KnownFile, SourceFile
@@ -67,7 +67,6 @@ class Journal:
         self._holder = holder or ProcessHolder()
         self._lease = timedelta(seconds=lease_s)
         self.outbox = Outbox(database)
-        self.publishes = PublishQueue(database, self._lease)
         try:
             ensure_schema(database)
         except BaseException:
@@ -254,9 +253,8 @@ class Journal:
             LeaseLostError: If another process took over the run. Nothing changes then.
         """
         with self._database.writing() as tx:
-            # Lock in the same order as _take, and as a process that takes the run from the publish queue.
+            # Lock in the same order as _take.
             _require_own(tx, run.run_id, token)
-            withdraw(tx, run.run_id)
             tx.execute(_DROP_LEASE, {"run": run.run_id, "owner": token})
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
@@ -565,20 +563,19 @@ class Journal:
 
     # Locks
 
-    def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> AbstractContextManager[bool]:
+    def lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name`` (a table to publish to).
 
-        It saves retries of concurrent commits to one table, and whoever cancels a run waits for it
-        (docs/decisions/0080). What's published doesn't depend on it. The lock is released when its process ends.
+        It saves retries of concurrent commits to one table, and whoever cancels a run waits for it. What's published
+        doesn't depend on it. The lock is released when its process ends.
 
         Args:
             timeout_s: How long to wait; 0 to return immediately.
-            waiting: Called once before waiting for another process that holds the lock.
 
         Returns:
             A context manager that yields whether we got the lock.
         """
-        return self._database.named_lock(name, timeout_s=timeout_s, waiting=waiting)
+        return self._database.named_lock(name, timeout_s=timeout_s)
 
     def is_locked(self, name: str) -> bool:
         """Return whether somebody holds the lock ``name``."""
@@ -619,7 +616,6 @@ class Journal:
             )
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
             raise _busy_error(run_id)
-        withdraw(tx, run_id)
         token = secrets.token_hex(16)
         times = as_text(now), as_text(now + self._lease)
         names = ("run_id", "holder", "token", "renewed_at", "expires_at")

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import takewhile
 from typing import Any, get_args
 
-from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, exists, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, not_, or_, select, update
 
 from lakegate.errors import NotFoundError
 from lakegate.journal.database import Database, JournalTransaction
-from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, HISTORY, LEASES, MIRRORED, PUBLISH_QUEUE, as_text
+from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, HISTORY, MIRRORED, as_text
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamKind, DownstreamStatus, Subscription
 from lakegate.model.refs import TablePointer
-from lakegate.model.run import QueuedPublish, Run
+from lakegate.model.run import Run
 
 _COLUMNS = ("downstream", "kind", "ref", "commit_hash", "run_id", "tables", "state", "tries", "queued_at", "next_at")
 _WAITING = ("pending", "failed")
@@ -308,82 +306,3 @@ def _status(subscription: Subscription, since: str, states: Mapping[str, Any], r
             "reason": reason,
         }
     )
-
-
-_PUBLISH_COLUMNS = ("run_id", "target", "table_name", "queued_at", "document")
-_WITHDRAW = delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id == bindparam("run"))
-_QUEUED = (
-    select(PUBLISH_QUEUE.c.document)
-    .where(PUBLISH_QUEUE.c.target == bindparam("target"), PUBLISH_QUEUE.c.table_name == bindparam("table"))
-    .order_by(PUBLISH_QUEUE.c.queued_at, PUBLISH_QUEUE.c.run_id)
-    .limit(bindparam("limit"))
-)
-
-
-def withdraw(tx: JournalTransaction, run_id: str) -> bool:
-    """Remove a run from the publish queue, because it ended or its owner changed; return whether it was queued."""
-    return tx.execute(_WITHDRAW, {"run": run_id}).rowcount == 1
-
-
-class PublishQueue:
-    """The runs that wait to publish."""
-
-    def __init__(self, database: Database, lease: timedelta) -> None:
-        self._database = database
-        self._lease = lease
-
-    def join(self, one: QueuedPublish) -> None:
-        """Queue a run, for any process that publishes to its table to include it."""
-        run = one.run
-        with self._database.writing() as tx:
-            row = (run.run_id, run.target, run.table, as_text(tx.now()), one.model_dump_json())
-            tx.insert(PUBLISH_QUEUE, [row], _PUBLISH_COLUMNS, key="run_id")
-
-    def is_waiting(self, run_id: str) -> bool:
-        """Return whether a run is queued, and nobody has taken it."""
-        with self._database.reading() as tx:
-            return tx.scalar(select(PUBLISH_QUEUE.c.run_id).where(PUBLISH_QUEUE.c.run_id == run_id)) is not None
-
-    def leave(self, run_id: str) -> bool:
-        """Remove a run from the queue; return whether it was there. If not, another process may be publishing it."""
-        with self._database.writing() as tx:
-            return withdraw(tx, run_id)
-
-    def waiting(self, target: str, table: str, *, limit: int) -> Sequence[QueuedPublish]:
-        """Return the queued runs of a table, longest waiting first.
-
-        An entry that can't be read, such as a newer lakegate's, is left to the run that made it.
-        """
-        with self._database.reading() as tx:
-            documents = list(tx.scalars(_QUEUED, {"target": target, "table": table, "limit": limit}))
-        found: list[QueuedPublish] = []
-        for document in documents:
-            with suppress(ValidationError):
-                found.append(QueuedPublish.model_validate_json(document))
-        return found
-
-    def take(self, wanted: Sequence[QueuedPublish], *, taken: Collection[str], own: str) -> frozenset[str]:
-        """Take runs from the queue to publish them, and renew their leases, in one transaction.
-
-        As long as a renewed lease lasts, no other process takes the run over from its owner.
-
-        Args:
-            wanted: The runs. A run whose lease has a new owner by now is removed from the queue, but not taken.
-            taken: Runs among them that were taken before, and so aren't in the queue any more.
-            own: The run that takes them. It leaves the queue too.
-
-        Returns:
-            The ids of the runs that are ours to publish.
-        """
-        ids, tokens = [one.run.run_id for one in wanted], [one.token for one in wanted]
-        with self._database.writing() as tx:
-            # Not RETURNING: SQLite has it since 3.35, and RHEL 9's is older.
-            queued = PUBLISH_QUEUE.c.run_id.in_(tx.values([*ids, own]))
-            offered = set(tx.scalars(select(PUBLISH_QUEUE.c.run_id).where(queued).with_for_update()))
-            tx.execute(delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id.in_(tx.values(offered))))
-            now = tx.now()
-            times = {"renewed_at": as_text(now), "expires_at": as_text(now + self._lease)}
-            theirs = LEASES.c.run_id.in_(tx.values(ids)), LEASES.c.token.in_(tx.values(tokens))
-            held = frozenset(tx.scalars(select(LEASES.c.run_id).where(*theirs).with_for_update()))
-            tx.execute(update(LEASES).where(LEASES.c.run_id.in_(tx.values(held))).values(times))
-            return held & (offered | set(taken))

@@ -33,7 +33,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.journal.database import BUSY_TIMEOUT_S, Database, JournalTransaction, Waiting
+from lakegate.journal.database import BUSY_TIMEOUT_S, Database, JournalTransaction
 
 SCHEMA = "lakegate"
 MAX_CONNECTIONS = 30
@@ -153,9 +153,9 @@ class PostgresDatabase(Database):
                 yield tx
 
     @contextmanager
-    def named_lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
+    def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
         """Wait for a session's advisory lock, which is released when its connection closes."""
-        connection = self._take_lock(_key(f"turn {name}"), timeout_s, waiting)
+        connection = self._take_lock(_key(f"turn {name}"), timeout_s)
         try:
             yield connection is not None
         finally:
@@ -174,7 +174,7 @@ class PostgresDatabase(Database):
         super().close()
         self._waiting.dispose()
 
-    def _take_lock(self, key: int, timeout_s: float, waiting: Waiting | None) -> Connection | None:
+    def _take_lock(self, key: int, timeout_s: float) -> Connection | None:
         try:
             connection = self._waiting.connect().execution_options(isolation_level="AUTOCOMMIT")
         except (SQLAlchemyError, OSError):
@@ -182,8 +182,6 @@ class PostgresDatabase(Database):
         try:
             if connection.scalar(select(func.pg_try_advisory_lock(key))):
                 return connection
-            if waiting is not None:
-                waiting()
             milliseconds = max(1, round(timeout_s * 1000))  # 0 would mean forever
             # The lock may take longer than any other answer, but a lost server never answers.
             _socket_of(connection).settimeout(timeout_s + _ANSWER_TIMEOUT_S)

@@ -124,17 +124,6 @@ LEASES = Table(
     Column("expires_at", TEXT, nullable=False),
 )
 
-PUBLISH_QUEUE = Table(
-    "publish_queue",
-    METADATA,
-    Column("run_id", TEXT, primary_key=True),
-    Column("target", TEXT, nullable=False),
-    Column("table_name", TEXT, nullable=False),
-    Column("queued_at", TEXT, nullable=False),
-    Column("document", Text, nullable=False),
-    Index("publish_queue_table", "target", "table_name", "queued_at", "run_id"),
-)
-
 HISTORY = Table(
     "history",
     METADATA,

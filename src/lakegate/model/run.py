@@ -31,8 +31,6 @@ RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
 PARTITIONS_LEFT_PROPERTY = "lakegate.partitions-left"
 """In a compaction's snapshot summary: the number of partitions it skipped because others rewrote them meanwhile."""
-RUN_IDS_PROPERTY = "lakegate.run-ids"
-"""Key of the run ids in a commit that several runs share (docs/decisions/0060), separated by spaces."""
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -464,28 +462,12 @@ class PastCommit(Value):
 
     Attributes:
         time: When it was made.
-        events: What it says about each of its runs, in order; empty if lakegate didn't make it.
+        event: What it says about its run; ``None`` if lakegate didn't make it.
     """
 
     hash: str
     time: datetime
-    events: tuple[HistoryEvent, ...] = ()
-
-
-class QueuedPublish(Value):
-    """A run that waits for its table's publish lock. The lock's holder may publish it, too (docs/decisions/0060).
-
-    Attributes:
-        run: The fields of the run needed to publish it: an append to one table.
-        token: Its lease's token.
-        audit: Summary of its checks, for the commit.
-        seen: Commit of its target up to which nobody else published its files.
-    """
-
-    run: Run
-    token: str
-    audit: str
-    seen: str
+    event: HistoryEvent | None = None
 
 
 CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]

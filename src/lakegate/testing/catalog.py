@@ -23,7 +23,7 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.ports import Catalog
 
 NO_SUCH_HASH = "ab" * 32
@@ -282,20 +282,6 @@ class CatalogContract:
         assert found.properties == {RUN_ID_PROPERTY: run_id}
         assert list(sandbox.catalog.history(sandbox.branch, run_id=run_id, until=published.hash)) == []
         assert list(sandbox.catalog.history(sandbox.branch, run_id="never")) == []
-
-    def test_history_finds_each_run_that_shares_a_commit(self, sandbox: Sandbox) -> None:
-        properties = {RUN_ID_PROPERTY: "a-1", RUN_IDS_PROPERTY: "a-1 b-2 it's-3"}
-        head = sandbox.head()
-        request = CommitRequest(
-            branch=sandbox.branch, base=head.hash, message="shared", puts=(sandbox.pointer("trips"),)
-        )
-        shared = sandbox.catalog.commit(request.model_copy(update={"properties": properties}))
-        sandbox.commit(sandbox.pointer("zones"), run_id="b-22")
-        for run_id in properties[RUN_IDS_PROPERTY].split():
-            (found,) = sandbox.catalog.history(sandbox.branch, run_id=run_id)
-            assert (found.hash, found.properties) == (shared.hash, properties)
-        for run_id in ("b", "b-", "-2", "never"):
-            assert list(sandbox.catalog.history(sandbox.branch, run_id=run_id)) == []
 
     def test_resolving_the_head(self, sandbox: Sandbox) -> None:
         assert sandbox.catalog.resolve(sandbox.branch, None) == sandbox.head()

@@ -14,7 +14,7 @@ from lakegate.catalogs import HEAD_MOVED, KeyConflict, commit_conflict, moved_re
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.words import moment
 
 Key: TypeAlias = tuple[str, ...]
@@ -106,7 +106,7 @@ class MemoryCatalog:
         for commit in self._ancestors(self.get_ref(ref).hash):
             if commit.hash == until:
                 return
-            if run_id is None or run_id in _runs_of(commit):
+            if run_id is None or commit.properties.get(RUN_ID_PROPERTY) == run_id:
                 yield commit if operations else commit.model_copy(update={"tables": (), "puts": ()})
 
     def resolve(self, ref: str, at: str | datetime | None) -> Ref:
@@ -259,11 +259,6 @@ class MemoryCatalog:
             puts=tuple(p for put in request.puts if isinstance(p := contents[put.table.parts], TablePointer)),
         )
         return _Node(commit, contents)
-
-
-def _runs_of(commit: Commit) -> Collection[str | None]:
-    ids = commit.properties.get(RUN_IDS_PROPERTY, "").split()
-    return ids or (commit.properties.get(RUN_ID_PROPERTY),)
 
 
 def _check_keys(request: CommitRequest) -> None:

@@ -16,7 +16,7 @@ from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
-from lakegate.wap.optimistic_commit import give_up_priority
+from lakegate.wap.optimistic_commit import give_up_publish_locks
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1
@@ -105,7 +105,7 @@ def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, de
     Raises:
         RetryableError: When that takes longer than ``request.wait_s`` or the deadline allows.
     """
-    give_up_priority()  # the other run may be waiting for us before it publishes
+    give_up_publish_locks()  # the other run may be waiting for them
     began, polls = time.monotonic(), 0
     first = claim.busy[0]
     with context.narrator.step(f"Waiting for run {first.run_id}, which is working on {first.file.uri}"):

@@ -21,8 +21,8 @@ from lakegate.model.refs import MAIN, Commit, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Lease, Run
 from lakegate.points import require_branch, unknown_ref
 from lakegate.wap.context import Context
-from lakegate.wap.group_commit import require_nobody_publishes
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
+from lakegate.wap.optimistic_commit import require_nobody_publishes
 
 T = TypeVar("T")
 _PATIENCE_S = 5.0

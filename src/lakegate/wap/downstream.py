@@ -35,7 +35,7 @@ from lakegate.progress import one_line, without_secrets
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_undelivered
 from lakegate.wap.context import Context, Subscriber
-from lakegate.wap.history import limit_to_snapshots, part_of, snapshots_in, sync
+from lakegate.wap.history import sync
 
 BUDGET_S = 30.0
 """Seconds after which a process that ended a run starts no further delivery."""
@@ -267,9 +267,8 @@ def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, Tab
         return _event(delivery, at, [ChangedTable(table=name) for name in delivery.tables]), {}
     commit, before, after = _states(context, delivery, delivery.commit)
     is_current = delivery.kind == "current"
-    own = snapshots_in(part_of(commit, delivery.run_id))
     tables = [
-        _changed(context, name, None if is_current else before[name], after[name], is_current=is_current, own=own)
+        _changed(context, name, None if is_current else before[name], after[name], is_current=is_current)
         for name in delivery.tables
     ]
     actor = run.accepted.actor if run is not None and run.accepted is not None else commit.author
@@ -320,9 +319,7 @@ def _changed(
     after: TablePointer | None,
     *,
     is_current: bool,
-    own: Sequence[int] | None,
 ) -> ChangedTable:
-    """Return how a table changed; in a shared commit, only the change by the run's ``own`` snapshots."""
     known: dict[str, object] = {
         "before": None if before is None else before.metadata_location,
         "after": None if after is None else after.metadata_location,
@@ -332,7 +329,7 @@ def _changed(
     try:
         old = None if before is None else context.reader.metadata(before)
         if not is_current and not (before is None and after is None):
-            change = limit_to_snapshots(context.reader.change(before, after), own)
+            change = context.reader.change(before, after)
             known |= {"change": change.kind, "rows_added": change.rows_added, "rows_removed": change.rows_removed}
             known["snapshot_ids"] = change.snapshot_ids
         if after is not None:

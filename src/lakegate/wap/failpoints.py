@@ -20,9 +20,8 @@ FaultPoint = Literal[
     "after-publish",
     "after-branch-delete",
 ]
-GroupPoint = Literal["queued", "taken", "confirmed"]
-"""Points of a group commit: when the run is in the publish queue, when it has taken others from the queue, and right
-before the commit, when nobody can cancel it any more."""
+ConfirmedPoint = Literal["confirmed"]
+"""Right before the commit, when nobody can cancel the run any more."""
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
 """Points after the run's outcome is final: once it's recorded, and before and after events are sent downstream."""
 
@@ -37,7 +36,7 @@ POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
 _SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.SIGSTOP}
 
 
-def reach(point: FaultPoint | GroupPoint | AfterwardsPoint | QuarantinePoint) -> None:
+def reach(point: FaultPoint | ConfirmedPoint | AfterwardsPoint | QuarantinePoint) -> None:
     """Kill, interrupt or pause this process if :data:`VARIABLE` names ``point``."""
     wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
     if wanted == point:

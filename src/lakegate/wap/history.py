@@ -16,14 +16,12 @@ from functools import cached_property
 from typing import Literal
 
 from lakegate.errors import AlreadyPublishedError, ConflictError, InputError, NewerFormatError, NotFoundError
-from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.model.run import (
     RUN_ID_PROPERTY,
-    RUN_IDS_PROPERTY,
     HistoryEvent,
     PastCommit,
     Publication,
@@ -32,7 +30,6 @@ from lakegate.model.run import (
     published_tables,
     total_removed,
 )
-from lakegate.model.tables import TableChange
 from lakegate.ports import Step
 from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_in_line, load_commits
 from lakegate.wap.context import Context
@@ -63,9 +60,6 @@ RENAMES_PROPERTY = "lakegate.renames"
 FORMERLY_PROPERTY = "lakegate.formerly"
 """On a commit that reverts runs: each former name of its tables that those runs used, followed by the current one."""
 
-SNAPSHOTS_PROPERTY = "lakegate.snapshots"
-"""One run's snapshots in a commit that several runs share. No commit stores it: :func:`parts_of` adds it."""
-
 _KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "restore": "restored"}
 
 FORMAT = 2
@@ -73,8 +67,6 @@ FORMAT = 2
 _REVIVED_FORMAT = 3
 """Format of ``lakegate.revives``: 3 since it can name runs without files, and ``lakegate.unpublishes`` exists."""
 _REVIVED_WIDTH = 4
-_SHARED_FORMAT = 3
-"""Format of ``lakegate.files`` in a commit that several runs share: the files of each run (docs/decisions/0060)."""
 
 _NEAR = 1_000
 _PROGRESS_EVERY = 100
@@ -85,57 +77,10 @@ _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
 
 
-class Part(Value):
-    """One run's part of a commit that several runs share.
-
-    Attributes:
-        snapshots: The run's snapshots, oldest first.
-        audit: Summary of its checks.
-        files: URI and version of its source files.
-        identities: The identity of each of ``files``, in the same order; empty if none has one.
-    """
-
-    run: str
-    snapshots: tuple[int, ...]
-    branch: str = ""
-    audit: str = ""
-    files: tuple[tuple[str, str], ...] = ()
-    identities: tuple[str, ...] = ()
-
-
-def part_of_run(run: Run, audit: str) -> Part:
-    """Return the part of ``run``, an append to one table, for a shared commit."""
-    files = () if run.request is None else run.request.batch.files
-    identities = tuple(file.identity for file in files)
-    return Part(
-        run=run.run_id,
-        snapshots=run.staged[0].snapshot_ids,
-        branch=run.branch,
-        audit=audit,
-        files=tuple((file.uri, file.version) for file in files),
-        identities=identities if any(identities) else (),
-    )
-
-
-def shared_properties(table: str, parts: Sequence[Part]) -> dict[str, str]:
-    """Return the properties of a commit that several runs share, each an append to ``table``.
-
-    A release that doesn't know shared commits sees the first run with an unknown format of source files, and publishes
-    nothing.
-    """
-    runs = [{key: value for key, value in part.model_dump(mode="json").items() if value} for part in parts]
-    return {
-        RUN_ID_PROPERTY: parts[0].run,
-        RUN_IDS_PROPERTY: " ".join(part.run for part in parts),
-        TABLES_PROPERTY: table,
-        FILES_PROPERTY: packed(json.dumps({"format": _SHARED_FORMAT, "runs": runs}, separators=(",", ":"))),
-    }
-
-
 def run_properties(
     run: Run, *, audit: str, reads: Sequence[str], keys: Sequence[str], reverts: Sequence[str], formerly: str
 ) -> dict[str, str]:
-    """Return the properties of a commit that publishes only ``run``."""
+    """Return the properties of a commit that publishes ``run``."""
     changes = (f"{one.table}: {change}" for one in run.staged for change in one.schema_changes)
     properties = {
         RUN_ID_PROPERTY: run.run_id,
@@ -160,72 +105,9 @@ def mode_of(run: Run) -> str | None:
     return None if run.request is None or run.request.mode.appends else run.request.mode.name
 
 
-def parts_of(commit: Commit) -> tuple[Commit, ...]:
-    """Split ``commit`` into one commit per run, in order, as if each had committed alone. Usually returns just itself.
-
-    All parts keep the hash and the tables of the shared commit; ``lakegate.snapshots`` says which snapshots are whose.
-    """
-    if RUN_IDS_PROPERTY not in commit.properties:
-        return (commit,)
-    common = {key: value for key, value in commit.properties.items() if key != RUN_IDS_PROPERTY}
-    return tuple(
-        commit.model_copy(update={"properties": common | {key: value for key, value in own.items() if value}})
-        for own in (
-            {
-                RUN_ID_PROPERTY: part.run,
-                BRANCH_PROPERTY: part.branch,
-                AUDIT_PROPERTY: part.audit,
-                FILES_PROPERTY: _encode(part.files, part.identities),
-                SNAPSHOTS_PROPERTY: " ".join(map(str, part.snapshots)),
-            }
-            for part in _shared(commit)
-        )
-    )
-
-
-def part_of(commit: Commit, run_id: str | None) -> Commit:
-    """Return the part of ``commit`` that ``run_id`` made; see :func:`parts_of`."""
-    return next((part for part in parts_of(commit) if run_of(part) == run_id), commit)
-
-
-def snapshots_in(part: Commit) -> tuple[int, ...] | None:
-    """Return the snapshots of a run that shares its commit; ``None`` for a run with its own commit."""
-    text = part.properties.get(SNAPSHOTS_PROPERTY)
-    return None if text is None else tuple(map(int, text.split()))
-
-
-def limit_to_snapshots(change: TableChange, own: Sequence[int] | None) -> TableChange:
-    """Limit an append to the snapshots ``own``. Without ``own``, or if it isn't an append, return ``change`` itself."""
-    if own is None or change.kind != "append":
-        return change
-    snapshots = tuple(one for one in change.snapshots if one.snapshot_id in own)
-    rows = [one.summary.get("added-records", "0") for one in snapshots]
-    added = sum(map(int, rows)) if all(number.isdecimal() for number in rows) else None
-    return change.model_copy(update={"snapshots": snapshots, "written": snapshots, "rows_added": added})
-
-
-def _shared(commit: Commit) -> Sequence[Part]:
-    try:
-        found = json.loads(unpacked(commit.properties[FILES_PROPERTY]))
-        if found["format"] != _SHARED_FORMAT:
-            raise _UnknownFormatError(f"format {found['format']}, known up to {_SHARED_FORMAT}")
-        parts = [Part.model_validate(one) for one in found["runs"]]
-    except (ValueError, TypeError, LookupError, zlib.error) as error:
-        raise _unreadable(commit, FILES_PROPERTY, error) from None
-    if [part.run for part in parts] != commit.properties[RUN_IDS_PROPERTY].split():
-        raise _unreadable(commit, RUN_IDS_PROPERTY, ValueError())
-    return parts
-
-
 def run_of(commit: Commit) -> str | None:
     """Return the run that made ``commit``; ``None`` if lakegate didn't make it."""
     return commit.properties.get(RUN_ID_PROPERTY)
-
-
-def runs_of(commit: Commit) -> tuple[str, ...]:
-    """Return the runs that ``commit`` published: none, one, or several that share it."""
-    shared = commit.properties.get(RUN_IDS_PROPERTY)
-    return tuple(filter(None, (run_of(commit),))) if shared is None else tuple(shared.split())
 
 
 def kind_of(commit: Commit) -> str | None:
@@ -354,8 +236,7 @@ def _revived_in(commit: Commit) -> tuple[tuple[tuple[str, str, str, str], ...], 
 def unreadable_in(commit: Commit) -> str | None:
     """Return why this release can't read the source files that ``commit`` names; ``None`` if it can."""
     try:
-        for part in parts_of(commit):
-            files_in(part), revived_in(part)
+        files_in(commit), revived_in(commit)
     except NewerFormatError as error:
         return error.message
     return None
@@ -407,12 +288,8 @@ def _is_line(line: object, width: int) -> bool:
     return isinstance(line, list) and len(line) == width and all(isinstance(value, str) for value in line)
 
 
-def events_of(commit: Commit) -> tuple[HistoryEvent, ...]:
-    """Return the event of each run in ``commit``, in order; nothing if lakegate didn't make the commit."""
-    return tuple(event for part in parts_of(commit) if (event := _event_of(part)) is not None)
-
-
-def _event_of(commit: Commit) -> HistoryEvent | None:
+def event_of(commit: Commit) -> HistoryEvent | None:
+    """Return the event of the run that made ``commit``; ``None`` if lakegate didn't make it."""
     properties = commit.properties
     run_id = properties.get(RUN_ID_PROPERTY)
     if run_id is None:
@@ -500,7 +377,7 @@ class History:
     @property
     def events(self) -> list[HistoryEvent]:
         """Their events, oldest first."""
-        return [event for commit in self.commits for event in commit.events]
+        return [commit.event for commit in self.commits if commit.event is not None]
 
 
 def read_history(context: Context, head: str, *, until: str | None = None, step: Step | None = None) -> History:
@@ -520,7 +397,7 @@ def read_history(context: Context, head: str, *, until: str | None = None, step:
         if past is not None:
             place = next((place for place, line in enumerate(past.lines, 1) if hash_in_line(line) == until), None)
             return History(newest_first[::-1], place is None, past.lines[place:], checkpoint, past.foreign)
-        newest_first.append(PastCommit(hash=commit.hash, time=commit.time, events=events_of(commit)))
+        newest_first.append(PastCommit(hash=commit.hash, time=commit.time, event=event_of(commit)))
         oldest = commit.parent
         # Reading a few commits is faster than reading a file.
         named = checkpoint_in(commit) if until is None or len(newest_first) >= _NEAR else None
@@ -532,15 +409,12 @@ def read_history(context: Context, head: str, *, until: str | None = None, step:
 
 
 def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
-    """Return the commit that published ``run_id`` in the history of ``target``, with its tables.
-
-    If several runs share the commit, return this run's part (:func:`parts_of`).
-    """
+    """Return the commit that published ``run_id`` in the history of ``target``, with its tables."""
     known = _known_commit(context, run_id, target)
     if known is not None:
-        return part_of(known, run_id)
+        return known
     for commit in context.catalog.history(target.hash, run_id=run_id, operations=True):
-        return part_of(commit, run_id)
+        return commit
     raise NotFoundError(
         f"Run {run_id} wasn't published: '{target.name}' has no commit of it.",
         hint=f"lakegate runs {run_id}",
@@ -558,7 +432,7 @@ def _known_commit(context: Context, run_id: str, target: Ref) -> Commit | None:
     if not context.journal.commits.has(target.name, publication.commit):
         return None  # the target was reset, or restored
     commit = next(iter(context.catalog.history(publication.commit, operations=True)), None)
-    return commit if commit is not None and run_id in runs_of(commit) else None
+    return commit if commit is not None and run_of(commit) == run_id else None
 
 
 def find_publication(context: Context, run: Run, *, since: str | None = None) -> Publication | None:
@@ -575,12 +449,12 @@ def find_publication(context: Context, run: Run, *, since: str | None = None) ->
 
 
 def commit_of(context: Context, run: Run, *, since: str | None = None) -> Commit | None:
-    """Return the run's commit on the target after ``since`` (default: its base), or its part of one; or ``None``."""
+    """Return the run's commit on the target after ``since`` (default: its base), or ``None``."""
     until = since or run.base
     if until is None:
         return None
     for commit in context.catalog.history(run.target, until=until, run_id=run.run_id, operations=True):
-        return part_of(commit, run.run_id)
+        return commit
     return None
 
 
@@ -601,9 +475,6 @@ def publication_of(run: Run, commit: str, replayed: Sequence[TableIdentifier] = 
 def published_files(context: Context, run_id: str, target: Ref) -> dict[TableIdentifier, frozenset[str]]:
     """Return the paths of the data files that a run's commit added to each of its tables."""
     commit = find_commit(context, run_id, target)
-    own = snapshots_in(commit)
-    if own is not None:
-        return {pointer.table: files_of_snapshots(context, pointer, own) for pointer in commit.puts}
     before = before_commit(context, commit)
     return {pointer.table: _added_paths(context, before[pointer.table], pointer) for pointer in commit.puts}
 
@@ -651,15 +522,14 @@ def find_unpublished(context: Context, run: Run, commit: Commit) -> StagedTable 
     A publish keeps a run's snapshots, even when rebased, and no two attempts write the same snapshots.
     """
     puts = {pointer.table: pointer for pointer in commit.puts}
-    shared = snapshots_in(part_of(commit, run.run_id))
     for staged in run.staged:
         # If a change did more than append, only its last snapshot is published.
         own = {staged.pointer.snapshot_id, *(staged.snapshot_ids if staged.only_adds else ())} - {NO_SNAPSHOT}
         there = puts.get(staged.table)
         if there is None:
             return staged
-        held = {there.snapshot_id} if shared is None else set(shared)
-        if shared is None and not held >= own:
+        held = {there.snapshot_id}
+        if not held >= own:
             held = {one.snapshot_id for one in context.reader.snapshots(there)}
         if not held >= own:
             return staged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -27,7 +27,7 @@ from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_same_columns
-from lakegate.wap.optimistic_commit import wait_for_priority_runs, with_priority
+from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import audit_and_quarantine
@@ -38,7 +38,7 @@ Stage = Literal["write", "audit", "publish"]
 """The last step to run."""
 MakeRequest = Callable[[], IngestRequest]
 
-_ATTEMPTS = 3
+_ATTEMPTS = 4
 
 
 def ingest(
@@ -72,7 +72,6 @@ def ingest(
         return _skip_empty(context, request)
     recover(context, deadline)
     deadline.require_time(request.run_id)
-    _wait_for_priority_runs(context, request, deadline)
     base = sync(context, request.target)
     with cancel_engine_at(deadline, context, request.run_id):
         planned = plan(context, request, base=base).request
@@ -212,10 +211,11 @@ def _advance(context: Context, progress: Progress, request: IngestRequest, until
                 found = find_publication(context, progress.run)
                 if found is None:
                     context.narrator.note(f"{error.message} Starting over on the current {request.target}.")
-                    if isinstance(error, NotReplayableError):
-                        moved = str(error.context.get("table", request.table))  # perhaps one that the run only reads
+                    if isinstance(error, NotReplayableError) and attempt >= LOSSES_BEFORE_LOCK:
+                        # It may have lost on a table that it only reads.
+                        tables = {str(error.context.get("table", request.table)), str(request.table)}
                         left_s = progress.deadline.left_s
-                        stack.enter_context(with_priority(context, request.target, moved, at_most_s=left_s))
+                        stack.enter_context(holding_publish_lock(context, request.target, tables, at_most_s=left_s))
                     _start_over(context, progress, request)
                     continue
                 publication = found
@@ -277,18 +277,10 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     return bool(run.staged) and not ref_exists(context, run.branch)
 
 
-def _wait_for_priority_runs(context: Context, request: IngestRequest, deadline: Deadline) -> None:
-    if not request.mode.appends:  # appends wait when they're published
-        wait_for_priority_runs(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
-
-
 def _start_over(context: Context, progress: Progress, request: IngestRequest) -> None:
     """Drop what was staged, and plan again on the current target."""
-    with suppress(LakegateError):
-        context.journal.publishes.leave(request.run_id)
     discard_own(context, progress.run)
     context.journal.release(request.run_id, progress.token)
-    _wait_for_priority_runs(context, request, progress.deadline)
     base = sync(context, request.target)
     kept = request if progress.run.is_stepwise else None
     progress.update(

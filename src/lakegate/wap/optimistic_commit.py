@@ -6,8 +6,8 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType, MappingProxyType
@@ -21,6 +21,7 @@ from lakegate.errors import (
     LeaseLostError,
     NotReplayableError,
     OutcomeUnknownError,
+    RetryableError,
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -30,18 +31,19 @@ from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_to, renames_in
 
+LOSSES_BEFORE_LOCK = 2
+"""How often a run may lose to others until it holds the publish lock while it's written again."""
 _LONGEST_PAUSE_S = 1.0
-_LOCK_TIMEOUT_S = 30.0
-_SHORTEST_POLL_S = 0.01
-_LONGEST_POLL_S = 0.5
-_COMPACTION, _CHANGE = "compaction of ", "change of "
-"""The locks that give a run priority on a table. A run that changes rows holds both, in this order; a compaction holds
-only the first."""
+_LOCK_TIMEOUT_S = 60.0
+_SETTLE_TIMEOUT_S = 10.0
+"""How long to wait for a process that is publishing a run that is cancelled or discarded."""
+_NESTED_TIMEOUT_S = 1.0
+"""How long to wait for a lock while we hold another one, whose waiters may hold the first."""
 _SETTLES = (ConflictError, AuditFailedError, LeaseLostError)
 """Errors after which a commit without an answer can't be made any more, because something that it changes or relies on
 has changed; or after which another process finds out whether it was made."""
-_PRIORITY: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_goes_first", default=MappingProxyType({}))
-"""The tables on which the current work has priority (``target/table``), with its locks."""
+_HELD: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_publish_locks", default=MappingProxyType({}))
+"""The publish locks that the current work holds while it writes a run again (``target/table``)."""
 
 Build = Callable[[Ref], CommitRequest | str]
 """Takes the branch's head, and returns the commit to make on top of it, or the hash of a commit that exists already."""
@@ -71,7 +73,7 @@ def commit_on_head(
     *,
     unknown: OutcomeUnknownError,
     read_head: Callable[[], Ref] | None = None,
-    confirm: Callable[[CommitRequest], CommitRequest | str] | None = None,
+    confirm: Callable[[], None] | None = None,
 ) -> str:
     """Commit what ``build`` returns for the head of ``target``, exactly once, and return the commit's hash.
 
@@ -80,8 +82,7 @@ def commit_on_head(
         build: Called for each attempt.
         unknown: The error to raise if we can't find out whether a commit without an answer was made.
         read_head: Returns the branch at its head, for callers that read more in the same request.
-        confirm: Called right before each commit, and returns what to commit. Raises if another process has taken the
-            run over.
+        confirm: Called right before each commit; raises if another process has taken the run over.
     """
     unanswered = _Unanswered(context, target, run_id, unknown)
     retrying = Retrying(
@@ -100,9 +101,7 @@ def commit_on_head(
                 failpoints.reach("before-commit")
                 # As late as possible: a process that takes the run over relies on us not to commit after that.
                 if confirm is not None:
-                    built = confirm(built)
-                    if isinstance(built, str):
-                        return built
+                    confirm()
                 failpoints.reach("confirmed")
                 try:
                     with _interrupts_deferred(), unanswered.noted(head):
@@ -203,97 +202,79 @@ def publish_lock(
     tables: Sequence[str],
     *,
     timeout_s: float = math.inf,
-    waiting: Callable[[], object] | None = None,
 ) -> Iterator[bool]:
-    """Wait for the publish lock of each table, always in the same order; yield whether we got them all.
+    """Wait for the publish lock of each table, always in the same order; yield whether we have them all.
 
-    The locks save retries, and whoever cancels a run waits for them.
-
-    Args:
-        waiting: Called before waiting for a lock that another process holds.
+    The locks save retries, let a run that lost to others publish in peace (:func:`holding_publish_lock`), and whoever
+    cancels a run waits for them. Nothing else depends on them, so the wait is bounded.
     """
-    began = time.monotonic()
+    began, held = time.monotonic(), _HELD.get()
+    wait_s = min(timeout_s, context.publish_within_s, _NESTED_TIMEOUT_S if held else _LOCK_TIMEOUT_S)
     with ExitStack() as stack:
-        locks = (
-            context.journal.lock(f"{target}/{table}", timeout_s=min(timeout_s, _LOCK_TIMEOUT_S), waiting=waiting)
-            for table in sorted(tables)
-        )
-        locked = [stack.enter_context(lock) for lock in locks]
+        keys = [f"{target}/{table}" for table in sorted(tables)]
+        locked = [key in held or stack.enter_context(context.journal.lock(key, timeout_s=wait_s)) for key in keys]
         measure(WAIT_SECONDS, time.monotonic() - began, queue="publish")
         yield all(locked)
 
 
 @contextmanager
-def with_priority(
-    context: Context, target: str, table: str, *, compacts: bool = False, at_most_s: float = math.inf
+def holding_publish_lock(
+    context: Context, target: str, tables: Iterable[str], *, at_most_s: float = math.inf
 ) -> Iterator[None]:
-    """Give the body priority on a table, to retry a run that lost to concurrent commits.
+    """Hold the publish locks of tables while the body writes a run again that lost to others: nobody starves.
 
-    Meanwhile, other runs wait in :func:`wait_for_priority_runs`. If we already have priority on the table, this does
-    nothing. If we have priority on another table, this doesn't wait: the run with priority here may be waiting for us.
-
-    Args:
-        compacts: Whether appends needn't wait, because the run can be rebased onto them.
-        at_most_s: Longest wait for another run with priority. After that, the body starts anyway: only speed depends
-            on it.
+    The others wait in :func:`publish_lock`. If a lock isn't to be had within ``at_most_s``, the body starts anyway.
     """
-    key, held_locks = f"{target}/{table}", _PRIORITY.get()
-    if key in held_locks:
-        yield
-        return
-    until = time.monotonic() + (0.0 if held_locks else min(at_most_s, context.publish_within_s))
-    with ExitStack() as held:
-        for name in (_COMPACTION, *(() if compacts else (_CHANGE,))):
-            left_s = max(until - time.monotonic(), 0.0)
-            held.enter_context(context.journal.lock(name + key, timeout_s=left_s))
-        before = _PRIORITY.set({**held_locks, key: held})
+    with ExitStack() as stack:
+        before = _HELD.get()
+        until = time.monotonic() + min(at_most_s, context.publish_within_s)
+        for key in sorted({f"{target}/{table}" for table in tables} - before.keys()):
+            left_s = min(until - time.monotonic(), _NESTED_TIMEOUT_S if before else math.inf)
+            if stack.enter_context(context.journal.lock(key, timeout_s=max(left_s, 0.0))):
+                _HELD.set({**_HELD.get(), key: stack})
         try:
             yield
         finally:
-            _PRIORITY.reset(before)
+            _HELD.set(before)
 
 
-def give_up_priority() -> None:
-    """Give up our priority, because we're about to wait for another run."""
-    for held in _PRIORITY.get().values():
-        held.close()
+def give_up_publish_locks() -> None:
+    """Release the locks of :func:`holding_publish_lock`: we're about to wait for a run that may need them."""
+    for stack in _HELD.get().values():
+        stack.close()
+    _HELD.set({})
 
 
-def wait_for_priority_runs(
-    context: Context, target: str, tables: Sequence[str], *, appends: bool = False, at_most_s: float = math.inf
-) -> bool:
-    """Wait for runs that have priority on ``tables``; return whether there were any.
+class BeingPublishedError(RetryableError):
+    """Its owner may be publishing a run right now, so the run's outcome is unknown."""
 
-    Call it before anything that could make such a run lose again: before each publish, and before a run that can't be
-    rebased reads the target. Only the progress of those runs depends on it, so the wait is bounded. A run that itself
-    has priority on any table doesn't wait: others wait for it.
 
-    Args:
-        appends: Whether the caller only appends, so that compactions can be rebased onto its commit.
+def require_nobody_publishes(context: Context, run: Run) -> None:
+    """Wait for any process that began to publish ``run`` before we had its lease.
+
+    The run's process may be stopped between checking its lease and committing. It holds the publish lock then. Whoever
+    takes the lock after us finds the lease lost.
+
+    Raises:
+        BeingPublishedError: When that takes too long.
     """
-    waited: list[str] = []
-    until = time.monotonic() + min(at_most_s, context.publish_within_s / 2)
-    for table in sorted(tables):
-        key, pause_s = f"{target}/{table}", _SHORTEST_POLL_S
-        while not _PRIORITY.get() and _is_held(context, (_CHANGE if appends else _COMPACTION) + key):
-            if table not in waited:
-                waited.append(table)
-                context.narrator.note(
-                    f"Waiting for a run that changes {table}: it has lost to concurrent commits, so it goes first."
-                )
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                break
-            time.sleep(min(left_s, pause_s))
-            pause_s = min(2 * pause_s, _LONGEST_POLL_S)
-    return bool(waited)
-
-
-def _is_held(context: Context, name: str) -> bool:
-    # Poll, because a thread that waits for a file lock can't be cancelled; few runs wait here.
-    with suppress(LakegateError):  # only speed depends on it
-        return context.journal.is_locked(name)
-    return False
+    if run.branch and not run.staged:
+        return  # nothing to publish yet; only a run without a branch commits straight to its target
+    with publish_lock(context, run.target, run.tables, timeout_s=_SETTLE_TIMEOUT_S) as is_over:
+        if not is_over:
+            look = f"Try again; to see whether it was published: lakegate runs {run.run_id}"
+            busy = [table for table in run.tables if context.journal.is_locked(f"{run.target}/{table}")]
+            raise BeingPublishedError(
+                f"A process that is publishing to {', '.join(busy)} may be publishing run {run.run_id} right now."
+                if busy
+                else f"Can't tell whether run {run.run_id} is being published right now: nobody seems to be "
+                f"publishing to {run.table}, but we couldn't get the publish lock to make sure.",
+                hint=look
+                if busy
+                else f"{look}. If this process does much at the same time, raise journal.max_connections",
+                run_id=run.run_id,
+                branch=run.branch or None,
+            )
 
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:

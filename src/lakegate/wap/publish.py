@@ -8,7 +8,7 @@ on. Tables that changed before that head are rebased, and checks that read them 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 
@@ -19,7 +19,6 @@ from lakegate.errors import (
     LakegateError,
     NotFoundError,
     OutcomeUnknownError,
-    RetryableError,
 )
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
@@ -27,7 +26,6 @@ from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import (
     Publication,
-    QueuedPublish,
     Run,
     StagedTable,
     changed_rows,
@@ -41,30 +39,18 @@ from lakegate.wap.branches import store_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER
 from lakegate.wap.discard import discard, discard_own
-from lakegate.wap.group_commit import (
-    MOST_COMMITS,
-    CommitGroup,
-    LockWait,
-    can_share,
-    queue_entry,
-    require_settled,
-    waiting_for_lock,
-)
 from lakegate.wap.history import (
-    events_of,
+    event_of,
     find_publication,
     mode_of,
-    part_of,
-    part_of_run,
     publication_of,
     require_not_published,
     require_this_attempt,
+    run_of,
     run_properties,
-    runs_of,
-    shared_properties,
 )
 from lakegate.wap.lifecycle import Progress
-from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, rebase, wait_for_priority_runs
+from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
 from lakegate.wap.revert_plan import BranchHistory
 from lakegate.wap.stage import kept_writing, namespaces_for
 
@@ -94,7 +80,6 @@ def publish(
     *,
     fresh: bool = False,
     progress: Progress | None = None,
-    waits_for_priority: bool = True,
 ) -> Publication:
     """Publish the audited state of every table of ``run`` in one commit, exactly once, and drop its branch.
 
@@ -105,7 +90,6 @@ def publish(
         fresh: Whether this is certainly the first attempt, so that the target can't have the run's commit yet.
         progress: The run in progress. Its lease is checked right before each commit, and it records the reports of
             rerun checks.
-        waits_for_priority: Whether to wait for runs that have priority on the tables.
 
     Raises:
         AuditFailedError: When a report has failures or isn't about the state to publish.
@@ -113,17 +97,11 @@ def publish(
         NotReplayableError: When a table changed on the target in a way that rules out a rebase.
         ConflictError: When the branch changed after its audit, another run has published one of the source files, or
             the target kept moving.
-        DeadlineReachedError: When time ran out while waiting for a run that has priority.
         OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
     """
     for staged, report in zip(run.staged, run.reports, strict=True):
         _require_audited(run, staged, report)
     deadline = NEVER if progress is None else progress.deadline
-    only_adds = all(staged.only_adds for staged in run.staged)
-    if waits_for_priority and wait_for_priority_runs(
-        context, run.target, run.tables, appends=only_adds, at_most_s=deadline.left_s
-    ):
-        deadline.require_time(run.run_id)
     publication = None if fresh else find_publication(context, run)
     branch = None
     if publication is None:
@@ -138,34 +116,16 @@ def publish(
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             rebased = _RebasedRun(context, run, progress)
-            make_entry, wait_s, commit = rebased.make_entry, min(context.publish_within_s, deadline.left_s), None
-            may_be_elsewhere = False  # whether another process may still be publishing this run
-            while commit is None:
-                try:
-                    with waiting_for_lock(context, run, make_entry, wait_s) as wait:
-                        may_be_elsewhere = not wait.locked and (may_be_elsewhere or wait.taken)
-                        if wait.taken:
-                            commit = rebased.find_own_commit(unknown)
-                            # Without a commit, the leader gave up or is slow: publish the run ourselves.
-                            make_entry, wait_s = None, wait_s if wait.locked else 0.0
-                            continue
-                        rebased.form_group(wait)
-                        commit = commit_on_head(
-                            context,
-                            run.target,
-                            run.run_id,
-                            rebased.build,
-                            unknown=unknown,
-                            read_head=rebased.read_head,
-                            confirm=rebased.confirm,
-                        )
-                except BaseException as error:
-                    if not may_be_elsewhere:
-                        raise
-                    require_settled(context, run, error)
-                    commit = rebased.find_own_commit(unknown) if isinstance(error, Exception) else None
-                    if commit is None:
-                        raise
+            with publish_lock(context, run.target, run.tables, timeout_s=deadline.left_s):
+                commit = commit_on_head(
+                    context,
+                    run.target,
+                    run.run_id,
+                    rebased.build,
+                    unknown=unknown,
+                    read_head=rebased.read_head,
+                    confirm=None if progress is None else progress.require_lease,
+                )
         publication = publication_of(run, commit, replayed=rebased.replayed)
     failpoints.reach("after-publish")
     branch_left = False
@@ -209,81 +169,29 @@ class _RebasedRun:
         self._base = run.base or run.staged[0].base
         self._checked_at = {report.table: report.at or self._base for report in run.reports}
         self._own_commit: str | None = None
-        self._commits: list[Commit] = []  # of the target, up to its head, newest first
-        self._group: CommitGroup | None = None
-        self._queued: Sequence[QueuedPublish] = ()
-        self._included: Sequence[QueuedPublish] = ()  # in the commit that was built last
         self.replayed: tuple[TableIdentifier, ...] = ()
-        # Start from the run's base. Another run's commit usually includes a run that can share; then only that commit
-        # needs to be read.
-        self._head = Ref(name=run.target, hash=self._base)
-        self._states: TableStates = {staged.table: staged.before for staged in run.staged}
-        self._read_at = 0.0
-        self._is_unread = self.make_entry is not None and self._base == run.staged[0].base and self._has_recent_base()
-        if not self._is_unread:
-            self._read_target()
-
-    @property
-    def make_entry(self) -> Callable[[], QueuedPublish] | None:
-        """Makes the run's entry for the publish queue; ``None`` if other runs' commits may not include this run."""
-        progress = self._progress
-        if progress is None or not can_share(self._run):
-            return None
-        return lambda: queue_entry(self._run, progress.token, _summary(self._reports), self._head.hash)
-
-    def form_group(self, wait: LockWait) -> None:
-        """Let queued runs join this commit, if this run holds the lock and may share its commit."""
-        self._group = CommitGroup(self._context, self._run, wait) if wait.locked and can_share(self._run) else None
-        if self._is_unread and not wait.queued:
-            self._read_target()  # the table may be unchanged, whatever else was committed
-
-    def _has_recent_base(self) -> bool:
-        """Return whether the run's base is recent enough for other runs to read the history back to it."""
-        with suppress(LakegateError):
-            return self._context.journal.commits.is_near(self._run.target, self._base, within=MOST_COMMITS // 2)
-        return False
-
-    def find_own_commit(self, unknown: OutcomeUnknownError) -> str | None:
-        """Return the commit in which another run published this one; ``None`` if there's none."""
-        try:
-            self._read_at = 0.0
-            self.read_head()
-        except ConflictError:
-            raise
-        except RetryableError as error:
-            raise unknown from error
-        self.replayed = tuple(staged.table for staged in self._run.staged)
-        return self._own_commit
+        self._read_target()
 
     def _read_target(self) -> None:
         """Read the target's state, and its history since the run's base if one of the tables changed."""
-        self._is_unread = False
         read = [TableIdentifier.stored(name) for name in self._reads()]
         tables = dict.fromkeys([*(staged.table for staged in self._run.staged), *read])
         self._head, self._states = self._context.catalog.get_ref_with_tables(self._run.target, list(tables))
-        self._commits = []
         if any(self._states[staged.table] != staged.before for staged in self._run.staged):
-            self._commits = list(self._context.catalog.history(self._head.hash, until=self._base))
-            self._check_commits(self._commits)
-            if not self.make_entry:  # others usually publish a run that can share a commit
-                for staged in self._run.staged:  # read now, so that the rebase needn't under the lock
-                    self._context.reader.require_loadable(staged.pointer, self._run.branch)
+            self._check_commits(list(self._context.catalog.history(self._head.hash, until=self._base)))
+            for staged in self._run.staged:  # read now, so that the rebase needn't under the lock
+                self._context.reader.require_loadable(staged.pointer, self._run.branch)
         self._read_at = time.monotonic()
 
     def read_head(self) -> Ref:
         """Return the target at its current head, and keep the state of its tables for :meth:`build`."""
-        self._queued = () if self._group is None else self._group.queued_runs()
-        if self._queued:
-            self._read_at = 0.0  # queued runs may have seen a newer head
         if time.monotonic() - self._read_at > _FRESH_S:
-            self._is_unread = False
             commits = list(self._context.catalog.history(self._run.target, until=self._head.hash, operations=True))
             if commits and commits[-1].parent != self._head.hash:
                 self._read_target()  # the target was reset
             elif commits:
                 self._head = self._head.model_copy(update={"hash": commits[0].hash})
                 self._states = _states_after(self._states, commits)
-                self._commits = [*commits, *self._commits]
                 self._check_commits(commits)
         self._read_at = 0.0
         return self._head
@@ -298,21 +206,7 @@ class _RebasedRun:
         run, states = self._run, self._states
         pointers = [rebase(self._context, run, staged, states[staged.table], head) for staged in run.staged]
         self.replayed = tuple(staged.table for staged in run.staged if states[staged.table] != staged.before)
-        others: Sequence[QueuedPublish] = ()
-        group = self._group
-        # A run that creates its table commits alone.
-        if group is not None and group.changes_queue(self._queued) and states[run.staged[0].table] is not None:
-            pointers[0], others = group.take(self._queued, pointers[0], head, self._commits)
-        self._included = others
-        return self._request(head, pointers, others)
-
-    def confirm(self, request: CommitRequest) -> CommitRequest | str:
-        """Renew the leases of all runs in the commit; build it again if one of the other runs lost its lease."""
-        if self._progress is not None:
-            self._progress.require_lease()
-        if self._group is None or self._group.renew_leases(self._included):
-            return request
-        return self.build(self._head)
+        return self._request(head, pointers)
 
     def _reads(self) -> tuple[str, ...]:
         by_checks = [table for report in self._reports for table in report.reads]
@@ -334,18 +228,16 @@ class _RebasedRun:
 
     def _check_commits(self, commits: Sequence[Commit]) -> None:
         """Look in ``commits`` (newest first) for the run's own commit, and for other publishes of its source files."""
-        own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
+        own = next((commit for commit in commits if run_of(commit) == self._run.run_id), None)
         if own is not None:
-            # Another run's commit included it, our own commit was made although its answer was lost, or an earlier
-            # attempt was published.
+            # Our own commit was made although its answer was lost, or an earlier attempt was published.
             if own.puts:
-                require_this_attempt(self._context, self._run, part_of(own, self._run.run_id))
+                require_this_attempt(self._context, self._run, own)
             else:
                 find_publication(self._context, self._run, since=self._base)
             self._own_commit = own.hash
         else:
-            # Newest first, also within a commit.
-            require_not_published(self._run, (event for c in commits for event in reversed(events_of(c))))
+            require_not_published(self._run, filter(None, map(event_of, commits)))
 
     def _require_reads(self, head: Ref) -> None:
         """Check that no table that the run's rows were computed from has changed on the target."""
@@ -392,10 +284,8 @@ class _RebasedRun:
             table for table in moved if self._context.reader.change(then[table], self._states[table]).kind != "expire"
         ]
 
-    def _request(self, head: Ref, pointers: Sequence[TablePointer], others: Sequence[QueuedPublish]) -> CommitRequest:
-        run = self._run
-        runs = [run, *(one.run for one in others)]
-        staged = [one for each in runs for one in each.staged]
+    def _request(self, head: Ref, pointers: Sequence[TablePointer]) -> CommitRequest:
+        run, staged = self._run, self._run.staged
         changed = changed_rows(sum(one.rows for one in published_tables(staged)), total_removed(staged))
         changes = [str(change) for one in staged for change in one.schema_changes]
         if changes and all(one.change == "metadata" for one in staged):
@@ -403,22 +293,17 @@ class _RebasedRun:
         mode = mode_of(run)
         changed = f"{mode}: {changed}" if mode else changed
         quarantined = f", {run.quarantined:,} quarantined" if run.quarantined else ""
-        what = f"{len(runs)} runs to {run.table}" if others else run.name or run.table
         return CommitRequest(
             branch=run.target,
             base=head.hash,
-            message=f"Publish {what} ({changed}{quarantined})",
+            message=f"Publish {run.name or run.table} ({changed}{quarantined})",
             puts=tuple(pointers),
             unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
             namespaces=namespaces_for(self._context, pointers, head),
-            properties=self._shared_properties(others) if others else self._own_properties(head),
+            properties=self._properties(head),
         )
 
-    def _shared_properties(self, others: Sequence[QueuedPublish]) -> dict[str, str]:
-        parts = [part_of_run(self._run, _summary(self._reports))]
-        return shared_properties(self._run.table, [*parts, *(part_of_run(one.run, one.audit) for one in others)])
-
-    def _own_properties(self, head: Ref) -> dict[str, str]:
+    def _properties(self, head: Ref) -> dict[str, str]:
         run = self._run
         reverts = run.reverts if run.request is None else run.request.replaces
         # Without any, don't query the journal: other runs wait for the lock.

@@ -32,9 +32,9 @@ from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.downstream import send
-from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.history import EarlierAttemptError, History, find_publication, read_history, sync
 from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
+from lakegate.wap.optimistic_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.publish import RejectedLateError, publish
 from lakegate.wap.reachable import drop_announcements_of
 
@@ -230,7 +230,7 @@ def _reject(context: Context, progress: Progress) -> Run:
 
 def _publish(context: Context, progress: Progress) -> Run:
     try:
-        publication = publish(context, progress.run, fresh=True, progress=progress, waits_for_priority=False)
+        publication = publish(context, progress.run, fresh=True, progress=progress)
     except RejectedLateError:
         return _reject(context, progress)
     except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):

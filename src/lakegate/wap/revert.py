@@ -52,7 +52,7 @@ from lakegate.wap.history import (
     with_quarantine_renames,
 )
 from lakegate.wap.lifecycle import Progress, running
-from lakegate.wap.optimistic_commit import commit_on_head, publish_lock, wait_for_priority_runs
+from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
 from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore, plan_revert
@@ -371,10 +371,6 @@ def run_plan(
     """
     head = sync(context, target)
     plan = plan_at(head)
-    tables = [str(one.undone.table) for one in plan.tables.values()]
-    if not dry_run and plan.nothing is None and wait_for_priority_runs(context, target, tables):
-        head = sync(context, target)
-        plan = plan_at(head)
     run = Run(
         run_id=run_id,
         kind=kind,
@@ -435,10 +431,6 @@ def _commit(
             kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
         return request
 
-    def confirm(request: CommitRequest) -> CommitRequest:
-        progress.require_lease()
-        return request
-
     failpoints.reach("before-publish")
     unknown = OutcomeUnknownError(
         f"The catalog became unavailable while run {run.run_id} changed {run.table}; the change may or may not be "
@@ -451,7 +443,7 @@ def _commit(
         # Rebase before taking the lock, so that only later appends are left to do while others wait.
         _with_appends(context, run.run_id, plan, appended)
         locked.enter_context(lock)
-        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=confirm)
+        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=progress.require_lease)
     failpoints.reach("after-publish")
     if plan.nothing:
         progress.end(status="skipped", detail=plan.nothing)

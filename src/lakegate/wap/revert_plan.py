@@ -28,13 +28,10 @@ from lakegate.wap.history import (
     identities_in,
     keys_in,
     kind_of,
-    limit_to_snapshots,
-    parts_of,
     reads_in,
     renames_in,
     reverts_in,
     run_of,
-    snapshots_in,
     tables_in,
     undo_renames,
     with_quarantine_renames,
@@ -61,16 +58,8 @@ class CommitChange:
 
     @cached_property
     def change(self) -> TableChange:
-        """The change, classified by lineage and metadata; in a shared commit, only the change of this run."""
-        change = self.context.reader.change(self.before, self.after)
-        own = snapshots_in(self.commit)
-        if own is None:
-            return change
-        if change.kind != "append" or not set(own) <= set(change.snapshot_ids):
-            raise _not_revertable(
-                self, f"commit {self.commit.hash[:12]}, which it shares with others, isn't a plain append"
-            )
-        return limit_to_snapshots(change, own)
+        """The change, classified by lineage and metadata."""
+        return self.context.reader.change(self.before, self.after)
 
     @property
     def only_adds(self) -> bool:
@@ -161,8 +150,7 @@ class RevertPlan:
 class BranchHistory:
     """The commits of a branch after ``since`` up to ``head``, oldest first, and which of them are reverted.
 
-    A commit that several runs share appears once for each run (:func:`~lakegate.wap.history.parts_of`). A renamed table
-    has its current name in earlier commits too, so callers needn't know about renames.
+    A renamed table has its current name in earlier commits too, so callers needn't know about renames.
 
     Args:
         head: The branch at its last commit to read.
@@ -184,7 +172,7 @@ class BranchHistory:
         self.first_names: Mapping[str, str] = {}
         self.former: list[tuple[str, str]] = []
         self.gone: dict[str, tuple[str, Commit]] = {}
-        self.commits: tuple[Commit, ...] = self._with_current_names([one for part in found for one in parts_of(part)])
+        self.commits: tuple[Commit, ...] = self._with_current_names(list(found))
         self._runs = {run_id: commit for commit in self.commits if (run_id := run_of(commit))}
         self._reverters: dict[str, list[Commit]] = {}
         for commit in self.commits:
@@ -196,7 +184,6 @@ class BranchHistory:
             found = self._changes[table] = []
             for commit in self.commits:
                 if str(table) in commit.tables:
-                    # Runs that share a commit also share the state before it.
                     shared = bool(found) and found[-1].commit.hash == commit.hash
                     before = found[-1].before if shared else found[-1].after if found else self._before(commit, table)
                     after = next((pointer for pointer in commit.puts if pointer.table == table), None)
@@ -380,7 +367,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
         dependents += found
     if dependents and not cascade:
         raise _dependents_error(run_id, dependents)
-    message = f"Revert {_title(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else "")
+    message = f"Revert {first.message!r}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else "")
     newest_first = sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))
     return _with_side_effects(message, history, tables, newest_first, reverted=run_id)
 
@@ -421,10 +408,6 @@ def _with_side_effects(
         unpublished=tuple(dict.fromkeys(unpublished)),
         formerly=tuple((then, now) for then, now in history.former if now in map(str, tables)),
     )
-
-
-def _title(commit: Commit) -> str:
-    return repr(commit.message) if snapshots_in(commit) is None else f"run {run_of(commit)} of {commit.message!r}"
 
 
 class _Planner:

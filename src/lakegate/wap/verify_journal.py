@@ -14,7 +14,7 @@ from lakegate.model.run import HistoryEvent, Run
 from lakegate.model.words import counted
 from lakegate.ports import Step
 from lakegate.wap.context import Context
-from lakegate.wap.history import events_of, run_of, runs_of, unreadable_in
+from lakegate.wap.history import event_of, run_of, unreadable_in
 
 _PROGRESS_EVERY = 100
 _RUNS_AT_ONCE = 500
@@ -83,8 +83,10 @@ class MainCommits:
             fix = "pip install --upgrade lakegate"
             self.findings.append(VerifyFinding(kind="newer-format", message=reason, fix=fix, commit=commit.hash))
             return
-        self.runs.update(dict.fromkeys(runs_of(commit), commit.hash))
-        self.events += reversed(events_of(commit))
+        event = event_of(commit)
+        if event is not None:
+            self.runs[event.run_id] = commit.hash
+            self.events.append(event)
         if is_new and run_of(commit) is None and (changed := self._changed(commit)):
             self.findings.append(_foreign(commit, changed))
 

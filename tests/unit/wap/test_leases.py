@@ -20,10 +20,9 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import lifecycle
 from lakegate.wap.discard import discard_run
-from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest, undo
-from lakegate.wap.optimistic_commit import publish_lock
+from lakegate.wap.optimistic_commit import BeingPublishedError, publish_lock, require_nobody_publishes
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
@@ -326,7 +325,7 @@ def test_giving_up_an_expiry_waits_for_its_publish_lock(house: FakeLakehouse, mo
     ingest(house.context, ordered(house))
     run = house.journal.get("r1")
     assert run is not None
-    monkeypatch.setattr("lakegate.wap.group_commit._SETTLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("lakegate.wap.optimistic_commit._SETTLE_TIMEOUT_S", 0.0)
     expiry = run.model_copy(update={"run_id": "x", "kind": "transaction", "branch": "", "staged": ()})
     with publish_lock(house.context, "main", run.tables):
         with pytest.raises(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,14 +20,12 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
-from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY, UndoneTable
 from lakegate.model.schema import Column, Schema
 from lakegate.wap import revert, review
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.history import revived_in, sync
-from lakegate.wap.optimistic_commit import with_priority
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert_plan import BranchHistory, CommitChange, RevertPlan, plan_revert
 from lakegate.wap.transaction import Transaction
@@ -748,32 +744,3 @@ def test_what_a_change_in_several_steps_deleted_is_seen_in_its_totals(
         kept = (*version.snapshots[:-1], newest.model_copy(update={"summary": summary}))
         monkeypatch.setitem(house.versions, pointer.metadata_location, replace(version, snapshots=kept))
     assert change.adds_delete_files is adds
-
-
-@pytest.mark.parametrize("replaces", [True, False])
-def test_a_commit_that_would_beat_a_compaction_waits_for_it(
-    house: House, monkeypatch: pytest.MonkeyPatch, *, replaces: bool
-) -> None:
-    house.add("a", A)
-    house.add("b", B)
-    waits = threading.Event()
-    is_locked = house.journal.is_locked
-
-    def noted(name: str) -> bool:
-        found = is_locked(name)
-        if found:
-            waits.set()
-        return found
-
-    replacing = WriteMode(name="overwrite")
-    work = partial(house.add, "c", C, mode=replacing) if replaces else partial(house.undo, "a")
-    with ThreadPoolExecutor(1) as pool:
-        with with_priority(house.context, "main", "nyc.trips", compacts=True):
-            monkeypatch.setattr(house.journal, "is_locked", noted)
-            changing = pool.submit(work)
-            assert waits.wait(120)
-            house.add("meanwhile", D)
-            head = house.head()
-        run = changing.result()
-    assert run.status == "published"
-    assert run.base == head.hash

@@ -14,7 +14,7 @@ from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import REF_NAME, TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import NO_SNAPSHOT, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.words import moment
 
 if TYPE_CHECKING:
@@ -312,11 +312,7 @@ def _pinned_path(ref: Ref) -> str:
 def _has_run_id(run_id: str) -> str:
     # In CEL, reading a missing key is an error, and Nessie responds to it with status 500.
     one, value = _cel_string(RUN_ID_PROPERTY), _cel_string(run_id)
-    several, among = _cel_string(RUN_IDS_PROPERTY), _cel_string(f" {run_id} ")
-    return (
-        f"({one} in commit.properties && commit.properties[{one}] == {value}) || ({several} in commit.properties && "
-        f"(' ' + commit.properties[{several}] + ' ').contains({among}))"
-    )
+    return f"{one} in commit.properties && commit.properties[{one}] == {value}"
 
 
 def _cel_string(text: str) -> str:

@@ -20,7 +20,6 @@ from lakegate.wap.history import (
     FILES_PROPERTY,
     TABLES_PROPERTY,
     files_in,
-    parts_of,
     tables_in,
     unreadable_in,
 )
@@ -91,7 +90,7 @@ def _facts(commit: Commit) -> Iterator[tuple[str, str]]:
     tables = tables_in(commit) or commit.tables
     yield from [("tables", ", ".join(tables))] if tables else ()
     readable = unreadable_in(commit) is None
-    uris = [uri for part in parts_of(commit) for uri, _ in files_in(part)] if readable else []
+    uris = [uri for uri, _ in files_in(commit)] if readable else []
     files = [one_line(unquote(PurePosixPath(urlsplit(uri).path).name)) for uri in uris]
     if files:
         more = f" and {len(files) - _MOST_FILES:,} more" if len(files) > _MOST_FILES else ""
