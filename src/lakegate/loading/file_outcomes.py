@@ -84,8 +84,7 @@ class Scan:
         settling: Number of files that may be incomplete: they changed recently.
         done: Number of finished files.
         given_up: Files that were rejected or failed too often, and haven't changed since; a thousand at most.
-        waiting: Number of files to try later: they failed, another run holds them, or they're queued behind such a
-            file.
+        waiting: Number of files to try later: they failed, or another run holds them.
         unrouted: Files without a table, each with the reason; a thousand at most.
         more: Whether the scan stopped early because it had found enough work.
         resumed: Whether it continued where the previous scan stopped.
@@ -194,7 +193,6 @@ _MAX_RETRY_S = 3600.0
 _BUSY_S = 5.0
 _TROUBLE_S = 5.0
 _MAX_TROUBLE_S = 300.0
-_ISOLATE_AFTER = 2
 _MAX_CHECKS_SHOWN = 3
 _MAX_REASON_CHARS = 500
 _START_GRACE_S = 120.0
@@ -220,70 +218,36 @@ class Clock:
         time.sleep(seconds)
 
 
-@dataclass(slots=True)
-class _Trouble:
-    times: int
-    failures: int
-    others: int
-    until: float
-
-
 class Backoff:
-    """Remembers, in this process, which files other runs hold and which failed for reasons outside the file.
+    """Remembers, in this process, which files to leave alone for a while.
 
-    Such trouble is the catalog's, the engine's or the machine's fault. But if the engine keeps failing on one file and
-    succeeds for others in between, the file is to blame.
+    Other runs hold them, or what they need was unreachable.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._busy: dict[str, float] = {}
-        self._troubles: dict[str, _Trouble] = {}
-        self._successes = 0
-
-    @property
-    def has_succeeded(self) -> bool:
-        """Whether any run of this process has completed."""
-        return self._successes > 0
+        self._times: dict[str, int] = {}
+        self._until: dict[str, float] = {}
 
     def left_s(self, uri: str) -> float:
         """Return how many seconds to leave the file alone."""
-        trouble = self._troubles.get(uri)
-        until = max(self._busy.get(uri, 0.0), trouble.until if trouble else 0.0)
-        return max(0.0, until - self._clock.monotonic())
-
-    def should_isolate(self, uri: str) -> bool:
-        """Return whether the engine failed on the file often enough to ingest it alone."""
-        trouble = self._troubles.get(uri)
-        return trouble is not None and trouble.failures >= _ISOLATE_AFTER
+        return max(0.0, self._until.get(uri, 0.0) - self._clock.monotonic())
 
     def hold_off(self, uris: Iterable[str]) -> None:
         """Leave files alone for a few seconds: other runs hold them."""
-        self._busy.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
+        self._until.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
 
-    def record_trouble(self, uri: str, *, failed: bool) -> bool:
-        """Record trouble with ingesting a file.
-
-        Args:
-            failed: Whether the engine was reachable but failed.
-
-        Returns:
-            Whether the engine also failed on the file before, and succeeded for others in between.
-        """
-        known = self._troubles.get(uri, _Trouble(0, 0, self._successes, 0.0))
-        until = self._clock.monotonic() + min(_TROUBLE_S * 2.0 ** min(known.times, 10), _MAX_TROUBLE_S)
-        failures = known.failures + failed
-        self._troubles[uri] = _Trouble(known.times + 1, failures, self._successes, until)
-        return failures >= _ISOLATE_AFTER and known.others < self._successes
-
-    def record_success(self) -> None:
-        """Record that a run completed: if there is trouble, it doesn't affect every file."""
-        self._successes += 1
+    def record_trouble(self, uris: Iterable[str]) -> None:
+        """Leave files alone after trouble that isn't their fault: longer each time."""
+        for uri in uris:
+            times = self._times.get(uri, 0)
+            self._times[uri] = times + 1
+            self._until[uri] = self._clock.monotonic() + min(_TROUBLE_S * 2.0 ** min(times, 10), _MAX_TROUBLE_S)
 
     def forget(self, uri: str) -> None:
         """Forget a file that has an outcome."""
-        self._busy.pop(uri, None)
-        self._troubles.pop(uri, None)
+        self._times.pop(uri, None)
+        self._until.pop(uri, None)
 
 
 class FileOutcomes:
@@ -304,7 +268,6 @@ class FileOutcomes:
         self._began = clock.now()
         self._again = again
         self._announced = announced or {}
-        self._failed_at: dict[str, datetime] = {}
 
     def current(self, checkpoint: FileCheckpoint | None, stamp: str) -> FileCheckpoint | None:
         """Return the checkpoint if it applies to this version of the file."""
@@ -337,7 +300,6 @@ class FileOutcomes:
         For a file that is ingested alone this counts as a try; :meth:`release` undoes that.
         """
         known = lake.file_checkpoints(chunk.table, chunk.uris)
-        self._failed_at |= {one.uri: one.noted_at for one in known.values() if one.outcome in ("failed", "parked")}
         tried = (
             self._checkpoint(
                 uri, stamp, "trying", tries=self._tries(known.get(uri), stamp) + chunk.alone, run=chunk.run_id
@@ -384,13 +346,13 @@ class FileOutcomes:
         self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run | None, error: LakegateError | None
     ) -> tuple[FileCheckpoint, ...]:
         """Save and return the outcomes of a chunk's files. Trouble that isn't the files' fault leaves no outcome."""
-        is_trouble = False
         problem = error or (run.error if run is not None else None)
+        is_trouble = False
         if run is not None and error is None and run.status not in _ENDED_BADLY:
             checkpoints = self._outcomes_of_run(lake, backoff, chunk, run)
-        elif _is_trouble(problem) and not self._is_files_fault(lake, backoff, chunk, run, error):
-            is_trouble = True
-            checkpoints = self._unfinished(lake, chunk, error)
+        elif is_trouble := _is_trouble(problem):
+            backoff.record_trouble(chunk.uris)
+            checkpoints = self._suspended(lake, chunk, error)
         else:
             checkpoints = self._failures_of(lake, _culprits(chunk, error), run, "failed", _reason_of(run, problem))
         for checkpoint in checkpoints:
@@ -409,10 +371,8 @@ class FileOutcomes:
 
     def _outcomes_of_run(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> tuple[FileCheckpoint, ...]:
         if run.status == "rejected":
-            backoff.record_success()
             return self._failures_of(lake, chunk, run, "rejected", _rejection_reason(run))
         if run.status in _ENDED_WELL:
-            backoff.record_success()
             return tuple(self._finished_files(lake, backoff, chunk, run))
         backoff.hold_off(chunk.uris)
         return ()
@@ -429,16 +389,13 @@ class FileOutcomes:
             reason = run.detail if owner is None else f"Already published by run {owner}."
             yield self._checkpoint(uri, stamp, "done", run=owner or run.run_id, reason=reason)
 
-    def _unfinished(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
-        """Return the files' checkpoints after trouble: suspended with their run, failed alone, or none."""
+    def _suspended(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
+        """Return the files' checkpoints after trouble: none, unless their run is suspended."""
         run = None if chunk.run_id is None else find_run(lake, chunk.run_id)
-        known = lake.file_checkpoints(chunk.table, chunk.uris)
-        if run is not None and run.finished_at is None:
-            return self._checkpoints(chunk, "parked", known, run_id=run.run_id, reason=_reason_of(None, error))
-        if chunk.run_id is None or not chunk.alone or not isinstance(error, EngineError):
+        if run is None or run.finished_at is not None:
             return ()
-        # The engine failed on this file, and perhaps on all others. The next try shows whether it succeeds for those.
-        return self._checkpoints(chunk, "failed", known, reason=_reason_of(None, error))
+        known = lake.file_checkpoints(chunk.table, chunk.uris)
+        return self._checkpoints(chunk, "parked", known, run_id=run.run_id, reason=_reason_of(None, error))
 
     def _failures_of(
         self, lake: Lake, chunk: Chunk, run: Run | None, outcome: Literal["rejected", "failed"], reason: str
@@ -493,21 +450,6 @@ class FileOutcomes:
         known = self.current(checkpoint, stamp)
         return TRIED_TOGETHER if known is None else known.tries
 
-    def _is_files_fault(
-        self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run | None, error: LakegateError | None
-    ) -> bool:
-        failed = isinstance(error, EngineError)
-        again = [backoff.record_trouble(uri, failed=failed) for uri in chunk.uris]
-        if failed and run is not None and run.status in _ENDED_BADLY:
-            # The orchestrator retried the run, and then gave up.
-            return not chunk.alone or backoff.has_succeeded
-        return chunk.alone and failed and (all(again) or self._others_succeeded(lake, chunk))
-
-    def _others_succeeded(self, lake: Lake, chunk: Chunk) -> bool:
-        """Return whether the engine, in any process, succeeded for other files since it failed on this one."""
-        failed_at = self._failed_at.get(chunk.uris[0])
-        return failed_at is not None and bool(lake.runs(status="published", since=failed_at, limit=1))
-
 
 def find_run(lake: Lake, run_id: str) -> Run | None:
     """Return the run; ``None`` if the journal doesn't have it, or no longer does."""
@@ -526,8 +468,10 @@ def has_published(lake: Lake, run_id: str) -> bool:
 
 
 def _is_trouble(problem: LakegateError | RunError | None) -> bool:
+    """Return whether the cause is outside the files. An engine that fails is reachable, so they may be the cause."""
     others = {OutcomeUnknownError.code, NewerFormatError.code}
-    return problem is not None and problem.code in _codes(RetryableError) | others
+    codes = (_codes(RetryableError) | others) - {EngineError.code}
+    return problem is not None and problem.code in codes
 
 
 def _codes(kind: type[LakegateError]) -> set[str]:

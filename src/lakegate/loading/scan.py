@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
@@ -105,7 +105,6 @@ class FileLoader:
         self._backoff = Backoff(self._clock)
         self._unlisted: Iterator[FoundFile] | None = None
         self._seen_pending: set[str] = set()
-        self._queued: dict[str, str] = {}
         self._outcomes = FileOutcomes(self._clock, max_tries=max_tries, again=again, announced=announced)
 
     @property
@@ -138,7 +137,6 @@ class FileLoader:
                     found.more = True
                     break
             self._check_again(state)
-            self._defer_queued_files(state)
         except BaseException:
             self._unlisted = None
             raise
@@ -166,6 +164,7 @@ class FileLoader:
             The finished run. ``None`` if it failed, which is saved, or if no file of the chunk is left.
 
         Raises:
+            EngineError: If the engine failed. Counts as a try of a single file; several are then tried one by one.
             RetryableError: If the catalog or engine is unreachable. Doesn't count as a try.
             OutcomeUnknownError: If a commit got no answer. Doesn't count as a try.
             ConfigurationError: If the settings are wrong. Doesn't count as a try.
@@ -185,10 +184,9 @@ class FileLoader:
                 self._outcomes.release(self.lake, left, error)
             raise
         except EngineError as error:
-            if timeout_s is None or left.alone:
-                self.save_outcomes(left, None, error)
-                raise
-            run = self._cancel(left, error)
+            run = None if timeout_s is None else self._cancel(left, error)
+            self.save_outcomes(left, run, error)
+            raise
         except (RetryableError, OutcomeUnknownError, NewerFormatError) as error:
             self.save_outcomes(left, None, error)
             raise
@@ -203,20 +201,13 @@ class FileLoader:
         self.save_outcomes(left, run)
         return run
 
-    def save_outcomes(
-        self, chunk: Chunk, run: Run | None, error: LakegateError | None = None, *, others_worked: bool = False
-    ) -> None:
+    def save_outcomes(self, chunk: Chunk, run: Run | None, error: LakegateError | None = None) -> None:
         """Save the outcomes of a chunk, for orchestrators that ran the steps themselves.
 
         Args:
             run: The finished run; ``None`` if there's none.
-            error: Why it failed. A retryable error doesn't count as a try, with one exception: if the engine failed
-                until the orchestrator gave the run up, several files are retried one by one, and a single file is
-                counted if the engine succeeded for others.
-            others_worked: Whether the engine succeeded for other files outside this loader.
+            error: Why it failed. A retryable error doesn't count as a try, unless the engine failed.
         """
-        if others_worked:
-            self._backoff.record_success()
         self.failure = error
         self.saved = self._outcomes.save_outcomes(self.lake, self._backoff, chunk, run, error)
         for checkpoint in self.saved:
@@ -259,10 +250,10 @@ class FileLoader:
         return next(run_id for run_id, run in known_runs if run is None or run.status not in _INCONCLUSIVE)
 
     def _cancel(self, chunk: Chunk, error: EngineError) -> Run | None:
-        """Cancel a run of several files after an engine failure, if it had started, so that each is tried alone."""
+        """Cancel a suspended run after an engine failure, if it had started, so that its files are free."""
         try:
             # What the engine said, which may quote values, is in the run.
-            return self.lake.cancel_run(str(chunk.run_id), reason="Its files are tried one by one.")
+            return self.lake.cancel_run(str(chunk.run_id), reason="The engine failed.")
         except NotFoundError:
             return None
         except RetryableError:
@@ -283,19 +274,8 @@ class FileLoader:
         return (file for file in found if self._places.contain(file.uri))
 
     def _passed_files(self) -> Sequence[FoundFile]:
-        """List the pending files that a resumed scan has already passed; per ordered table only the next one.
-
-        Listing a whole queue on each scan would be quadratic in its length.
-        """
-        next_ones: dict[str, str] = {}
-        others: list[str] = []
-        for uri in self._stable.pending:
-            table = self._queued.get(uri)
-            if table is not None:
-                next_ones[table] = min(uri, next_ones.get(table, uri))
-            elif len(others) < _BATCH_SIZE:
-                others.append(uri)
-        paths = [*next_ones.values(), *others]
+        """List pending files that a resumed scan has already passed."""
+        paths = list(islice(self._stable.pending, _BATCH_SIZE))
         found = self._listed(paths) if paths else {}
         self._stable.forget(set(paths) - found.keys())
         return list(found.values())
@@ -313,7 +293,7 @@ class FileLoader:
                 self._classify(ReadyFile(table, file, alone=alone), known, state)
 
     def _needs_order(self, table: str) -> bool:
-        """Return whether to ingest a table's files one by one, in order: two may share a key or a partition."""
+        """Return whether to ingest a table's files one by one, sorted by name: two may share a key or a partition."""
         try:
             return self.lake.mode_of(table, **self._options).name != "append"
         except LakegateError:
@@ -339,7 +319,6 @@ class FileLoader:
         if checkpoint is not None and checkpoint.outcome in ("parked", "trying"):
             if self._is_suspended(checkpoint, state):
                 self._stable.left_s(file)  # remembers it as pending
-                self._is_next_of_table(one, state)  # queues it
                 return
             checkpoint = self._outcomes.after_crash(
                 self.lake, one.table, checkpoint, state.runs[str(checkpoint.run_id)]
@@ -352,25 +331,15 @@ class FileLoader:
                 state.found.given_up.append(checkpoint)
             return
         state.pending_uris.add(file.uri)
-        alone = one.alone or checkpoint is not None or self._backoff.should_isolate(file.uri)
         left_s = self._stable.left_s(file)
-        if not self._is_next_of_table(one, state):
-            return  # otherwise a retry of an earlier file could overwrite this file's newer rows
-        seen = ReadyFile(one.table, file, alone, 0 if checkpoint is None else checkpoint.tries)
+        tries = 0 if checkpoint is None else checkpoint.tries
+        seen = ReadyFile(one.table, file, one.alone or checkpoint is not None, tries)
         if 0.0 < left_s <= _RECHECK_S:
             state.recheck.append((seen, checkpoint, left_s))
         elif left_s > 0.0:
             state.found.add_settling(left_s)
         else:
             self._add_when_due(seen, checkpoint, state)
-
-    def _is_next_of_table(self, one: ReadyFile, state: _ScanState) -> bool:
-        """Return whether the file may be ingested now: it's the first of its table, or the table needs no order."""
-        if not one.alone:
-            self._queued.pop(one.file.uri, None)
-            return True
-        self._queued[one.file.uri] = one.table
-        return state.first_by_table.setdefault(one.table, one.file.uri) == one.file.uri
 
     def _is_suspended(self, checkpoint: FileCheckpoint, state: _ScanState) -> bool:
         """Return whether the file's run is suspended or starting; add it to the runs to resume when it's due."""
@@ -419,22 +388,6 @@ class FileLoader:
             else:
                 self._add_when_due(replace(one, file=file), checkpoint, state)
 
-    def _defer_queued_files(self, state: _ScanState) -> None:
-        """Count queued files as waiting, or scan again at once if the file ahead of them is ingested now or gone."""
-        self._queued = {uri: table for uri, table in self._queued.items() if uri in self._stable.pending}
-        # Only a resumed scan skips files that it knows of; if any other scan didn't see a file, the file is gone.
-        there = Counter(
-            table for uri, table in self._queued.items() if state.found.resumed or uri in state.pending_uris
-        )
-        taken = {one.table for one in state.ready} | {str(order.table) for order in state.suspended.values()}
-        for table, number in there.items():
-            if state.first_by_table.get(table) not in self._queued:
-                state.found.more = True
-            elif table not in taken:
-                state.found.waiting += number - 1
-            elif number > 1:
-                state.found.more = True
-
     def _listed(self, uris: Sequence[str]) -> Mapping[str, FoundFile]:
         return {file.uri: file for file in self.lake.list_files(uris, format=self._format)}
 
@@ -462,7 +415,6 @@ class _ScanState:
     pending_uris: set[str] = field(default_factory=set)
     runs: dict[str, Run | None] = field(default_factory=dict)
     suspended: dict[str, IngestRequest] = field(default_factory=dict)
-    first_by_table: dict[str, str] = field(default_factory=dict)
 
 
 class _StableFiles:

@@ -12,7 +12,6 @@ from lakegate.errors import CatalogUnavailableError, EngineError, RetryableError
 from lakegate.loading.scan import FileLoader
 from lakegate.model.run import Run
 from lakegate.wap.deadline import DeadlineReachedError
-from support.cli_support import make_run
 from support.loader_support import START, FakeClock, SteppingLake, make_loader
 
 LATE = DeadlineReachedError("The time was over.")
@@ -212,24 +211,6 @@ def test_sharing_a_chunk_with_a_damaged_file_does_not_count_as_a_try(lake: Stepp
     take(loader(lake, clock, max_tries=1))
     assert lake.names() == [["a.csv", "bad.csv", "c.csv"], ["a.csv", "c.csv"], ["bad.csv"]]
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
-
-
-def test_a_file_that_only_the_engine_fails_at_is_given_up_once_others_succeed(
-    lake: SteppingLake, clock: FakeClock
-) -> None:
-    lake.put("bad.csv")
-    lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
-    for _ in range(5):
-        take(loader(lake, clock, max_tries=2))
-        clock.sleep(600.0)
-    assert lake.outcomes() == {"bad.csv": ("parked", 0)}, "as long as it works for nobody, it may be the engine"
-    for number in (1, 2):
-        clock.sleep(600.0)
-        lake.put(f"{number}.csv")
-        lake.made["others"] = make_run("published", run_id="others", started_at=clock.now())
-        take(loader(lake, clock, max_tries=2), ["file:///landing/bad.csv"])
-        assert lake.outcomes()["bad.csv"] == ("failed", number)
-    assert [one.tries for one in lake.given_up] == [2]
 
 
 def test_derived_run_ids_depend_on_table_files_and_fingerprints(lake: SteppingLake, clock: FakeClock) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -24,11 +23,11 @@ from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import ReadyFile, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, FileLoader, Scan
-from lakegate.model.run import FileCheckpoint, Run, RunError
+from lakegate.model.run import Run, RunError
 from lakegate.sources.discovery import FoundFile
 from support.cli_support import known, make_run
 from support.examples import examples
-from support.loader_support import LONG_AGO, START, TABLE, FakeClock, FolderLake, Outcome, make_loader
+from support.loader_support import START, TABLE, FakeClock, FolderLake, Outcome, make_loader
 
 
 @pytest.fixture
@@ -76,85 +75,8 @@ def test_files_that_may_change_the_same_rows_run_in_order(
 ) -> None:
     lake.put("2.csv", "3.csv", "1.csv")
     loader = make_loader(lake, clock, settle_s=0.0, options=options)
-    scans = [take_all(loader) for _ in range(4)]
-    assert [names(found) for found in scans] == [[["1.csv"]], [["2.csv"]], [["3.csv"]], []]
-    assert [found.more for found in scans] == [True, True, False, False]
+    assert names(take_all(loader)) == [["1.csv"], ["2.csv"], ["3.csv"]]
     assert lake.options[0]["mode"] == options["mode"]
-
-
-@pytest.mark.parametrize("left", ["failed", "settling", "busy"])
-def test_a_waiting_file_blocks_later_files_that_may_change_the_same_rows(
-    lake: FolderLake, clock: FakeClock, left: str
-) -> None:
-    """If it were ingested later, its older rows would overwrite theirs."""
-    lake.put("1.csv", modified_at=START if left == "settling" else LONG_AGO)
-    lake.put("2.csv", "3.csv")
-    options: IngestOptions = {"mode": "upsert", "key": ("id",)}
-    loader = make_loader(lake, clock, settle_s=5.0 if left == "settling" else 0.0, options=options)
-    if left != "settling":
-        outcomes = iter([EngineError("It broke.") if left == "failed" else "running"])
-        lake.becomes = lambda _: next(outcomes, "published")
-        with suppress(EngineError):
-            take_all(loader)
-    held = loader.scan()
-    assert (held.chunks, held.waiting + held.settling, held.more) == ((), 3, False)
-    assert loader.scan(["file:///landing/3.csv"]).chunks == ()
-    clock.sleep(60.0)
-    for _ in range(3):
-        take_all(loader, ())
-    assert lake.names()[-3:] == [["1.csv"], ["2.csv"], ["3.csv"]]
-
-
-def test_a_file_that_vanishes_before_the_second_check_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
-    lake.put("1.csv", "2.csv", "3.csv")
-
-    clock.meanwhile = lambda: lake.files.pop("file:///landing/1.csv", None)
-    loader = make_loader(lake, clock, options={"mode": "upsert", "key": ("id",)})
-    found = take_all(loader)
-    assert (found.chunks, found.waiting, found.more) == ((), 0, True)
-    while take_all(loader).more:
-        pass
-    assert lake.names() == [["2.csv"], ["3.csv"]]
-
-
-UPSERT: IngestOptions = {"mode": "upsert", "key": ("id",)}
-
-
-def test_a_files_cost_is_independent_of_the_queues_length(lake: FolderLake, clock: FakeClock) -> None:
-    lake.put(*(f"{number:03}.csv" for number in range(600)))
-    loader = make_loader(lake, clock, settle_s=0.0, options=UPSERT)
-    while take_all(loader).chunks:
-        pass
-    assert lake.names() == [[f"{number:03}.csv"] for number in range(600)]
-    assert lake.listed <= 5 * 600
-
-
-def test_a_queued_file_that_vanishes_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
-    lake.put("1.csv", "2.csv", "3.csv", "4.csv")
-    loader = make_loader(lake, clock, settle_s=0.0, options=UPSERT)
-    take_all(loader)
-    del lake.files["file:///landing/2.csv"], lake.files["file:///landing/4.csv"]
-    for _ in range(4):
-        found = take_all(loader)
-    assert (lake.names(), found.more, found.waiting) == ([["1.csv"], ["3.csv"]], False, 0)
-
-
-def test_a_waiting_file_blocks_files_that_are_not_listed_yet(lake: FolderLake, clock: FakeClock) -> None:
-    """No matter how many files of other tables come before it."""
-    lake.put(*(f"a{table}/{number:02}.csv" for table in range(10) for number in range(60)))
-    lake.put(*(f"b/{number:03}.csv" for number in range(600)))
-    theirs = FileCheckpoint(
-        uri="file:///landing/b/000.csv", stamp="1", outcome="trying", run_id="theirs", noted_at=START
-    )
-    lake.save_file_checkpoints("nyc.b", [theirs])
-    routes = Routes(["/landing/{table}/*.csv => nyc.{table}"])
-    loader = make_loader(lake, clock, routes=routes, settle_s=0.0, max_files=1, options=UPSERT)
-    while (found := take_all(loader)).more:
-        assert found.chunks
-    found = loader.scan(())
-    assert (found.chunks, found.waiting) == ((), 600)
-    assert len(lake.taken) == 600
-    assert not any("/b/" in uri for uris in lake.taken for uri in uris)
 
 
 def test_a_given_up_file_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
@@ -337,18 +259,15 @@ def test_an_engine_failure_at_one_file_only_is_that_files_fault(lake: FolderLake
     assert {lake.outcomes()[name] for name in ("1.csv", "good0.csv", "good19.csv")} == {("done", 1)}
 
 
-def test_a_run_given_up_after_engine_failures_counts_if_others_succeeded(lake: FolderLake, clock: FakeClock) -> None:
+def test_an_engine_failure_counts_as_a_try_of_a_single_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     [chunk] = make_loader(lake, clock).scan().chunks
     ended = make_run("failed", run_id="r1")
-    for others_worked, noted in ((False, {}), (True, {"1.csv": ("failed", 1)}), (True, {"1.csv": ("failed", 2)})):
-        loader = make_loader(lake, clock, max_tries=2)
-        loader.save_outcomes(chunk, ended, EngineError("Out of memory."), others_worked=others_worked)
-        assert lake.outcomes() == noted
-    assert [file.run_id for file in lake.given_up] == ["r1"]
     both = replace(chunk, alone=False)
-    make_loader(lake, clock).save_outcomes(both, ended, EngineError("Out of memory."))
-    assert lake.outcomes() == {"1.csv": ("failed", 0)}
+    for part, tries in ((both, 0), (chunk, 1), (chunk, 2)):
+        make_loader(lake, clock, max_tries=2).save_outcomes(part, ended, EngineError("Out of memory."))
+        assert lake.outcomes() == {"1.csv": ("failed", tries)}
+    assert [file.run_id for file in lake.given_up] == ["r1"]
 
 
 def test_wrong_settings_do_not_count_as_a_try(lake: FolderLake, clock: FakeClock) -> None:

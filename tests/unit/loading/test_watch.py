@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, ExitCode, LakegateError, SourceError
-from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import Clock
 from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
@@ -212,28 +211,6 @@ def test_a_run_held_elsewhere_is_left_alone_and_does_not_stop_others() -> None:
     summary = watch.run()
     assert lake.names() == [["2.csv"]]
     assert (summary.left, summary.exit_code) == ({"file:///landing/1.csv"}, ExitCode.RETRYABLE)
-
-
-@pytest.mark.parametrize("first", ["trying", "parked", "running", "failed"])
-def test_once_reports_files_queued_behind_a_waiting_one(first: str) -> None:
-    """They aren't on ``main``, though this watch hasn't tried them."""
-    lake, clock = UnsteppedLake(), FakeClock()
-    uri = "file:///landing/1.csv"
-    if first == "parked":
-        lake.leave("1.csv", run_id="theirs")
-        lake.at_work.add("theirs")
-    elif first == "trying":
-        lake.save_file_checkpoints(
-            TABLE, [FileCheckpoint(uri=uri, stamp="1", outcome="trying", run_id="theirs", noted_at=START)]
-        )
-    else:
-        lake.becomes = failing_on("1.csv", outcome=SourceError("no") if first == "failed" else first)
-    lake.put("1.csv", "2.csv", "3.csv")
-    options: IngestOptions = {"mode": "upsert", "key": ("id",)}
-    loader = make_loader(lake, clock, settle_s=0.0, options=options)
-    watch, _ = watching(lake, PollingFeed(3600), loader=loader, once=True)
-    summary = watch.run()
-    assert (summary.files, summary.unfinished, summary.exit_code) == (0, 3, ExitCode.RETRYABLE)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def ingest_new(table: str, watch: ScheduledScan) -> dict[str, int]:
         problem = None if error is None else error_class(error[0])(error[1])
         if isinstance(problem, ConfigurationError):
             raise problem  # the files aren't to blame
-        save_outcomes(chunk, watch, error, others_worked=bool(ended.keys() - {"failed"}))
+        save_outcomes(chunk, watch, error)
         status = "failed" if outcome is None else outcome["status"]
         ended[status] = ended.get(status, 0) + 1
         if problem is not None and may_succeed_again(problem) and not isinstance(problem, EngineError):
@@ -209,14 +209,12 @@ def next_chunk(table: str, watch: ScheduledScan, taken: Sequence[Chunk]) -> Next
 
 
 @DBOS.step(name="lakegate.note", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
-def save_outcomes(
-    chunk: NextChunk, watch: ScheduledScan, error: tuple[str, str] | None, *, others_worked: bool
-) -> None:
+def save_outcomes(chunk: NextChunk, watch: ScheduledScan, error: tuple[str, str] | None) -> None:
     """Save the outcomes of the files, so that a bad one isn't retried forever."""
     with leaving_out_secrets(), open_lake() as lake:
         run = find_run(lake, chunk["run_id"])
         known = None if error is None else error_class(error[0])(error[1])
-        open_loader(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
+        open_loader(lake, watch).save_outcomes(_chunk(chunk), run, known)
 
 
 def open_loader(lake: Lake, watch: ScheduledScan) -> FileLoader:

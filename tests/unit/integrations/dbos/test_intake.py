@@ -81,7 +81,7 @@ def test_trouble_with_a_file_does_not_stop_others(lake: SteppedLake) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "a.csv" in names else "published"
     assert take({**WATCH, "max_files": 1}) == {"failed": 1, "published": 1}
-    assert lake.outcomes() == {"b.csv": ("done", 1)}
+    assert lake.outcomes() == {"a.csv": ("failed", 1), "b.csv": ("done", 1)}
 
 
 def test_an_unreachable_lake_leaves_other_chunks_to_the_next_scan(lake: SteppedLake) -> None:
