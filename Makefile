@@ -6,12 +6,8 @@ MUTMUT_VERSION := 3.8.1
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Checks the templates. In an environment of its own: it pins a hundred packages.
-CHECKOV := $(VENV)/checkov
 # What `make bench-audits` measures beside lakegate, in an environment of their own.
 PEERS := $(VENV)/peers
-TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integrations/aws/container/builder.yaml \
-	deploy/aws/dashboard.yaml
 # Else hundreds of processes that start at once would compile changed modules again each. Files of tests are pytest's.
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/test_' src tests
 # pytest keeps the tests as it rewrote them, whatever the environment says: five seconds of each of its processes.
@@ -45,11 +41,6 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-$(CHECKOV)/.ready: $(READY) checkov.lock
-	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(CHECKOV)
-	@$(BIN)/uv pip sync --quiet --python $(CHECKOV)/bin/python --require-hashes checkov.lock
-	@touch $@
-
 $(PEERS)/.ready: $(READY) benchmarks/peers.txt
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(PEERS)
 	@$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --requirement benchmarks/peers.txt
@@ -63,7 +54,7 @@ demo: $(READY) ## From nothing to a published and a rejected batch
 	@echo; echo "To type these commands yourself: source $(BIN)/activate"
 
 demo-aws: $(READY) ## From an upload to S3 to a published table; no account and no Docker
-	@$(BIN)/lakegate demo --aws
+	@PYTHONPATH=tests $(BIN)/python -m support.aws_demo
 
 check: lint test-unit ## What to run before a commit: lint and the quick tests
 
@@ -84,13 +75,12 @@ prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEE
 	LAKEGATE_TEST_EXAMPLES=6 $(BIN)/pytest -q -m hypothesis -n auto tests/unit
 	@PYTHONPATH=tests $(BIN)/python -m proofs $(if $(PROVE_SEED),--seed $(PROVE_SEED))
 
-lint: $(READY) $(CHECKOV)/.ready ## Check style, types, the import rules, and the templates of AWS
+lint: $(READY) ## Check style, types, the import rules, and the template of AWS
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/cfn-lint $(TEMPLATES)
-	$(CHECKOV)/bin/checkov $(addprefix --file ,$(TEMPLATES)) --framework cloudformation --skip-download --compact --quiet
+	$(BIN)/cfn-lint deploy/aws/template.yaml
 
 format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
@@ -134,8 +124,6 @@ bench-audits: $(READY) $(PEERS)/.ready ## Measure audits beside cuallee and Grea
 lock: $(READY) ## Resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--group dev --upgrade --quiet pyproject.toml --output-file requirements.lock
-	echo checkov | $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--upgrade --quiet - --output-file checkov.lock
 
 clean: ## Stop the local stack and remove what was built; keeps the JVM parts in the user's cache
 	@test ! -x $(BIN)/lakegate || $(BIN)/lakegate down || true

@@ -140,7 +140,6 @@ def _function(bench: _Bench) -> Iterator[Figure]:
     sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
     from benchmarks import function
 
-    yield from function.measure_init(bench.lake.home / "function-init", bench.rounds)
     yield from function.measure(bench.lake.home / "function", bench.rounds)
 
 

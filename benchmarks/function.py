@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
-import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import Figure, prepared, progress
-from lakegate.integrations.aws.building import function_source
-from lakegate.integrations.aws.package import MAX_BYTES, FunctionPackage, build_package, unpacked_bytes
-from support.fake_engine import run_dockerfile
 from support.lambda_runtime import LambdaFunction
 from support.lambda_support import Queue, World, open_lakehouse, parquet
 from support.postgres import PostgresServer
@@ -42,30 +36,6 @@ def measure(folder: Path, rounds: int) -> Iterator[Figure]:
         postgres.remove()
         s3_server.remove()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def measure_init(folder: Path, rounds: int) -> Iterator[Figure]:
-    """Yield what loading the handler takes in a new process, from the zip's folder and from the image's.
-
-    The files are the same, so are the figures but for noise. Both are read from a warm disk: how long Lambda takes to
-    fetch a zip, or the blocks of an image, is not part of it and can't be measured here.
-    """
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    package = build_package(folder / "built", FunctionPackage(python=python))
-    with zipfile.ZipFile(package) as archive:
-        archive.extractall(folder / "zip")
-    function_source("x86_64", python, package).write(folder / "context")
-    run_dockerfile(folder / "context", folder / "image")
-    places = {"zip": folder / "zip", "image": folder / "image/var/task"}
-    medians = prepared(rounds, {name: partial(partial, _load, place) for name, place in places.items()})
-    margin = f"{unpacked_bytes(package) / 1e6:.0f} of {MAX_BYTES / 1e6:.0f} MB"
-    detail = f"{medians['image']:.2f} s / {medians['zip']:.2f} s to load the handler; zip: {margin}"
-    yield Figure("function, loaded from image / from zip", medians["image"] / medians["zip"], None, detail)
-
-
-def _load(folder: Path) -> None:
-    program = f"import sys; sys.path.insert(0, {str(folder)!r}); import lakegate.integrations.aws_lambda"
-    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
 
 
 def _measure(world: World, function: LambdaFunction, rounds: int) -> Iterator[Figure]:

@@ -58,8 +58,8 @@ _NUMBERS = itertools.count(1)
 # A worker takes whole files: a long one that came last would keep it busy when all others are done.
 _LONGEST = (
     # without a JVM
-    *("announced", "flow", "intake", "dashboard", "journal_processes", "aws_package", "simulation", "data_pages"),
-    *("stack", "aws_deploy", "object_stores", "where", "pages", "grouping", "streams", "column_metrics"),
+    *("announced", "flow", "intake", "dashboard", "journal_processes", "data_pages"),
+    *("stack", "object_stores", "where", "pages", "grouping", "streams", "column_metrics"),
     *("workflows", "state_machine", "channels", "process", "contract", "revert_property", "remote"),
     # with one
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "demo_aws", "s3_warehouse"),
@@ -72,7 +72,6 @@ _LONGEST = (
         "manifest_vs_scan",
         "quarantine_release",
         "maintenance",
-        "aws_package",
     ),
     *("key_bitmaps", "modes", "any_engine", "spark_lost", "state_machine_nessie", "docstrings"),
 )

@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 import lakegate
 from lakegate import checks, errors
-from lakegate.integrations.aws.clients import DeploymentError
 from lakegate.integrations.aws_lambda.events import MalformedEventError
 from lakegate.integrations.aws_lambda.function import NotDoneError
 from lakegate.integrations.prefect.flows import CancelledInPrefectError
@@ -32,7 +31,6 @@ ERRORS = REFERENCE / "errors.md"
 CLASSES: tuple[type, ...] = (lakegate.Lake, Transaction, lakegate.Table, lakegate.Query, lakegate.RowDifference)
 OTHER_ERRORS = (
     DeadlineReachedError,
-    DeploymentError,
     NotDoneError,
     MalformedEventError,
     CancelledInPrefectError,

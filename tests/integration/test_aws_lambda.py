@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lakegate.errors import NotFoundError
-from lakegate.integrations.aws_lambda.work import CANARY_NAMESPACE
 from lakegate.lake import Lake
 from support import warm
 from support.lambda_runtime import FunctionEndedError
@@ -64,29 +62,6 @@ def test_a_file_is_published_once_whichever_way_and_however_often_it_is_told_of(
         assert function.invoke(again) == {}
     assert world.ids() == list(range(10))
     assert world.statuses() == ["published"]
-
-
-def test_a_canary_is_published_and_undone_and_nothing_else_is(world: World) -> None:
-    function = world.function()
-    table = f"{CANARY_NAMESPACE}.{world.namespace}"
-    key = f"landing/{table.replace('.', '/')}/canary.parquet"
-    ask = {"lakegate canary": f"s3://{world.bucket.name}/{key}"}
-    assert function.invoke(ask) == {"outcome": "waiting", "table": table}
-
-    etag = world.bucket.put(key, parquet(1))
-    assert function.invoke(s3_event(world.bucket.name, key, eTag=etag)) == {}
-    told = [function.invoke(ask) for _ in range(2)]  # the second as when the answer to the first was lost
-
-    assert [one["outcome"] for one in told] == ["done", "done"]
-    assert world.lake.run(told[0]["run_id"]).tables == (table,)
-    with pytest.raises(NotFoundError):
-        world.lake.table(table)
-    ours = world.put("ours.parquet", parquet(3))
-    assert function.invoke(ours) == {}
-    other = function.invoke({"lakegate canary": f"s3://{world.bucket.name}/{world.key('ours.parquet')}"})
-    assert other == {"outcome": "not canary", "table": world.table}
-    assert world.ids() == [0, 1, 2]
-    assert function.invoke({"lakegate canary": f"s3://{world.bucket.name}/elsewhere/a"}) == {"outcome": "no route"}
 
 
 def test_clean_with_nulls_and_truncated_in_one_batch(world: World) -> None:

@@ -13,9 +13,8 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from lakegate.config import GlueDownstream, Settings
 from lakegate.downstream import DownstreamContext
 from lakegate.downstream.glue import GlueTarget, make
-from lakegate.local.ministack import MiniStack
 from support.downstream_contract import DownstreamContract, changed, event
-from support.ministack import ministack
+from support.ministack import MiniStack, ministack
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ministack")]
 

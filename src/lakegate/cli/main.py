@@ -46,7 +46,7 @@ PANELS = {
     ),
     "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
     "Maintenance": ("maintain", "revert", "recover", "verify", "gc", "journal", "notify", "downstream", "metrics"),
-    "Other": ("aws", "config", "completion", "version"),
+    "Other": ("config", "completion", "version"),
 }
 """Headings of the help, and the commands below each, in order. Commands that aren't listed come last."""
 _COMMANDS = Path(__file__).parent / "commands"

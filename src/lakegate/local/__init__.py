@@ -10,7 +10,6 @@ outside in:
 - :mod:`~lakegate.local.stores`: what Spark needs to reach object stores
 - :mod:`~lakegate.local.artifacts`: the JRE with its trusted certificates, Spark, and downloaded jars
 - :mod:`~lakegate.local.archives`: archives of loaded classes
-- :mod:`~lakegate.local.ministack`: AWS on this machine, for the demo
 
 To add a server, add a :class:`~lakegate.local.servers.LocalServer` to ``SERVERS`` and its name to ``SERVICE_NAMES``.
 """

@@ -158,19 +158,6 @@ def find_marked(home: Path) -> dict[int, str]:
     return {server.pid: server.name for server in find_servers() if server.home == str(home)}
 
 
-def find_below(folder: Path) -> tuple[StopTarget, ...]:
-    """Return this user's processes that run a file below ``folder``, each marked by that file's path."""
-    import psutil
-
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            files = [part for part in process.cmdline() if part.startswith(f"{folder}{os.sep}")]
-            if files and process.uids().real == os.getuid():
-                found.append(StopTarget(process.pid, files[0]))
-    return tuple(found)
-
-
 def listens(pid: int, port: int) -> bool:
     """Return whether this process listens on ``port``, and not another one that took the port first.
 

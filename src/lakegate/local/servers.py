@@ -67,11 +67,6 @@ def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
     return len(frame) == _HTTP2_FRAME_HEADER_BYTES and frame[3] == _HTTP2_SETTINGS
 
 
-def ministack_answers(port: int) -> bool:
-    """Return whether MiniStack answers on ``port``."""
-    return _exchange(port, _HTTP_REQUEST % b"/_ministack/health", len(_HTTP_OK), 1.0) == _HTTP_OK
-
-
 def most_relevant_line(log: Path) -> str | None:
     """Return the log's line that most likely shows what went wrong: the last error, or else the last line."""
     lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]

@@ -227,7 +227,7 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
 
     Args:
         path: The lock's file. Created if missing, readable only by this user.
-        doing: What the lock's holder does, for messages: ``starting or stopping MiniStack``.
+        doing: What the lock's holder does, for messages: ``starting Nessie``.
         narrator: Shows it if this process has to wait for another one.
     """
     import filelock

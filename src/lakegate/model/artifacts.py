@@ -1,4 +1,4 @@
-"""Jars that aren't in a Python package, pinned by SHA-256: for the local stack and for Spark's image on AWS."""
+"""Jars that aren't in a Python package, pinned by SHA-256: for the local stack."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_nessies_values_close_the_catalog() -> None:
     assert values["resources"]["limits"]["memory"] == "2Gi"
     words = shlex.split(VALUES.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2])
     assert words[words.index("--version") + 1] == values["image"]["tag"] == NESSIE_VERSION
-    template = (ROOT / "src" / "lakegate" / "integrations" / "aws" / "template.yaml").read_text(encoding="utf-8")
+    template = (DEPLOY / "aws" / "template.yaml").read_text(encoding="utf-8")
     assert re.findall(r"projectnessie/nessie:(\S+)", template) == [NESSIE_VERSION]
 
 

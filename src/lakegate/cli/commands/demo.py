@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,57 +11,40 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.check_output import show_failing
-from lakegate.cli.output import Styled, count_at_most, echo_json, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import headline, run_payload
 from lakegate.config import HOME_NAME
 from lakegate.errors import LakegateError
 from lakegate.model.identifiers import rows_query
-from lakegate.model.words import count, duration
+from lakegate.model.words import count
 
 if TYPE_CHECKING:
-    from lakegate.integrations.aws.demo import AwsDemo, Upload
     from lakegate.model.run import Run
 
 TABLE = "demo.trips"
 CHECKS = ("not_null(passenger_count)", "in_range(trip_distance, 0, 200)", "unique(trip_id)", "row_count(min=1)")
-AWS_FOLDER = "demo-aws"
 _ROWS = 100_000
 _NULL_RATE = 0.01
 _SEEDS = 2**31
-_STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
 
 
-@command("demo", makes_run=True, examples=("lakegate demo", "lakegate demo --rows 10000", "lakegate demo --aws"))
-@click.option(
-    "--aws",
-    "on_aws",
-    is_flag=True,
-    help="Show the whole pipeline on AWS, simulated on this machine: S3, a Lambda function, queues and Slack.",
-)
+@command("demo", makes_run=True, examples=("lakegate demo", "lakegate demo --rows 10000"))
 @click.option(
     "--dir",
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the generated files. Default: .lakegate/demo in the project. With --aws, folder of a separate "
-    "project, by default .lakegate/demo-aws.",
+    help="Folder for the generated files. Default: .lakegate/demo in the project.",
 )
 @click.option(
     "--rows", type=click.IntRange(min=1000), metavar="N", default=_ROWS, show_default=True, help="Rows in each file."
 )
-def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
+def demo(app: App, /, *, folder: Path | None, rows: int) -> None:
     """See write–audit–publish at work: a clean batch is published, one with NULLs isn't.
 
     Starts the local stack, generates taxi trips, and ingests them into demo.trips. Each time you run it, it adds a new
     batch. It doesn't touch your own tables.
-
-    With --aws, MiniStack stands in for AWS, so you need neither an account nor Docker. The demo deploys the function
-    and uploads three files: one is published, one is rejected with an alert, and one ends up in the dead-letter queue.
-    The first time, it downloads MiniStack and the function's packages, about 120 MB.
     """
-    if on_aws:
-        _demo_on_aws(app, folder or app.folder() / HOME_NAME / AWS_FOLDER, rows)
-        return
     target = folder or app.folder() / HOME_NAME / "demo"
     settings = app.settings()
     if settings.catalog.uri is None or settings.engine.url is None:
@@ -80,21 +61,6 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
         echo_json({**runs, "rows_per_branch": branches})
     else:
         _show(app, published, rejected, rows_per_branch)
-
-
-def _demo_on_aws(app: App, folder: Path, rows: int) -> None:
-    from lakegate.integrations.aws.demo import run_demo
-    from lakegate.sources.synthetic import generate
-
-    if app.engine is not None or app.catalog is not None:
-        raise click.UsageError(
-            "--aws can't be combined with --engine and --catalog: it brings its own Spark and catalog."
-        )
-    found = run_demo(folder, TABLE, CHECKS, app.narrator, rows=rows, generate=generate)
-    if app.json:
-        echo_json(_aws_payload(found))
-    else:
-        _show_aws(app, found)
 
 
 def _generate(app: App, folder: Path, rows: int) -> tuple[list[str], list[str]]:
@@ -147,72 +113,4 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
         ("See all runs", app.command("runs")),
         ("Open the dashboard", app.command("ui")),
         ("Stop the local stack", app.command("down")),
-    )
-
-
-def _aws_payload(found: AwsDemo) -> dict[str, Any]:
-    from lakegate.integrations.aws.demo import text_of
-
-    return {
-        "home": str(found.home),
-        "endpoint": found.endpoint,
-        "bucket": found.bucket,
-        "files": [_outcome_payload(outcome) for outcome in found.outcomes],
-        "alert": list(text_of(found.alert)),
-        "table": TABLE,
-        "rows_on_main": found.rows[0],
-        "rows_on_main_at_most": found.rows[1],
-    }
-
-
-def _outcome_payload(outcome: Upload) -> dict[str, Any]:
-    letter = outcome.letter
-    return {
-        "file": outcome.file.kind,
-        "uri": outcome.uri,
-        "outcome": outcome.outcome,
-        "run": None if outcome.run is None else run_payload(outcome.run),
-        "dead_letter": letter and {"event": letter.event, "received": letter.received, "queue": letter.queue},
-        "seconds": outcome.seconds,
-    }
-
-
-def _show_aws(app: App, found: AwsDemo) -> None:
-    from lakegate.integrations.aws.demo import text_of
-    from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
-
-    say(f"[bold]Three files were uploaded to[/] s3://{safe(found.bucket)}/landing/{TABLE.replace('.', '/')}/")
-    rows = (
-        Styled(
-            (
-                one.file.kind,
-                one.file.about,
-                one.outcome,
-                duration(one.seconds),
-                f"run {one.run.run_id}" if one.run else "the dead-letter queue",
-            ),
-            _STYLES[one.outcome],
-        )
-        for one in found.outcomes
-    )
-    show_rows(("file", "content", "outcome", "after", "where to look"), rows, right=("after",), indent=2)
-    say("", "[bold]Alert in Slack[/] (simulated on this machine)")
-    say(*(f"  [red]│[/] {safe(line)}" for line in text_of(found.alert)))
-    for letter in (outcome.letter for outcome in found.outcomes if outcome.letter):
-        say("", "[bold]In the dead-letter queue[/]", f"  {safe(letter.event)} of {safe(letter.key)}")
-        say(f"  [dim]The function received it {letter.received} times and couldn't read the file.[/]")
-    say("", f"[bold]On main[/] {TABLE} has {count_at_most(*found.rows)} rows, none of them from a bad file.")
-    command = replace(app, home=found.home).command
-    rejected = next(outcome.run.run_id for outcome in found.outcomes if outcome.outcome == "rejected" and outcome.run)
-    next_commands(
-        ("See all runs, the function's and yours", command("runs")),
-        ("See why one was rejected", command("runs", rejected)),
-        (
-            "Access the bucket from here (MiniStack doesn't check credentials)",
-            f"export AWS_ACCESS_KEY_ID={ACCESS_KEY} AWS_SECRET_ACCESS_KEY={SECRET_KEY}",
-        ),
-        ("See the table", command("table", "show", TABLE)),
-        ("Open the dashboard", command("ui")),
-        ("Read the function's log", shlex.join(["less", str(found.log)])),
-        ("Stop everything; files, tables and runs are kept", command("down")),
     )

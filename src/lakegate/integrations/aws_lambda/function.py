@@ -16,7 +16,6 @@ from lakegate.integrations.aws_lambda.events import AnnouncedObject, EventMessag
 from lakegate.integrations.aws_lambda.work import (
     FileOutcome,
     Function,
-    check_canary,
     delay_s,
     deliver_again,
     ingest_files,
@@ -27,8 +26,6 @@ from lakegate.wap.deadline import Deadline
 
 _NOTIFY_LATE = {"lakegate": "notify late"}
 """The schedule's event, on which the function does the same as that command."""
-_CANARY = "lakegate canary"
-"""The key in the event of `lakegate aws deploy --smoke`. The value is the URI of the test file."""
 _MAX_FILES_SHOWN = 3
 _OFTEN_TIMES = 8
 _GOOD = frozenset({"published", "left out"})
@@ -58,8 +55,7 @@ def handler(event: Any, context: LambdaContext) -> dict[str, Any]:
 
     Args:
         event: A notification from S3, or a batch of them from SQS, SNS or EventBridge. A schedule sends
-            ``{"lakegate": "notify late"}`` to run that command, and `lakegate aws deploy --smoke` sends
-            ``{"lakegate canary": URI}`` to get its test file's outcome.
+            ``{"lakegate": "notify late"}`` to run that command.
 
     Returns:
         For SQS, the messages that aren't done, in the form of ``ReportBatchItemFailures``; otherwise nothing.
@@ -75,8 +71,6 @@ def handler(event: Any, context: LambdaContext) -> dict[str, Any]:
         if event == _NOTIFY_LATE:
             _notify_late(function)
             return {}
-        if isinstance(event, dict) and isinstance(event.get(_CANARY), str):
-            return check_canary(function, event[_CANARY])
         left_s = context.get_remaining_time_in_millis() / 1000 - function.settings.function.margin_s
         deadline = Deadline.after(max(0.0, left_s))
         delivery = read_event(event)

@@ -19,7 +19,6 @@ from lakegate.errors import (
     ConfigurationError,
     EngineError,
     IdentifierError,
-    InputError,
     LakegateError,
     NewerFormatError,
     OutcomeUnknownError,
@@ -43,8 +42,6 @@ up, or another run is ingesting the file. ``put off``: the catalog, engine or jo
 failed.
 """
 
-CANARY_NAMESPACE = "lakegate_canary"
-"""Namespace for the test files of `lakegate aws deploy --smoke`. Each goes to a new table."""
 
 _LOG = logging.getLogger(__name__)
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
@@ -148,30 +145,6 @@ def ingest_files(
     work = _Call(function, patterns, announced, deadline, often)
     work.run(list(tables))
     return outcomes | work.outcomes(tables)
-
-
-def check_canary(function: Function, uri: str) -> dict[str, str | None]:
-    """Return the outcome of a test file of `lakegate aws deploy --smoke`, and revert its run if it was published.
-
-    Returns:
-        ``outcome`` (``no route``, ``not canary``, ``waiting``, or a checkpoint's), and if known table, run and reason.
-    """
-    bucket = uri.removeprefix("s3://").partition("/")[0]
-    patterns = [_absolute_route(pattern, bucket) for pattern in function.settings.watch.routes or ()]
-    table = Routes(patterns).table(uri)
-    if table is None:
-        return {"outcome": "no route"}
-    if not table.startswith(f"{CANARY_NAMESPACE}."):  # never revert any other run
-        return {"outcome": "not canary", "table": table}
-    checkpoint = function.lake.file_checkpoints(table, [uri]).get(uri)
-    if checkpoint is None:
-        return {"outcome": "waiting", "table": table}
-    if checkpoint.outcome == "done" and checkpoint.run_id is not None:
-        with suppress(InputError):  # an earlier call, whose response was lost, has reverted it
-            function.lake.revert(checkpoint.run_id)
-    is_final = checkpoint.outcome in ("done", "rejected") or checkpoint.tries >= function.settings.watch.max_tries
-    outcome = checkpoint.outcome if is_final else "waiting"
-    return {"outcome": outcome, "table": table, "run_id": checkpoint.run_id, "reason": checkpoint.reason}
 
 
 def _absolute_route(pattern: str, bucket: str) -> str:
