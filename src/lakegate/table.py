@@ -51,9 +51,9 @@ class Table:
     It never changes. To see what is published later, call ``lake.table(…)`` again. The methods that return rows take
 
     - ``columns``: names of columns, in the order you want;
-    - ``where``: a filter as in SQL: comparisons of columns with values (``=``, ``!=``, ``<``, ``IN``, ``BETWEEN``,
-      ``LIKE 'prefix%'``, ``IS NULL``, ``isnan()``), joined by ``AND``, ``OR`` and ``NOT``. It means the same as in
-      Spark. Files whose partition or metrics rule out a match aren't opened;
+    - ``where``: a filter in PyIceberg's language: comparisons of columns with values (``=``, ``!=``, ``<``, ``IN``,
+      ``BETWEEN``, ``LIKE 'prefix%'``, ``IS NULL``, ``IS NAN``), joined by ``AND``, ``OR`` and ``NOT``. Files whose
+      partition or metrics rule out a match aren't opened;
     - ``limit``: maximum number of rows.
     """
 
@@ -112,7 +112,7 @@ class Table:
 
         Raises:
             InputError: A column, the filter or the limit is invalid, or the table has something that only Spark can
-                read, such as equality deletes or variant columns.
+                read, such as equality deletes, variant columns, or lists of structs that may be NULL.
             NotFoundError: A file of the table is missing; also while you iterate.
 
         Example:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,28 +11,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute
 from pyarrow import types
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or, UnboundPredicate
-from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
-from pyiceberg.io import pyarrow as pyiceberg_arrow
-from pyiceberg.io.pyarrow import ArrowProjectionVisitor, ArrowScan, expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, FileScanTask, delete_file_index
+from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadataUtil
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
-    FixedType,
     FloatType,
     IcebergType,
+    ListType,
     LongType,
+    MapType,
     StructType,
     UUIDType,
 )
+from pyparsing import ParseBaseException
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
@@ -43,17 +44,17 @@ from lakegate.iceberg.files import (
     read_errors,
     require_manifest_list,
 )
-from lakegate.iceberg.manifests import comparable_values, read_manifest
+from lakegate.iceberg.manifests import read_manifest
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN_BRANCH
-from lakegate.iceberg.where import find_column, parse_where
 from lakegate.model.maintenance import DeletionVector
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.words import did_you_mean
 
-pc: Any = pyarrow.compute  # its stubs have a hundred overloads for each function
 _READABLE = (FileFormat.PARQUET, FileFormat.ORC)
 _WIDE = (DecimalType, DoubleType, LongType)
 """Types that a column may have got from a narrower one."""
+_MAX_COLUMNS_SHOWN = 20
 _FILES_AHEAD = 4
 _SMALL_BYTES = 8 << 20
 _SMALL_ROWS = 200_000
@@ -65,41 +66,6 @@ _PLAIN: Mapping[str, Any] = {
     "uint16": pa.int32(),
     "uint32": pa.int64(),
 }
-
-
-def _format_with_checksums(kind: FileFormat, **options: Any) -> Any:
-    """Return Arrow's file format with page checksums verified, for which PyIceberg has no option."""
-    more = {"page_checksum_verification": True} if kind == FileFormat.PARQUET else {}
-    return _pyiceberg_format(kind, **options, **more)
-
-
-_pyiceberg_format: Any = pyiceberg_arrow._get_file_format  # noqa: SLF001 - see above
-pyiceberg_arrow._get_file_format = _format_with_checksums  # type: ignore[assignment]  # noqa: SLF001 - see above
-
-
-def _key_of_partition(spec_id: int, partition: Record | None) -> Any:
-    """Return PyIceberg's key of a partition. With its own key, deletes in a partition of NaN would apply to no file."""
-    return _pyiceberg_key(spec_id, Record(*comparable_values(partition)) if partition else partition)
-
-
-_pyiceberg_key: Any = delete_file_index._partition_key  # noqa: SLF001 - it has no hook for this
-delete_file_index._partition_key = _key_of_partition  # noqa: SLF001 - see above
-
-
-def _keeping_nulls(method: Any) -> Any:
-    """Wrap PyIceberg's method for lists or maps to keep NULLs: with structs in them, it would make them empty."""
-
-    def project(visitor: Any, kind: Any, array: Any, *parts: Any) -> Any:
-        found = method(visitor, kind, array, *parts)
-        if found is None or found.null_count == array.null_count:
-            return found
-        return pc.if_else(array.is_valid(), found, pa.scalar(None, found.type))
-
-    return project
-
-
-_visitor: Any = ArrowProjectionVisitor
-_visitor.list, _visitor.map = _keeping_nulls(_visitor.list), _keeping_nulls(_visitor.map)
 
 
 def open_scan(
@@ -116,7 +82,7 @@ def open_scan(
 
     Args:
         columns: Columns to read, in this order; ``None`` for all.
-        where: Row filter (:mod:`lakegate.iceberg.where`).
+        where: Row filter in PyIceberg's language, such as ``fare > 10 AND vendor IN ('a', 'b')``.
         limit: The most rows to read; ``None`` for all.
 
     Raises:
@@ -137,16 +103,16 @@ def open_scan(
         table = TableMetadataUtil.parse_obj(_pinned(found.document, pointer))
     schema = table.schema()
     wanted = schema if names is None else _select(schema, names)
-    row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
+    _require_kept_nulls(wanted, pointer)
+    row_filter = AlwaysTrue() if where is None else parse_filter(where, schema)
     is_changed = _filters_changed_column(row_filter, schema, found.document)
-    # Iceberg for Java orders UUIDs as signed numbers when it merges bounds (apache/iceberg#14216).
-    planned = AlwaysTrue() if is_changed else _without(row_filter, schema, UUIDType)
-    pushed_down = _without(planned, schema, FloatType, DoubleType)
+    planned = AlwaysTrue() if is_changed else row_filter
+    pushed_down = _without_floats(planned, schema)
     post_filter = None if pushed_down == row_filter else _PostFilter(row_filter, schema, wanted)
     file_io = _TableIO(files)
     with read_errors(f"A manifest of table {pointer.table}", pointer):
         try:
-            tasks = list(DataScan(table, file_io, planned).plan_files())
+            tasks = list(DataScan(table, file_io, planned, case_sensitive=False).plan_files())
         except ValueError as error:
             if "equality deletes" not in str(error):
                 raise
@@ -154,10 +120,12 @@ def open_scan(
     for task in tasks:
         if task.file.file_format not in _READABLE:
             raise needs_spark_error(pointer, f"has data files in the format {task.file.file_format.name}")
+    if snapshot is not None and any(map(_is_in_nan, tasks)) and _has_deletes(snapshot, files, pointer):
+        raise needs_spark_error(pointer, "has deletes in a partition of NaN, which PyIceberg doesn't apply")
     has_vectors = any(is_vector(one) for task in tasks for one in task.delete_files)
     vectors = _deletion_vectors(snapshot, files, pointer) if snapshot is not None and has_vectors else {}
     scan = _RowReader(
-        ArrowScan(table, file_io, wanted if post_filter is None else post_filter.read, pushed_down),
+        ArrowScan(table, file_io, post_filter.read if post_filter else wanted, pushed_down, case_sensitive=False),
         pointer,
         plain_schema(schema_to_pyarrow(wanted, include_field_ids=False)),
         post_filter,
@@ -166,47 +134,129 @@ def open_scan(
     return pa.RecordBatchReader.from_batches(scan.schema, scan.batches(tasks, limit))
 
 
+def parse_filter(text: str, schema: Schema) -> BooleanExpression:
+    """Parse a row filter in PyIceberg's language, without NOT around comparisons.
+
+    Raises:
+        InputError: When it's invalid, names an unknown column, or compares one with a value of another type.
+
+    Example:
+        >>> from pyiceberg.types import LongType, NestedField
+        >>> parse_filter("NOT id > 7", Schema(NestedField(1, "id", LongType())))  # doctest: +ELLIPSIS
+        LessThanOrEqual(...id...7...)
+    """
+    try:
+        found = rewrite_not(parse(text))
+        filtered = extract_field_ids(bind(schema, found, case_sensitive=False))
+        for name in map(schema.find_column_name, filtered):
+            _require_filterable(schema, str(name))
+    except (ParseBaseException, ValueError, TypeError, NotImplementedError, RecursionError) as error:
+        why = "it isn't a comparison" if isinstance(error, ParseBaseException) else str(error).rstrip(".")
+        raise InputError(
+            f"Can't use the filter {text[:200]!r}: {why}.",
+            hint="A filter compares columns with values: fare > 10, vendor IN ('a', 'b'), name LIKE 'New%', "
+            "pickup >= '2024-01-31T07:00:00', tip IS NOT NULL. Combine comparisons with AND, OR, NOT and parentheses. "
+            f"For anything else, use lake.query(), which takes SQL. {_columns_of(schema)}",
+        ) from None
+    return found
+
+
+def _require_filterable(schema: Schema, name: str) -> None:
+    """Refuse a column by which PyIceberg can't filter, though it binds a filter to it."""
+    parts = name.split(".")
+    around = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    fields = [schema.find_field(one) for one in around if one in schema.column_names]
+    if any("." in field.name for field in fields):
+        raise ValueError(f"the name of column '{name}' has a dot, and PyIceberg can't filter by such columns")
+    if not fields[-1].field_type.is_primitive or isinstance(fields[-1].field_type, UUIDType):
+        raise ValueError(f"column '{name}' has type {fields[-1].field_type}, by which PyIceberg can't filter")
+
+
+def find_column(schema: Schema, name: str) -> str:
+    """Return the full name of a column or a struct's field as the schema spells it. An exact match wins.
+
+    Raises:
+        InputError: When there is none, or several that differ only by case. It suggests the most similar name.
+    """
+    known = schema.column_names
+    found = [name] if name in known else [one for one in known if one.lower() == name.lower()]
+    if len(found) == 1:
+        return found[0]
+    raise InputError(
+        f"The table has {'several columns' if found else 'no column'} '{name}'.",
+        hint=did_you_mean(name, known) + _columns_of(schema),
+        column=name,
+    )
+
+
+def _columns_of(schema: Schema) -> str:
+    top = [field.name for field in schema.fields[:_MAX_COLUMNS_SHOWN]]
+    more = f" and {len(schema.fields) - _MAX_COLUMNS_SHOWN} more" if len(schema.fields) > _MAX_COLUMNS_SHOWN else ""
+    return f"Its columns: {', '.join(top)}{more}."
+
+
+def _require_kept_nulls(wanted: Schema, pointer: TablePointer) -> None:
+    """Refuse lists and maps of structs that may be NULL: PyIceberg 0.12 reads a NULL there as an empty list or map."""
+    for field in wanted.fields:
+        if _loses_nulls(field.field_type, is_required=field.required):
+            raise needs_spark_error(
+                pointer, f"has column '{field.name}', in which PyIceberg would read a NULL list or map as an empty one"
+            )
+
+
+def _loses_nulls(kind: IcebergType, *, is_required: bool) -> bool:
+    if isinstance(kind, StructType):
+        return any(_loses_nulls(field.field_type, is_required=field.required) for field in kind.fields)
+    if isinstance(kind, ListType):
+        inner, is_inner_required = kind.element_type, kind.element_required
+    elif isinstance(kind, MapType):
+        inner, is_inner_required = kind.value_type, kind.value_required
+        if _loses_nulls(kind.key_type, is_required=True):
+            return True
+    else:
+        return False
+    return (isinstance(inner, StructType) and not is_required) or _loses_nulls(inner, is_required=is_inner_required)
+
+
+def _is_in_nan(task: FileScanTask) -> bool:
+    values = (task.file.partition[at] for at in range(len(task.file.partition)))
+    return any(isinstance(value, float) and math.isnan(value) for value in values)
+
+
+def _has_deletes(snapshot: Document, files: TableFiles, pointer: TablePointer) -> bool:
+    lines = files.manifest_list(snapshot, pointer).manifests
+    return any(line.file.content == ManifestContent.DELETES for line in lines)
+
+
 class _PostFilter:
     """Filters rows after they are cast to the table's types."""
 
     def __init__(self, row_filter: BooleanExpression, schema: Schema, wanted: Schema) -> None:
-        comparable = Schema(*_comparable(schema.as_struct()).fields)
-        bound = bind(comparable, row_filter, case_sensitive=True)
+        bound = bind(schema, row_filter, case_sensitive=False)
         filtered = {schema.find_column_name(field).partition(".")[0] for field in extract_field_ids(bound)}  # type: ignore[union-attr]  # it's bound
         names = {field.name for field in wanted.fields}
         more = (field for field in schema.fields if field.name in filtered - names)
         self.read = Schema(*wanted.fields, *more, schema_id=schema.schema_id)
-        types = Schema(*_comparable(self.read.as_struct()).fields)
-        self._types = plain_schema(schema_to_pyarrow(types, include_field_ids=False))
-        self._condition = expression_to_pyarrow(bound, comparable)
+        self._types = plain_schema(schema_to_pyarrow(self.read, include_field_ids=False))
+        self._condition = expression_to_pyarrow(bound, schema)
 
     def filtered(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a batch that the filter keeps."""
         yield from pa.Table.from_batches([batch.cast(self._types)]).filter(self._condition).to_batches()
 
 
-def _comparable(kind: IcebergType) -> Any:
-    """Return a type with bytes for UUIDs, which Arrow doesn't compare."""
-    if isinstance(kind, StructType):
-        return StructType(
-            *(field.model_copy(update={"field_type": _comparable(field.field_type)}) for field in kind.fields)
-        )
-    return FixedType(16) if isinstance(kind, UUIDType) else kind
+def _without_floats(row_filter: BooleanExpression, schema: Schema) -> BooleanExpression:
+    """Return a filter that keeps at least the same rows, without comparisons of floats.
 
-
-def _without(row_filter: BooleanExpression, schema: Schema, *kinds: type[IcebergType]) -> BooleanExpression:
-    """Return a filter that keeps at least the same rows, without the comparisons of some types.
-
-    Floats: Arrow skips row groups by their bounds, in which many writers ignore NaN. If a row group has 5.0 and NaN,
-    Arrow believes that every value is 5.0, and finds no value that is NaN or differs from 5.0.
+    Arrow skips row groups by their bounds, in which many writers ignore NaN. If a row group has 5.0 and NaN, Arrow
+    believes that every value is 5.0, and finds no value that is NaN or differs from 5.0.
     """
     if isinstance(row_filter, (And, Or)):
-        parts = (_without(part, schema, *kinds) for part in (row_filter.left, row_filter.right))
-        return type(row_filter)(*parts)
+        return type(row_filter)(*(_without_floats(part, schema) for part in (row_filter.left, row_filter.right)))
     if not isinstance(row_filter, UnboundPredicate):
         return row_filter
-    kind = row_filter.term.bind(schema).ref().field.field_type
-    return AlwaysTrue() if isinstance(kind, kinds) else row_filter
+    kind = row_filter.term.bind(schema, case_sensitive=False).ref().field.field_type
+    return AlwaysTrue() if isinstance(kind, (FloatType, DoubleType)) else row_filter
 
 
 def _filters_changed_column(row_filter: BooleanExpression, schema: Schema, document: Document) -> bool:
@@ -215,7 +265,7 @@ def _filters_changed_column(row_filter: BooleanExpression, schema: Schema, docum
     PyIceberg narrows the filter's values to each file's type: on a file with ``int``, ``i < 3000000000`` becomes true
     for every row, even for NULL. And it compares a default as the text in the metadata.
     """
-    filtered = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
+    filtered = extract_field_ids(bind(schema, row_filter, case_sensitive=False))
     if not filtered:
         return False
     every = [Schema.model_validate(one) for one in metadata.schemas(document)]

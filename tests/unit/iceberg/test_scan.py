@@ -6,11 +6,12 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -36,6 +37,7 @@ from pyiceberg.types import (
     DoubleType,
     FloatType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     StringType,
@@ -47,6 +49,7 @@ from lakegate.errors import ConfigurationError, InputError, NotFoundError
 from lakegate.iceberg.deletion_vectors import deleted_positions
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.iceberg.scan import parse_filter
 from lakegate.model.maintenance import DeletionVector
 from lakegate.model.refs import TablePointer
 from lakegate.table import Table
@@ -95,29 +98,77 @@ def test_rows_come_as_whatever_library_asks_for_them(tables: IcebergTables) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"),
+    "kind",
     [
-        (pa.list_(pa.struct([("a", pa.int64())])), [[{"a": 1}], None, [], [None], [{"a": None}, {"a": 2}]]),
-        (pa.map_(pa.string(), pa.struct([("a", pa.int64())])), [[("k", {"a": 1})], None, [], [("k", None)]]),
-        (pa.list_(pa.list_(pa.struct([("a", pa.int64())]))), [[[{"a": 1}], None, []], None, [], [[None]]]),
-        (
-            pa.struct([("l", pa.list_(pa.struct([("a", pa.int64())])))]),
-            [{"l": None}, None, {"l": []}, {"l": [{"a": 1}]}],
-        ),
-        (pa.list_(pa.int64()), [[1], None, [], [None]]),
+        pa.list_(pa.struct([("a", pa.int64())])),
+        pa.map_(pa.string(), pa.struct([("a", pa.int64())])),
+        pa.list_(pa.list_(pa.struct([("a", pa.int64())]))),
+        pa.struct([("l", pa.list_(pa.struct([("a", pa.int64())])))]),
     ],
 )
-def test_nulls_stay_apart_from_empty_lists_and_maps(
-    tables: IcebergTables, tmp_path: Path, kind: pa.DataType, values: list[Any]
-) -> None:
-    rows = pa.table({"id": range(len(values)), "region": ["x"] * len(values), "v": pa.array(values, kind)})
+def test_a_column_in_which_pyiceberg_loses_nulls_is_refused(tables: IcebergTables, kind: pa.DataType) -> None:
+    rows = pa.table({"id": [1], "v": pa.array([None], kind)})
     made = tables.catalog.create_table("nyc.nested", rows.schema)
-    pq.write_table(rows, tmp_path / "nested.parquet")
-    made.add_files([(tmp_path / "nested.parquet").as_uri()])
+    made.append(rows)
     table = opened(pointer_to(made))
-    for first in range(len(values)):
-        found = table.to_arrow(columns=["v"], where=f"id >= {first}", limit=3)
-        assert found["v"].to_pylist() == values[first : first + 3]
+    assert ids(table) == [1]
+    with pytest.raises(InputError, match="column 'v', in which PyIceberg would read a NULL list or map") as caught:
+        table.to_arrow()
+    assert "lakegate query" in str(caught.value.hint)
+
+
+def test_nulls_stay_apart_from_empty_lists_of_plain_values(tables: IcebergTables) -> None:
+    values = [[1], None, [], [None]]
+    rows = pa.table({"id": range(4), "v": pa.array(values, pa.list_(pa.int64()))})
+    made = tables.catalog.create_table("nyc.lists", rows.schema)
+    made.append(rows)
+    assert opened(pointer_to(made)).to_arrow()["v"].to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("n > 5", [3]),
+        ("N != 5 AND id > 0", [2, 3]),
+        ("n IN (5, 7)", [1, 3]),
+        ("NOT (n = 5 OR id = 3)", [2]),
+        ("n IS NAN", [2]),
+        ("n BETWEEN 1 AND 6", [1]),
+        ("name LIKE 'New%'", [1]),
+        ("name IS NULL OR 'x' = name", [2, 3]),
+        ("at >= '2024-01-31T00:00:00'", [1]),
+    ],
+)
+def test_a_filter_is_read_by_pyiceberg(tables: IcebergTables, where: str, found: list[int]) -> None:
+    rows: dict[str, Any] = {
+        "id": [1, 2, 3],
+        "n": [5.0, math.nan, 7.0],
+        "name": ["New York", None, "x"],
+        "at": pa.array([datetime(2024, 1, 31), None, datetime(2023, 1, 1)], pa.timestamp("us")),
+    }
+    made = tables.catalog.create_table("nyc.filtered", pa.table(rows).schema)
+    made.append(pa.table(rows))
+    assert ids(opened(pointer_to(made)), where=where) == found
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("tags IS NULL", "list"),
+        ("place IS NOT NULL", "struct"),
+        ("dot.ted = 1", "has a dot"),
+        ("u IS NULL", "uuid"),
+    ],
+)
+def test_a_column_by_which_pyiceberg_cannot_filter_is_refused(where: str, says: str) -> None:
+    schema = Schema(
+        NestedField(1, "tags", ListType(10, StringType())),
+        NestedField(2, "place", StructType(NestedField(11, "zone", LongType()))),
+        NestedField(3, "dot.ted", LongType()),
+        NestedField(4, "u", UUIDType()),
+    )
+    with pytest.raises(InputError, match=says):
+        parse_filter(where, schema)
 
 
 def test_columns_come_as_asked_for_and_a_limit_ends_early(
@@ -143,7 +194,12 @@ def test_columns_come_as_asked_for_and_a_limit_ends_early(
         ({"columns": ["regoin"]}, "no column 'regoin'", "Did you mean 'region'? Its columns: id, region."),
         ({"columns": []}, "No column is selected", "Leave out"),
         ({"columns": ["id", "ID"]}, "'id' is selected twice", ""),
-        ({"where": "regoin = 'x'"}, "no column 'regoin'", "Did you mean 'region'?"),
+        ({"where": "regoin = 'x'"}, "name regoin", "Its columns: id, region."),
+        ({"where": "id = 'x'"}, "Could not convert x into a long", "fare > 10"),
+        ({"where": "upper(region) = 'X'"}, "isn't a comparison", "lake.query()"),
+        ({"where": "id = 1; DROP TABLE t"}, "isn't a comparison", "lake.query()"),
+        ({"where": ""}, "isn't a comparison", "fare > 10"),
+        ({"where": "region LIKE '%x'"}, "at the end of a string", "name LIKE 'New%'"),
         ({"limit": -1}, "limit is -1", ""),
         ({"limit": 1.5}, "limit is 1.5", ""),
         ({"columns": [5]}, "must be text", "columns=["),
@@ -192,22 +248,6 @@ def test_deleted_rows_are_left_out(tables: IcebergTables) -> None:
     with_deletes = opened(_deleting(made, DataFileContent.POSITION_DELETES, deletes))
     assert sorted(ids(with_deletes)) == [1, 2, 3, 4, 5, 6, *range(8, 20)]
     assert ids(with_deletes, where="id IN (0, 7, 8)") == [8]
-
-
-def test_a_bit_that_flipped_in_a_page_is_found_by_its_checksum(tables: IcebergTables) -> None:
-    made = tables.create()
-    append(made, range(1_000, 1_010))
-    (file,) = opened(pointer_to(made)).files()
-    path = local_path(file.path)
-    rows = pq.read_table(path)
-    pq.write_table(rows, path, compression="none", use_dictionary=False, write_page_checksum=True)
-    assert ids(opened(pointer_to(made))) == [*range(1_000, 1_010)]
-    path.write_bytes(path.read_bytes().replace((1_003).to_bytes(8, "little"), (1_007).to_bytes(8, "little"), 1))
-    with pytest.raises(InputError, match=r"Data file .* of table nyc.trips is damaged: .*CRC"):
-        ids(opened(pointer_to(made)))
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match=r"Data file .* of table nyc.trips is damaged: .*[^.]\.$"):
-        ids(opened(pointer_to(made)))
 
 
 def test_rows_that_a_deletion_vector_deletes_are_left_out(tables: IcebergTables) -> None:
@@ -287,7 +327,7 @@ def test_what_only_spark_reads_is_refused(tables: IcebergTables, change: str, sa
     assert "lakegate query" in str(caught.value.hint)
 
 
-def test_deletes_in_a_partition_of_nan_are_applied(tables: IcebergTables) -> None:
+def test_deletes_in_a_partition_of_nan_are_refused(tables: IcebergTables) -> None:
     share = NestedField(2, "share", DoubleType(), required=False)
     schema = Schema(NestedField(1, "id", LongType(), required=False), share)
     made = tables.create(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "share")))
@@ -298,10 +338,10 @@ def test_deletes_in_a_partition_of_nan_are_applied(tables: IcebergTables) -> Non
     (path,) = (file.path for file in opened(full).files() if file.rows == 2)
     places = pa.table({"file_path": [path, "file:///another.parquet"], "pos": pa.array([0, 0], pa.int64())})
     kind = DataFileContent.POSITION_DELETES
-    assert sorted(ids(opened(_rewritten(tables.at(full), kind, FileFormat.PARQUET, places, Record(math.nan))))) == [
-        1,
-        3,
-    ]
+    deleting = _rewritten(tables.at(full), kind, FileFormat.PARQUET, places, Record(math.nan))
+    with pytest.raises(InputError, match="deletes in a partition of NaN") as caught:
+        ids(opened(deleting))
+    assert "lakegate query" in str(caught.value.hint)
 
 
 def test_a_library_that_is_missing_is_named(tables: IcebergTables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,11 +422,11 @@ _WIDENED = {
     "i BETWEEN -3000000000 AND 3000000000 AND id > 0": [1, 3, 4],
     "i IN (3000000000, 1)": [1],
     "i IS NULL": [2],
-    "f < 1e39": [1, 4],
-    "NOT (f >= 1e39)": [1, 4],
-    "f > -1e39": [1, 3, 4],
+    "f < 5": [1, 4],
+    "NOT (f >= 5)": [1, 4],
+    "f > -5": [1, 4],
     "f != 0.3": [1, 3, 4],
-    "f > 0.3": [1, 3],  # 0.3 as a float is a little more than 0.3, and NaN is greater than all numbers
+    "f > 0.3": [1],  # 0.3 as a float is a little more than 0.3
     "f = 0.3": [],
     "d < 1000000": [1, 4],
     "d != 1000000": [1, 4],
@@ -440,44 +480,13 @@ def test_a_filter_skips_files_though_schemas_expired_if_its_column_cannot_have_b
 
 
 @pytest.mark.parametrize(
-    ("where", "found"),
-    [
-        ("u = '{low}'", [1]),
-        ("u > '{low}'", [2]),
-        ("u <= '{high}'", [1, 2]),
-        ("u IN ('{low}', '{high}') AND f < 0", [2]),
-        ("u != '{low}'", [2]),
-        ("NOT (u > '{low}')", [1]),
-        ("u IS NULL", [3]),
-        ("s.u = '{high}'", [2]),
-    ],
-)
-def test_uuids_are_compared_by_their_bytes(tables: IcebergTables, where: str, found: list[int]) -> None:
-    schema = Schema(
-        NestedField(1, "id", LongType(), required=False),
-        NestedField(2, "u", UUIDType(), required=False),
-        NestedField(3, "f", DoubleType(), required=False),
-        NestedField(4, "s", StructType(NestedField(5, "u", UUIDType(), required=False)), required=False),
-    )
-    low, high = UUID("10000000-0000-4000-8000-000000000000"), UUID("f0000000-0000-4000-8000-000000000000")
-    keys: Any = pa.array([low.bytes, high.bytes, None], pa.uuid())
-    rows = {"id": [1, 2, 3], "u": keys, "f": [1.0, -1.0, None], "s": pa.StructArray.from_arrays([keys], ["u"])}
-    made = tables.create(schema=schema)
-    made.append(pa.table(rows))
-    table = opened(pointer_to(made))
-    assert ids(table, where=where.format(low=low, high=high)) == found
-    assert table.to_arrow(where=where.format(low=low, high=high)).schema.field("u").type == pa.uuid()
-
-
-@pytest.mark.parametrize(
     ("kind", "default", "where", "found"),
     [
         ("date", "2024-02-03", "d = '2024-02-03'", [1, 2]),
         ("date", "2024-02-03", "d < '2024-01-01' OR id = 2", [2]),
-        ("timestamp", "2024-02-03T10:11:12.5", "d > '2024-02-03'", [1, 2]),
-        ("timestamptz", "2024-02-03T10:11:12.5+00:00", "d <= '2024-02-03 10:11:12Z'", []),
-        ("uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", "d = 'f79c3e09-677c-4bbd-a479-3f349cb785e7'", [1, 2]),
-        ("decimal(9, 2)", "14.20", "d = 14.2", [1, 2]),
+        ("timestamp", "2024-02-03T10:11:12.5", "d > '2024-02-03T00:00:00'", [1, 2]),
+        ("timestamptz", "2024-02-03T10:11:12.5+00:00", "d <= '2024-02-03T10:11:12+00:00'", []),
+        ("decimal(9, 2)", "14.20", "d = 14.20", [1, 2]),
         ("int", 5, "d IS NULL", []),
     ],
 )

@@ -136,7 +136,7 @@ def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
 @table_argument
 @ref_option()
 @at_option()
-@click.option("--where", metavar="SQL", help="Only rows for which this is true, such as 'fare < 0'.")
+@click.option("--where", metavar="FILTER", help="Only rows for which this is true, such as 'fare < 0'.")
 @click.option("--column", "columns", multiple=True, metavar="NAME", help="A column to show. Repeatable. Default: all.")
 @limit_option(20)
 def show_rows_of_table(
