@@ -87,6 +87,7 @@ class Components:
             publish_attempts=self.settings.publish.attempts,
             publish_within_s=self.settings.publish.timeout_s,
             masked=self.settings.audit.mask,
+            audit_timeout_s=self.settings.audit.timeout_s,
             hides_values=self.settings.ui.examples == 0 or bool(self.settings.masked),
             files=lambda: self.files,
             format_version=lambda table: (

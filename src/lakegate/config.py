@@ -784,6 +784,8 @@ class AuditSettings(_Section):
     mask: Annotated[tuple[str, ...], _JSON] = ()
     """Columns whose values never leave the engine in an audit: name patterns such as ``["email", "*_name"]``.
     The dashboard, reports and alerts hide them, like those of ``ui.masked``."""
+    timeout_s: Number | None = Field(default=None, gt=0)
+    """Seconds after which an audit is stopped. The run fails then, and its branch is kept. Default: no limit."""
 
 
 class UiSettings(_Section):

@@ -110,6 +110,12 @@ class CheckError(InputError):
     code = "check"
 
 
+class AuditTimeoutError(InputError):
+    """An audit took longer than ``audit.timeout_s``."""
+
+    code = "audit-timeout"
+
+
 class QueryError(InputError):
     """Spark rejected a query, or the statement isn't a query."""
 

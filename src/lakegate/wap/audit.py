@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
 from lakegate.checks.history import BatchHistory, PastBatch
-from lakegate.errors import InputError, SchemaError
+from lakegate.errors import AuditTimeoutError, InputError, LakegateError, SchemaError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash
 from lakegate.model.quarantine import RowTest, is_quarantine
@@ -20,6 +21,7 @@ from lakegate.model.words import counted
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
+from lakegate.wap.deadline import Deadline, cancel_engine_at
 from lakegate.wap.history import published_to, renames_in, with_quarantine_renames
 from lakegate.wap.stage import changes_between
 
@@ -62,7 +64,8 @@ def audit(
     metadata = context.reader.metadata(staged.pointer)
     schema = metadata.table_schema
     require_readable(staged.table, staged.branch, schema)
-    report = run_audit(
+    report = _run_audit(
+        context,
         run_id=staged.run_id,
         rows=added_rows(staged).model_copy(update={"masked": context.masked}),
         schema=schema,
@@ -146,7 +149,8 @@ def audit_state(
     schema = metadata.table_schema
     require_readable(table, ref.name, schema)
     schemas = schemas_at(context, ref)
-    return run_audit(
+    return _run_audit(
+        context,
         run_id="",
         rows=AddedRows(
             table=table,
@@ -170,6 +174,26 @@ def audit_state(
         explain=explain,
         listed=listed,
     ).model_copy(update={"branch": ref.name})
+
+
+def _run_audit(context: Context, *, rows: AddedRows, **audit: Any) -> AuditReport:
+    """Run an audit within the time that the settings allow."""
+    deadline = Deadline.after(context.audit_timeout_s)
+    try:
+        with cancel_engine_at(deadline, context, audit["run_id"]):
+            return run_audit(rows=rows, **audit)
+    except LakegateError as error:
+        if not deadline.is_over:
+            raise
+        # Only the error's type: its message may quote values of masked columns.
+        raise AuditTimeoutError(
+            f"The audit of {rows.table} on {rows.ref} took longer than audit.timeout_s={context.audit_timeout_s:g}, so "
+            f"it was stopped ({type(error).__name__}). Nothing was published.",
+            hint="Raise audit.timeout_s, or look for a pattern in the checks that is slow on some texts. "
+            f"Then audit again: lakegate audit {rows.table} --branch {rows.ref}",
+            table=str(rows.table),
+            branch=rows.ref,
+        ) from None
 
 
 def added_rows(staged: StagedTable) -> AddedRows:

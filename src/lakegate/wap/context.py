@@ -48,6 +48,7 @@ class Context:
         publish_attempts: How often to try a commit when concurrent commits get in first.
         publish_within_s: Seconds after which a commit isn't retried.
         masked: Patterns of columns whose values audits never read out of the engine.
+        audit_timeout_s: Seconds after which an audit is stopped; ``None`` for no limit.
         hides_values: Whether the settings hide any values, perhaps only in reports and alerts.
         files: Returns access to the warehouse's files; ``None`` if there are no checkpoints to read.
         format_version: Returns the Iceberg format version for a new table.
@@ -70,6 +71,7 @@ class Context:
     publish_attempts: int = 40
     publish_within_s: float = 120.0
     masked: tuple[str, ...] = ()
+    audit_timeout_s: float | None = None
     hides_values: bool = False
     files: Callable[[], WarehouseFiles] | None = None
     format_version: Callable[[TableIdentifier], int] = lambda _: 2

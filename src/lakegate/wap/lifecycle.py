@@ -14,6 +14,7 @@ from tenacity.stop import stop_when_event_set
 
 from lakegate.errors import (
     AlreadyExistsError,
+    AuditTimeoutError,
     CatalogUnavailableError,
     ConflictError,
     LakegateError,
@@ -364,6 +365,8 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
                 _drop_own_branch(context, run)  # it's only half written
             with suppress(LakegateError):  # if this fails, the lease expires by itself
                 progress.suspend(error)
+        case AuditTimeoutError() if run.staged:
+            _fail(context, progress, error, branch_kept=_may_exist(context, run.branch))
         case ConflictError() | OutcomeUnknownError() if run.staged or not run.branch:
             # The data is staged and audited: let the user decide what to do with it.
             _fail(context, progress, error, branch_kept=_may_exist(context, run.branch))
