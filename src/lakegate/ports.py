@@ -570,31 +570,12 @@ class Engine(Protocol):
             InputError: When a key of an upsert is NULL or occurs twice. Nothing is written.
         """
 
-    def count_failing(
-        self,
-        rows: AddedRows,
-        predicates: Sequence[Any],
-        *,
-        key: IntegerKey | None = None,
-        only: Mapping[int, str] | None = None,
-    ) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
         """Count the rows for which each predicate is true, in one aggregation over just ``rows``.
 
         Args:
             predicates: SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
             key: A key to prove unique in the same scan (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
-            only: For predicates in SQL, by index: a weaker predicate that is true wherever the first one is. Files
-                whose metadata rules out the weaker one needn't be read.
-        """
-
-    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        """Return, for each text column, some values in ``rows`` for which its predicate is false.
-
-        Args:
-            predicates: Pairs of a column and a predicate on just that column, in SQL.
-
-        Returns:
-            The values for each pair; none for a column whose values hardly repeat.
         """
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:

@@ -41,18 +41,19 @@ what it can't translate.
 _LEFT = {
     "Great Expectations": """\
 Without a counterpart: `TableColumnCountToBeBetween` and `TableColumnCountToEqual` (name the columns, with
-`columns_match`), `ColumnValuesToBeInTypeList` (name one type), `QueryResultsToMatchComparison` and the tests of
-distributions (`ColumnChisquareTestPValueToBeGreaterThan`, …). `UnexpectedRowsExpectation` is `custom_sql`. So is
-`ColumnValuesToBeIncreasing`, by a column that sorts the rows: `SELECT at FROM (SELECT at, n, lag(n) OVER (ORDER BY at)
-AS previous FROM batch) WHERE n <= previous`. `ColumnValuesToBeOfType` names types of lakegate. Where only one end is
-excluded (`strict_min`), write SQL.
+`columns_match`), `ColumnValuesToBeInTypeList` (name one type), `ColumnValuesToMatchJsonSchema`,
+`QueryResultsToMatchComparison` and the tests of distributions (`ColumnChisquareTestPValueToBeGreaterThan`, …).
+`UnexpectedRowsExpectation` is `custom_sql`. So is `ColumnValuesToBeIncreasing`, by a column that sorts the rows:
+`SELECT at FROM (SELECT at, n, lag(n) OVER (ORDER BY at) AS previous FROM batch) WHERE n <= previous`.
+`ColumnValuesToBeOfType` names types of lakegate. Where only one end is excluded (`strict_min`), write SQL.
 """,
     "DQX": """\
 Without a counterpart: the checks of geometries (`is_point`, `is_geo_within`, …), `does_not_contain_pii`,
-`has_no_row_anomalies`, `compare_datasets`, and `aggr_matches_dataset` of anything but the number of rows. For
-`has_no_aggr_outliers`, compare a batch with earlier ones: `sum(n, deviations=3)`. `is_valid_ipv6_address`,
-`is_ipv4_address_in_cidr`, `is_valid_national_id` and the codes of countries, currencies, languages and subdivisions are
-patterns and lists that you write; `is_not_in_near_future` and `is_data_fresh_per_time_window`, SQL.
+`has_json_keys`, `has_valid_json_schema`, `has_no_row_anomalies`, `compare_datasets`, and `aggr_matches_dataset` of
+anything but the number of rows. For `has_no_aggr_outliers`, compare a batch with earlier ones: `sum(n, deviations=3)`.
+`is_valid_ipv6_address`, `is_ipv4_address_in_cidr`, `is_valid_national_id` and the codes of countries, currencies,
+languages and subdivisions are patterns and lists that you write; `is_not_in_near_future` and
+`is_data_fresh_per_time_window`, SQL.
 """,
     "dbt": """\
 For dbt-expectations, see Great Expectations: the names are the same. Without a counterpart: `dbt_utils.equality`,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.local.state import StackState
-from proofs import contention, crash_matrix, exactness, patterns, quarantine, schema_changes, storm
+from proofs import contention, crash_matrix, exactness, quarantine, schema_changes, storm
 
 pytestmark = pytest.mark.jvm
 
@@ -33,11 +33,6 @@ def test_duplicate_storm(home: Path, stack: StackState, namespace: str) -> None:
 def test_exactness(home: Path, stack: StackState, namespace: str) -> None:
     proof = exactness.prove(home, exactness.SHORT, seed=SEED, namespace=namespace)
     assert not proof.failures, proof.failures
-
-
-def test_patterns_are_read_in_one_way(home: Path, stack: StackState) -> None:
-    proof = patterns.prove(home, patterns.SHORT, SEED)
-    assert not proof.failures, "\n".join(proof.failures)
 
 
 def test_quarantined_rows_add_up(home: Path, stack: StackState, namespace: str) -> None:

@@ -20,7 +20,7 @@ from support.neighbours import EXAMPLES, ROWS
 pytestmark = pytest.mark.jvm
 
 _IN_ONE_SCAN = frozenset(
-    {"accepted_values", "casing", "expression_is_true", "in_range", "json_schema", "length_between", "matches",
+    {"accepted_values", "casing", "expression_is_true", "in_range", "length_between", "matches",
      "not_accepted_values", "not_empty_string", "not_in_future", "not_match_regex", "not_null", "sql", "valid_email",
      "valid_uuid"}
 )  # fmt: skip

@@ -23,7 +23,6 @@ from proofs import (
     exactness,
     histories,
     neighbours,
-    patterns,
     quarantine,
     schema_changes,
     state_machine,
@@ -110,7 +109,6 @@ _LONG: Mapping[str, Proof] = {
     ),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
     "neighbours": lambda home, _: neighbours.prove(home),
-    "patterns": lambda home, seed: patterns.prove(home, patterns.LONG, seed),
     "quarantine-crashes": lambda home, seed: quarantine.prove(
         home, quarantine.every_kill(), seed, namespace="killed", tell=_tell
     ),
@@ -130,7 +128,6 @@ _SHORT: Mapping[str, Proof] = {
     "compaction": lambda home, seed: compaction.prove(home, compaction.SHORT, seed=seed),
     "histories": lambda home, seed: histories.prove(home, histories.SHORT, seed=seed),
     "exactness": lambda home, seed: exactness.prove(home, exactness.SHORT, seed=seed, tell=_tell),
-    "patterns": lambda home, seed: patterns.prove(home, patterns.SHORT, seed),
     "quarantine": lambda home, seed: quarantine.prove(home, quarantine.SHORT, seed, tell=_tell),
     "quarantine-anytime": lambda home, seed: quarantine.prove(
         home, quarantine.killed_anytime(300, seed), seed, namespace="anytime", within_s=40, tell=_tell

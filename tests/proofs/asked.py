@@ -104,7 +104,8 @@ def _of_values(r: random.Random, name: str, kind: Kind, values: Sequence[Any], d
     if kind.spark == "string":
         for pattern in r.sample(_PATTERNS, 3):
             found = re.compile(pattern, re.ASCII)
-            yield Asked(checks.matches(name, pattern), sum(v is not None and not found.search(v) for v in values))
+            same = f"(?d){pattern}"  # as in Python, only a line feed ends a line
+            yield Asked(checks.matches(name, same), sum(v is not None and not found.search(v) for v in values))
     if drawn and kind.spark.startswith(("int", "bigint", "decimal")):
         operator, other = r.choice(sorted(_OPERATORS)), r.choice(drawn)
         literal = f"CAST('{other:f}' AS {kind.spark})" if isinstance(other, Decimal) else f"({other})"

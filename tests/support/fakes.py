@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -218,7 +218,6 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         predicates: Sequence[str],
         *,
         key: IntegerKey | None = None,
-        only: Mapping[int, str] | None = None,
     ) -> ScanResult:
         self.scans += 1
         counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
@@ -228,9 +227,6 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         else:
             is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
         return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
-
-    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        return [() for _ in predicates]
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         assert isinstance(rows, AddedRows)

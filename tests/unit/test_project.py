@@ -46,9 +46,9 @@ def test_files_for_the_code_host_fit_their_schemas(schema: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("name", sorted({*built_in()} - {"json_schema", "schema_changes", "volume_anomalies"}))
+@pytest.mark.parametrize("name", sorted({*built_in()} - {"schema_changes", "volume_anomalies"}))
 def test_what_a_check_finds_is_compared_with_python(name: str) -> None:
-    """Two look at no rows, but at the journal. For ``json_schema``: ``tests/integration/test_json_schema.py``."""
+    """Two look at no rows, but at the journal."""
     proofs = ROOT / "tests" / "proofs"
     text = "".join((proofs / module).read_text(encoding="utf-8") for module in ("asked.py", "reference.py"))
     wanted = f"checks.{find_check(name).__name__}("

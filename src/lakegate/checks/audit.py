@@ -16,8 +16,7 @@ from functools import cached_property
 from itertools import islice, tee
 from typing import Any, TypeAlias
 
-from lakegate.checks.bitmaps import hash_key, integer_key, within_bounds
-from lakegate.checks.columns import count_nulls
+from lakegate.checks.bitmaps import integer_key, within_bounds
 from lakegate.checks.definition import refuse
 from lakegate.checks.explaining import named_in, read_bytes, reason
 from lakegate.checks.history import BatchHistory, PastBatch, joined, judge_band, measure_key
@@ -57,7 +56,6 @@ from lakegate.model.checks import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
-from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
 from lakegate.model.words import counted
 from lakegate.ports import Engine, Narrator
@@ -79,12 +77,6 @@ _MOST_COLUMNS = 100
 _MOST_RUNS_SEARCHED = 250  # for the last one that passed a check
 _NO_RUN = "It compares a run with what came before, and there is no run here."
 _NO_BATCH = "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones."
-_SAMPLE_FROM = 2_000_000
-"""Rows times predicates from which sampling texts saves more time than it takes."""
-_FILTER_FROM = 1_000_000
-"""Rows from which it pays to read a text column in a scan of its own, which skips files by their dictionaries."""
-_FILTER_FROM_PER_FILE = 100_000
-_MOST_FILTERED, _MOST_FILTER_VALUES = 8, 1_000
 _NO_ROW = "FALSE"  # to count only all rows
 
 
@@ -278,13 +270,11 @@ class _Audit:
 
     def __post_init__(self) -> None:
         self._past_batches = iter(() if self.past is None else self.past.batches())
-        self._scanned = self.rows  # for questions about single rows
         self._questions = [find_check(check.kind).ask(check, self.schema) for check in self.checks]
         self._filters = [find_check(check.kind).filter(check, self.schema) for check in self.checks]
         self._filter_counts: dict[Filter, int] = {}  # number of matching rows
         self._filtered_questions: dict[int, FailingRows] = {}
         self._is_unique: dict[DuplicateRows, bool] = {}  # whether the scan proved it
-        self._sampled: set[object] = set()  # keys of questions whose texts were sampled
         self._jobs: dict[tuple[KeyQuestion, Filter | None], list[Method]] = {}  # jobs for just this question
         self._located: dict[TableIdentifier, tuple[Rows, ...]] = {}
         self._total = self.added.rows if self.added.complete else None
@@ -373,7 +363,7 @@ class _Audit:
             return Explanation(check=result.check, method="manifest", reason=None, jobs=fetched, bytes=size)
         why: str | None = reason(self.checks[index], question, where, self.schema, self.added)
         method: Method = "scan"
-        jobs = 1 + (isinstance(question, FailingRows) and self._filtered(index).key in self._sampled)
+        jobs = 1
         if is_query:
             jobs += bool(result.failing_rows)  # a second job computes the failing rows' values
         if isinstance(question, (DuplicateRows, OrphanRows)):
@@ -382,8 +372,7 @@ class _Audit:
             if own or in_scan:  # otherwise, its filter matches no row
                 method, jobs = own[-1] if own else "bitmaps in the scan", len(own) + in_scan
             if method == "grouping" and (in_scan or len(own) > 1):
-                by = "Hashes" if "hashes" in own else "Bitmaps"
-                why = f"{by} didn't prove its key unique, so the rows that share a key were counted."
+                why = "Bitmaps didn't prove its key unique, so the rows that share a key were counted."
         return Explanation(check=result.check, method=method, reason=why, jobs=jobs + fetched, bytes=size)
 
     def _judged_rows(self, index: int) -> int | None:
@@ -414,7 +403,7 @@ class _Audit:
         """Answer all questions about single rows and their number in one pass, which also counts each filter's rows.
 
         If a filter selects no rows, this answers its other questions, too: nothing can fail. The same pass can prove
-        one key unique, if the rows are in its order and aren't read one by one. Every other key takes a job of its own.
+        one key unique, if the rows are in its order. Every other key takes a job of its own.
         """
         about_rows = {i: self._filtered(i) for i, q in questions.items() if isinstance(q, FailingRows)}
         about_total = {i: q for i, q in questions.items() if isinstance(q, RowTotal)}
@@ -422,17 +411,15 @@ class _Audit:
         if not about_rows and not about_total and not filters:
             return
         distinct = list({question.key: question for question in about_rows.values()}.values())
-        distinct += [FailingRows(where.sql, by_user=True, is_slow=where.is_slow) for where in filters]
+        distinct += [FailingRows(where.sql, by_user=True) for where in filters]
         answered = [i for i in questions if i in about_rows or i in about_total or self._filters[i] is not None]
-        if any(question.is_slow for question in distinct):
-            self._scanned = self.rows.model_copy(update={"one_by_one": True})
         duplicates = [q for i, q in questions.items() if isinstance(q, DuplicateRows) and self._filters[i] is None]
-        candidates = () if self._scanned.one_by_one else ((q, self._integer_key(q)) for q in duplicates)
+        candidates = ((question, self._integer_key(question)) for question in duplicates)
         keys = ((question, key) for question, key in candidates if key is not None and key.is_ordered)
         proven, key = next(iter(keys), (None, None))
         also = f", and duplicates of {', '.join(key.columns)}" if key else ""
         with self._step(f"Scanning {self.rows.table} for {counted(len(answered), 'check')}{also}"):
-            result = self._count(distinct or [FailingRows(_NO_ROW)], key, self._text_questions(about_rows))
+            result = self._count(distinct or [FailingRows(_NO_ROW)], key)
         if proven is not None:
             self._is_unique[proven] = bool(result.is_unique)
         self._filter_counts |= dict(zip(filters, result.failing[len(distinct) - len(filters) :], strict=False))
@@ -452,84 +439,17 @@ class _Audit:
             return question
         if index not in self._filtered_questions:
             self._filtered_questions[index] = replace(
-                question,
-                predicate=within(question.predicate, where),
-                metrics=None,
-                by_user=True,
-                is_slow=question.is_slow or where.is_slow,
-                text=None,
+                question, predicate=within(question.predicate, where), metrics=None, by_user=True
             )
         return self._filtered_questions[index]
 
-    def _text_questions(self, questions: Mapping[int, FailingRows]) -> Sequence[FailingRows]:
-        """Return the questions whose texts are worth sampling; none if values mustn't leave the engine."""
-        if any(check.examples == 0 for check in self.checks):
-            return []
-        shown = (
-            question
-            for index, question in questions.items()
-            if question.text is not None
-            and not question.passing
-            and not question.is_slow  # only one core evaluates a sample
-            and not is_masked_in(self.checks[index], self.schema, self.rows.masked)
-        )
-        distinct = list({question.key: question for question in shown}.values())
-        return distinct if (self._total or 0) * len(distinct) >= _SAMPLE_FROM else []
-
-    def _count(
-        self, questions: Sequence[FailingRows], key: IntegerKey | None, text_questions: Sequence[FailingRows]
-    ) -> ScanResult:
+    def _count(self, questions: Sequence[FailingRows], key: IntegerKey | None) -> ScanResult:
         try:
-            predicates, only = self._cheaper_predicates(questions, text_questions)
-            options = {"only": only} if only else {}
-            result = self._engine.count_failing(self._scanned, predicates, key=key, **options)
+            result = self._engine.count_failing(self.rows, [one.predicate for one in questions], key=key)
         except (EngineError, QueryError) as error:
             self._raise_user_errors(questions, error)
             raise
         return self._verified(result, len(questions))
-
-    def _cheaper_predicates(
-        self, questions: Sequence[FailingRows], text_questions: Sequence[FailingRows]
-    ) -> tuple[Sequence[Any], Mapping[int, str]]:
-        """Return the predicates and, by index, weaker ones that let the scan skip files.
-
-        A predicate about texts is only evaluated for values that aren't known to pass. The engine itself found that
-        those of a sample pass, so comparing with them gives the same answer in less time.
-        """
-        passing = {question.key: frozenset(question.passing) for question in questions}
-        if text_questions:
-            self._sampled.update(question.key for question in text_questions)
-            pairs = [(str(question.text), question.predicate) for question in text_questions]
-            sampled = self._engine.sample_passing_texts(self._scanned, pairs)
-            passing |= {question.key: frozenset(texts) for question, texts in zip(text_questions, sampled, strict=True)}
-        predicates: list[Any] = []
-        only: dict[int, str] = {}
-        for index, question in enumerate(questions):
-            values, predicate = ", ".join(map(sql_string, sorted(passing[question.key]))), question.predicate
-            if values and len(only) < _MOST_FILTERED and self._may_match_dictionaries(question, passing[question.key]):
-                only[index] = f"{question.text} NOT IN ({values})"
-            elif values and not question.passing:
-                predicate = f"IF({question.text} IN ({values}), FALSE, {predicate})"
-            predicates.append(predicate)
-        return predicates, only
-
-    def _may_match_dictionaries(self, question: FailingRows, passing: Collection[str]) -> bool:
-        """Return whether the dictionaries in the files may prove that a column has only texts in ``passing``.
-
-        Dictionaries don't cover NULL. Iceberg decodes invalid UTF-8 to another text, which isn't ASCII.
-        """
-        column, files = question.text, [file for file in self.added.files if file.rows]
-        return (
-            column is not None
-            and column.type.text == "string"
-            and self.added.complete
-            and not self._scanned.one_by_one
-            and self.added.rows >= max(_FILTER_FROM, len(files) * _FILTER_FROM_PER_FILE)
-            and all(file.path.endswith(".parquet") for file in files)
-            and count_nulls(self.added, column) == 0
-            and len(passing) <= _MOST_FILTER_VALUES
-            and all(text.isascii() for text in passing)
-        )
 
     def _verified(self, result: ScanResult, questions: int, where: Filter | None = None) -> ScanResult:
         """Return ``result`` if it covers all rows that the manifests, or the filter's count, say there are."""
@@ -577,7 +497,7 @@ class _Audit:
 
     def _error_of(self, *predicates: Any) -> EngineError | QueryError | None:
         try:
-            self._engine.count_failing(self._scanned, predicates)
+            self._engine.count_failing(self.rows, predicates)
         except (EngineError, QueryError) as error:
             return error
         return None
@@ -691,16 +611,14 @@ class _Audit:
             yield index, findings[question, where]
 
     def _prove_unique(self, question: DuplicateRows, where: Filter | None) -> bool:
-        """Return whether bitmaps or hashes prove that no key occurs twice. If they don't, keys may still be unique."""
+        """Return whether bitmaps prove that no key occurs twice. If they don't, keys may still be unique."""
         if where is None and question in self._is_unique:
             return self._is_unique[question]
         key = self._integer_key(question, where)
-        if key is None and question.scope == "batch":
-            key = hash_key(question.columns, self.schema, self.added)
         if key is None:
             return False
         rows = filtered_rows(self.rows, where)
-        self._jobs.setdefault((question, where), []).append("hashes" if key.is_hash else "bitmaps")
+        self._jobs.setdefault((question, where), []).append("bitmaps")
         with self._step(f"Looking for duplicates of {', '.join(key.columns)} in {rows.table}"):
             return bool(self._verified(self._engine.count_failing(rows, (), key=key), 0, where).is_unique)
 
@@ -849,8 +767,8 @@ class _Audit:
         shown = {"shown": self._columns_shown(self.checks[index])}
         rows, engine = filtered_rows(self.rows, where).model_copy(update=shown), self._engine
         if isinstance(question, FailingRows):
-            scanned = self._scanned.model_copy(update=shown)
-            return tuple(engine.examples(scanned, self._filtered(index).predicate, limit))
+            unfiltered = self.rows.model_copy(update=shown)
+            return tuple(engine.examples(unfiltered, self._filtered(index).predicate, limit))
         if isinstance(question, QueryRows):
             if question.by_user and names_masked(question.sql, self.schema, rows.masked):
                 rows = rows.model_copy(update={"masked": ("*",)})

@@ -1,4 +1,4 @@
-"""Maps each key to one integer, to prove a key unique: with bitmaps in the scan, or with hashes in a job.
+"""Maps each key to one integer, to prove a key unique with bitmaps.
 
 If there are as many distinct integers as keys, no key occurs twice, *whatever* function made the integers. So within a
 batch, a wrong bound costs time but never changes a verdict: if the numbers differ, the keys themselves are counted.
@@ -32,13 +32,6 @@ _EXACT_DOUBLES = 15
 _LONG_DIGITS = 18
 _EPOCH = date(1970, 1, 1).toordinal()
 _GREGORIAN = date(1583, 1, 1).toordinal()
-_HASHED_FROM = 200_000
-"""Number of rows from which grouping by hashes of keys is faster than by the keys."""
-_HASHES_A_PART = 150_000
-"""Hashes to group at a time."""
-_NOT_HASHED = (Family.FLOATING, Family.OTHER)
-"""Types whose equal values may have different hashes: zeros and NaNs have several forms, also in nested values."""
-_BYTES = ("binary", "fixed", "uuid")
 
 
 def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
@@ -58,24 +51,6 @@ def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> In
     """
     found = _judged(columns, schema, added)
     return None if isinstance(found, str) else found
-
-
-def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
-    """Return how to hash a key; ``None`` if that wouldn't prove uniqueness more cheaply.
-
-    For the arguments, see :func:`integer_key`.
-    """
-    types = _types(schema)
-    if not added.complete or added.rows < _HASHED_FROM or not set(columns) <= set(types):
-        return None
-    if any(types[name].family in _NOT_HASHED and not types[name].text.startswith(_BYTES) for name in columns):
-        return None
-    ends = [_range(name, types[name], added) for name in columns if _as_integer(name, types[name]) is not None]
-    spans = [1 + one[1] - one[0] for one in ends if one is not None]
-    if len(spans) == len(columns) and math.prod(spans) < _fewest_keys(columns, added):
-        return None
-    hashed = f"xxhash64({', '.join(map(quote, columns))})"
-    return IntegerKey(columns=tuple(columns), sql=hashed, hash_parts=-(-added.rows // _HASHES_A_PART))
 
 
 def why_not(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str | None:

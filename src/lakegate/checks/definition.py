@@ -302,7 +302,7 @@ class CheckDefinition(Generic[P]):
                 self._validate(check, schema)
             with nullcontext() if is_ours else columns_of_connect():
                 answer = self._function(*(columns if self._takes_more else ()), **named)
-            question = as_question(answer, check.columns, schema, is_ours=is_ours)
+            question = as_question(answer, schema, is_ours=is_ours)
             _require_rows(check, is_about=is_about_rows(question), diverts=not isinstance(question, QueryRows))
             _require_filterable(check, question)
         except LakegateError:

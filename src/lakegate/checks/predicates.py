@@ -17,7 +17,6 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from lakegate.checks.columns import metrics_of
-from lakegate.checks.patterns import EXPLODES, LONG_TEXTS, like_pattern, longest_text, problem
 from lakegate.model.sqltext import (
     PARSES_XML,
     RUNS_CODE,
@@ -58,25 +57,6 @@ _UNREPEATABLE = frozenset({
 """Functions that may give different results for the same rows. Those that return the current time are allowed."""
 _BY_CHANCE = "so it could give different results for the same rows"
 _QUANTIFIED = frozenset({"ILIKE", "LIKE", "REGEXP", "RLIKE"})
-_TAKE_PATTERNS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys((
-        "ilike", "like", "regexp", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr",
-        "regexp_like", "regexp_replace", "regexp_substr", "rlike", "split",
-    ), (1,)),
-    "parse_url": (2,), "try_parse_url": (2,), "str_to_map": (1, 2),
-}  # fmt: skip
-"""Functions that take regular expressions or LIKE patterns, and the positions of those arguments."""
-_LIKE = frozenset({"ilike", "like"})
-_OTHER_THAN_LIKE = "The check match_like(column, pattern) takes any LIKE pattern and is fast on every text"
-_PATTERN_ENDS = frozenset({
-    "AND", "AS", "ELSE", "END", "ESCAPE", "EXCEPT", "FROM", "GROUP", "HAVING", "INTERSECT", "IS", "JOIN", "LATERAL",
-    "LIMIT", "NOT", "OR", "ORDER", "THEN", "UNION", "WHEN", "WHERE", "WINDOW", ")", ",", "]",
-})  # fmt: skip
-"""Words and signs that end a pattern on the right of RLIKE."""
-_BEGIN_OPERAND = _PATTERN_ENDS - {")", "]", "END"} | {"", "(", "BY", "CASE", "ON", "SELECT"}
-_LISTS = frozenset({"ALL", "ANY", "SOME"})
-_UNKNOWN_PATTERN_LENGTH = 120
-"""Longest string, in characters, on which to try an unknown pattern from a column."""
 _OPERATORS = frozenset({"AND", "BETWEEN", "DIV", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP", "RLIKE"})
 _QUERIES = frozenset({"FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH"})
 _NOT_OF_ONE_ROW: dict[type[Any], str] = {
@@ -146,13 +126,11 @@ class Predicate:
         columns: Columns that it refers to, in order of appearance; for a field, the struct.
         lone_column: The column, if the predicate is just a column.
         sql: SQL for Spark, made from the tokens that were checked.
-        longest_text: Longest string, in characters, that its patterns may be tried on; ``None`` for no limit.
     """
 
     columns: tuple[str, ...]
     lone_column: str | None
     sql: str
-    longest_text: int | None = None
 
     def never(self, *, outcome: bool) -> Callable[[AddedFiles], int | None] | None:
         """Return a function that proves from file metrics that the predicate is ``outcome`` for no row.
@@ -208,7 +186,6 @@ def read_predicate(text: str) -> Predicate:
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _refuse_chance(tokens)
-    longest = _longest_text(tokens)
     tree = _parse_row_expression(tokens)
     _refuse_other_types(tree)
     columns: dict[str, str] = {}
@@ -216,7 +193,7 @@ def read_predicate(text: str) -> Predicate:
         columns.setdefault(name.lower(), name)
     root = tree.unnest()
     lone = root.name if isinstance(root, exp.Column) and len(root.parts) == 1 else None
-    return Predicate(tuple(columns.values()), lone, sql_text(tokens), longest)
+    return Predicate(tuple(columns.values()), lone, sql_text(tokens))
 
 
 @_refusing_depth()
@@ -232,7 +209,6 @@ def read_expression(text: str) -> str:
     """
     tokens = _tokens(text)
     _refuse_functions(tokens)
-    _refuse_slow(tokens)
     _parse_row_expression(tokens)
     return sql_text(tokens)
 
@@ -343,7 +319,6 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
             raise PredicateError(f"calls {name}(), which isn't allowed")
         if may_open_file(name, tokens[index + 1 :]):
             raise PredicateError(f"calls {name}() with options that aren't allowed")
-    _refuse_slow(tokens)
     _refuse_chance(tokens)
     words = {token.upper for token in tokens if token.kind == "word"}
     if "TABLESAMPLE" in words:
@@ -363,7 +338,7 @@ def read_column(plan: Any) -> tuple[str, ...]:
         plan: The column's ``Expression`` (protobuf).
 
     Raises:
-        PredicateError: If it isn't about one row, or has a pattern that could take long.
+        PredicateError: If it isn't about one row.
     """
     columns: dict[str, str] = {}
     for field, value in _fields(plan):
@@ -372,35 +347,20 @@ def read_column(plan: Any) -> tuple[str, ...]:
         if field == "common_inline_user_defined_function" and value.python_udf.eval_type not in _ROW_UDFS:
             raise PredicateError(f"calls {value.function_name}(), which isn't a row-by-row Python function")
         if field in {"unresolved_function", "call_function"}:
-            _refuse_slow_call(_function(value), value.arguments)
+            _require_allowed(value)
         elif field == "unresolved_attribute":
             name = _column(value)
             columns.setdefault(name.lower(), name)
     return tuple(columns.values())
 
 
-def _function(call: Any) -> str:
+def _require_allowed(call: Any) -> None:
     name: str = call.function_name.lower().replace("`", "").rpartition(".")[2]
     _refuse_function(name)
     if name in _UNREPEATABLE:
         raise PredicateError(f"calls {name}(), {_BY_CHANCE}")
     if name in XML_OPTIONS and not _are_safe_options(call.arguments, XML_OPTIONS[name]):
         raise PredicateError(f"calls {name}() with options that aren't allowed")
-    return name
-
-
-def _refuse_slow_call(name: str, arguments: Sequence[Any]) -> None:
-    for at in _TAKE_PATTERNS.get(name, ()):
-        if at >= len(arguments):
-            continue
-        literal = arguments[at].literal
-        if not literal.HasField("string"):
-            raise PredicateError("takes a pattern that isn't a string literal; return SQL as text instead of a Column")
-        if _pattern_limit(literal.string, is_like=name in _LIKE) is not None:
-            raise PredicateError(
-                f"contains the pattern {literal.string!r}, which is too slow for long texts; "
-                "return SQL as text instead of a Column, which limits their length"
-            )
 
 
 def _column(attribute: Any) -> str:
@@ -491,120 +451,6 @@ def _refuse_chance(tokens: tuple[SqlToken, ...]) -> None:
     for _, name in _calls(tokens):
         if name in _UNREPEATABLE:
             raise PredicateError(f"calls {name}(), {_BY_CHANCE}")
-
-
-def _longest_text(tokens: tuple[SqlToken, ...]) -> int | None:
-    """Return the longest string that an expression's patterns may be tried on. Bad patterns are refused."""
-    found = (_limit(part, is_like=is_like, escape=escape) for part, is_like, escape in _patterns(tokens))
-    return min((limit for limit in found if limit is not None), default=None)
-
-
-def _limit(part: Sequence[SqlToken], *, is_like: bool, escape: str) -> int | None:
-    while len(part) > 2 and part[0].text == "(" and _closing(part, 0) == len(part) - 1:
-        part = part[1:-1]
-    if not part:
-        return None
-    if all(token.kind == "string" for token in part):
-        return _pattern_limit("".join(token.value for token in part), is_like=is_like, escape=escape)
-    after = [*(token.text for token in part[1:]), ""]
-    if any(
-        token.kind == "quoted" or (token.kind == "word" and next_ != "(")
-        for token, next_ in zip(part, after, strict=True)
-    ):
-        for text in (token.value for token in part if token.kind == "string"):  # such as one that CASE chooses
-            if problem(like_pattern(text, escape) if is_like else text) == EXPLODES:
-                _pattern_limit(text, is_like=is_like, escape=escape)
-        return _UNKNOWN_PATTERN_LENGTH
-    raise PredicateError("builds a pattern from parts; write it as one text, so that its cost can be determined")
-
-
-def _pattern_limit(pattern: str, *, is_like: bool, escape: str = "\\") -> int | None:
-    regex = like_pattern(pattern, escape) if is_like else pattern
-    if (found := problem(regex)) is not None:
-        # The problem's advice is about regular expressions.
-        why = f"can take forever on some texts. {_OTHER_THAN_LIKE}" if is_like else found
-        raise PredicateError(f"contains the pattern {pattern!r}, which {why}")
-    return longest_text(regex)
-
-
-def _patterns(tokens: Sequence[SqlToken]) -> Iterator[tuple[Sequence[SqlToken], bool, str]]:
-    """Yield the parts that Spark uses as patterns, whether they are LIKE patterns, and their escape character."""
-    for index, token in enumerate(tokens):
-        name = token.name.lower()
-        if token.kind not in {"word", "quoted"} or name not in _TAKE_PATTERNS:
-            continue
-        is_like, rest = name in _LIKE, tokens[index + 1 :]
-        if token.kind == "word" and _is_operator(tokens, index):
-            has_many = rest and rest[0].upper in _LISTS
-            given = _operand(rest[1:] if has_many else rest)
-            end = rest[len(given) + bool(has_many) :]
-            escape = end[1].value if len(end) > 1 and end[0].upper == "ESCAPE" else "\\"
-            many = _arguments(given) if has_many else [given]
-            yield from ((one, is_like, escape) for one in many)
-        elif rest and rest[0].text == "(":
-            arguments = _arguments(rest[: _closing(rest, 0) + 1])
-            escape = "\\"
-            if is_like and len(arguments) > 2 and len(arguments[2]) == 1:
-                escape = arguments[2][0].value
-            yield from ((arguments[at], is_like, escape) for at in _TAKE_PATTERNS[name] if at < len(arguments))
-
-
-def _is_operator(tokens: Sequence[SqlToken], index: int) -> bool:
-    """Return whether a word such as RLIKE follows an operand, so that it isn't a function or column of that name."""
-    before = index - 1
-    if before >= 0 and tokens[before].upper in {"NOT", "!"}:
-        before -= 1
-    previous = tokens[before] if before >= 0 else None
-    if previous is None or previous.text == "." or index + 1 == len(tokens):
-        return False
-    is_value = previous.kind in {"string", "quoted"} or previous.text in {")", "]"}
-    # A column may have the name of a word, as in "limit RLIKE 'x'".
-    has_pattern = tokens[index + 1].kind == "string" or tokens[index + 1].upper in _LISTS
-    return is_value or (previous.kind == "word" and (has_pattern or previous.upper not in _BEGIN_OPERAND))
-
-
-def _operand(tokens: Sequence[SqlToken]) -> Sequence[SqlToken]:
-    """Return the tokens up to the end of the pattern that they start with."""
-    at = 0
-    while at < len(tokens) and tokens[at].upper not in _PATTERN_ENDS:
-        is_value = at > 0 and (tokens[at - 1].kind == "string" or tokens[at - 1].text == ")")
-        if is_value and tokens[at].kind in {"word", "quoted"} and tokens[at].upper not in {"COLLATE", "DIV"}:
-            break  # a column alias, or the next clause of a query
-        if tokens[at].upper == "CASE":  # up to the last END, perhaps of another CASE: all between is checked, too
-            at = max((end for end, token in enumerate(tokens) if token.upper == "END"), default=at)
-        at = _closing(tokens, at) + 1
-    return tokens[:at]
-
-
-def _arguments(tokens: Sequence[SqlToken]) -> list[Sequence[SqlToken]]:
-    """Return the parts of a parenthesized list."""
-    found, begin, at = list[Sequence[SqlToken]](), 1, 1
-    while at < len(tokens) - 1:
-        if tokens[at].text == ",":
-            found.append(tokens[begin:at])
-            begin = at + 1
-        at = _closing(tokens, at) + 1
-    return [*found, tokens[begin:-1]]
-
-
-def _closing(tokens: Sequence[SqlToken], index: int) -> int:
-    """Return the index where the bracket at ``index`` is closed; ``index`` if there is no bracket."""
-    depth = 0
-    for at in range(index, len(tokens)):
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[at].upper, 0)
-        if depth <= 0:
-            return at
-    return len(tokens) - 1
-
-
-def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
-    """Refuse patterns that need a length limit, for use where nothing enforces it."""
-    limit = _longest_text(tokens)
-    if limit is not None and limit < LONG_TEXTS:
-        raise PredicateError(
-            f"contains a pattern that is too slow for texts of over {limit:,} characters, which can occur here; "
-            "use expression_is_true('…'), which does, or another pattern"
-        )
 
 
 def _is_provable(node: exp.Expr) -> bool:

@@ -14,17 +14,11 @@ from typing import Any, TypeAlias
 from lakegate.checks.columns import QuotedColumn
 from lakegate.config import ENVIRON_LOCK
 from lakegate.model.checks import Scope, Verdict
-from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
-from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.model.words import did_you_mean
 
-_TOO_LONG = (
-    "A text in column '{}' has more than {:,} characters, on which this pattern could take minutes or overflow Java's "
-    "stack. Anchor it (^…), don't let adjacent repetitions match the same characters, and repeat classes rather than "
-    "groups: [ab]*, not (a|b)*."
-)
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
 _LONGEST_SHOWN = 200  # characters
 _MOST_SHOWN = 30  # columns
@@ -88,23 +82,13 @@ class FailingRows:
             for complete evidence (:attr:`~lakegate.model.tables.AddedFiles.complete`).
         by_user: Whether a user wrote a part of the predicate in the engine's language (SQL, a pattern). The engine may
             refuse it although lakegate accepted it.
-        longest_text: Longest text, in characters, that the predicate handles in reasonable time; ``None`` for no limit.
-            A longer text in one of the check's columns ends the audit with an error.
-        is_slow: Whether the engine must be able to stop between two rows. Set if ``longest_text`` is.
         values_of: SQL expression whose failing values the report counts, if they say more than failing rows.
-        text: The text column, if the predicate depends only on its value, and NULL passes. If values repeat, comparing
-            them with values that are known to pass is faster than the predicate.
-        passing: Values of ``text`` that are known to pass.
     """
 
     predicate: Any
     metrics: Callable[[AddedFiles], int | None] | None = None
     by_user: bool = False
-    longest_text: int | None = None
-    is_slow: bool = False
     values_of: str | None = None
-    text: QuotedColumn | None = None
-    passing: tuple[str, ...] = ()
 
     @property
     def key(self) -> object:
@@ -207,15 +191,9 @@ class AboutChange:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Selects the rows that a check judges.
-
-    Attributes:
-        sql: Validated Spark SQL predicate. Rows for which it's true are judged.
-        is_slow: As in :class:`FailingRows`.
-    """
+    """Selects the rows that a check judges: those for which ``sql``, a validated Spark SQL predicate, is true."""
 
     sql: str
-    is_slow: bool = False
 
 
 KeyQuestion: TypeAlias = DuplicateRows | OrphanRows
@@ -239,12 +217,11 @@ def wrong_type(column: QuotedColumn, problem: str, hint: str | None = None) -> C
     return CheckProblem(f"column '{column.name}' is of type {column.type.text}, {problem}", hint)
 
 
-def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours: bool) -> Question:
+def as_question(answer: Any, schema: Schema, *, is_ours: bool) -> Question:
     """Return a check function's result as a complete question.
 
     Args:
         answer: A question, SQL text, or a ``Column``.
-        columns: The check's columns, spelled as in ``schema``.
         is_ours: Whether the check is built in. Other checks' predicates are validated like ``sql('…')``.
 
     Raises:
@@ -257,10 +234,7 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
         return question
     if not isinstance(question, FailingRows):
         raise _no_question(answer)
-    if not is_ours:
-        question, columns = _validated(question, schema)
-    limited = _limited(question.predicate, question.longest_text, columns, schema)
-    return question if limited is None else replace(question, predicate=limited, is_slow=True)
+    return question if is_ours else _validated(question, schema)
 
 
 def is_about_rows(question: Question) -> bool:
@@ -287,26 +261,23 @@ def read_filter(where: str, schema: Schema | None = None, *, called: str = "wher
         raise CheckProblem(f"its {called}={start_of(where)!r} {error}.") from None
     if schema is None:
         return Filter(f"({read.sql})")
-    names = _resolve(read.columns, schema, f"its {called}={start_of(where)!r}", table)
+    _require_columns(read.columns, schema, f"its {called}={start_of(where)!r}", table)
     alone = None if read.lone_column is None else schema.find(read.lone_column)
     if alone is not None and alone.type != "boolean":
         raise CheckProblem(
             f"its {called}={start_of(where)!r} is column '{alone.name}' of type {alone.type}, not a truth value."
         )
-    limited = _limited(read.sql, read.longest_text, names, schema)
-    return Filter(f"({read.sql})") if limited is None else Filter(f"({limited})", is_slow=True)
+    return Filter(f"({read.sql})")
 
 
-def _resolve(names: Sequence[str], schema: Schema, what: str, table: str) -> list[str]:
-    """Return the columns that ``what`` refers to, spelled as in ``schema``."""
-    columns = {name: schema.find(name) for name in names}
-    missing = next((name for name, column in columns.items() if column is None), None)
+def _require_columns(names: Sequence[str], schema: Schema, what: str, table: str) -> None:
+    """Refuse a predicate that refers to a column which the table doesn't have."""
+    missing = next((name for name in names if schema.find(name) is None), None)
     if missing is not None:
         raise CheckProblem(
             f"{what} refers to column '{missing}', which {table} doesn't have.",
             f"{did_you_mean(missing, schema.names)}Columns: {listed_columns(schema)}.",
         )
-    return [column.name for column in columns.values() if column is not None]
 
 
 def listed_columns(schema: Schema) -> str:
@@ -331,7 +302,7 @@ def within(predicate: Any, where: Filter) -> Any:
 
 def filtered_rows(rows: AddedRows, where: Filter | None) -> AddedRows:
     """Return the rows that a filter selects."""
-    return rows if where is None else rows.model_copy(update={"where": where.sql, "one_by_one": where.is_slow})
+    return rows if where is None else rows.model_copy(update={"where": where.sql})
 
 
 def with_condition(rows: tuple[Rows, ...], condition: str | None) -> tuple[Rows, ...]:
@@ -348,22 +319,6 @@ def parent_rows(question: OrphanRows, rows: AddedRows, others: tuple[Rows, ...])
     """
     itself = (rows,) if question.table == rows.table else ()
     return with_condition((*others, *itself), question.condition)
-
-
-def _limited(predicate: Any, longest: int | None, columns: Sequence[str], schema: Schema) -> str | None:
-    """Return ``predicate`` with an error for texts longer than ``longest``; ``None`` if no column can hold one.
-
-    A check that can't be answered in time neither passes nor fails.
-    """
-    if longest is None:
-        return None
-    found = {name: schema.resolve(name) for name in dict.fromkeys(columns)}
-    cases = "".join(
-        f" WHEN length({sql}) > {longest} THEN CAST(raise_error({sql_string(message)}) AS BOOLEAN)"
-        for name, one in found.items()
-        if one is not None and (sql := _as_text(*one)) and (message := _TOO_LONG.format(name, longest))
-    )
-    return f"CASE{cases} ELSE {predicate} END" if cases else None
 
 
 def start_of(text: str) -> str:
@@ -404,31 +359,18 @@ def _no_question(value: Any) -> CheckProblem:
     return CheckProblem(f"its function returned {shown}, which is neither SQL, a Column nor a question.")
 
 
-def _as_text(path: Sequence[str], type_: str) -> str | None:
-    column = ".".join(map(quote, path))
-    if type_ == "string":
-        return column
-    return f"CAST({column} AS STRING)" if "<" in type_ else None
-
-
-def _validated(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequence[str]]:
-    """Return the validated question of a user's function, and the columns that its predicate refers to."""
+def _validated(answer: FailingRows, schema: Schema) -> FailingRows:
+    """Return the question of a user's function, after validating its predicate."""
     from lakegate.checks.predicates import PredicateError, read_column, read_predicate
 
-    limits = [] if answer.longest_text is None else [answer.longest_text]
-    if any(type(limit) is not int or limit < 0 for limit in limits):
-        raise CheckProblem(f"longest_text={answer.longest_text!r} isn't a number of characters.")
     predicate: Any = answer.predicate
     is_text = isinstance(predicate, str)
     if not is_text and not _is_column(predicate):
         raise _no_question(predicate)
-    if not is_text and limits:
-        raise CheckProblem("longest_text is for predicates in SQL.", "Return SQL as text.")
     try:
         if is_text:
             read = read_predicate(predicate)
             named, predicate = read.columns, f"({read.sql})"
-            limits += [] if read.longest_text is None else [read.longest_text]
         elif ".connect." in type(predicate).__module__:
             named = read_column(_plan(predicate))
         else:  # a classic session's Column is a JVM object, which can't be validated
@@ -437,6 +379,5 @@ def _validated(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequen
         raise CheckProblem(f"its predicate {answer.predicate!r} {error}.", "Correct the check's function.") from None
     except RecursionError:
         raise CheckProblem("its predicate is nested too deeply.", "Correct the check's function.") from None
-    names = _resolve(named, schema, f"its predicate {answer.predicate!r}", "the table")
-    complete = replace(answer, predicate=predicate, by_user=True, longest_text=min(limits, default=None), text=None)
-    return complete, names
+    _require_columns(named, schema, f"its predicate {answer.predicate!r}", "the table")
+    return replace(answer, predicate=predicate, by_user=True)

@@ -66,15 +66,8 @@ def _row_test(
     question, where = definition.ask(check, schema), definition.filter(check, schema)
     if isinstance(question, FailingRows):
         predicate = question.predicate if where is None else within(question.predicate, where)
-        is_slow = question.is_slow or (where is not None and where.is_slow)
-        return RowTest(name, check.columns, shown, predicate=predicate, is_slow=is_slow)
-    return RowTest(
-        name,
-        check.columns,
-        shown,
-        keys=_key_test(check, question, where, rows, others),
-        is_slow=where is not None and where.is_slow,
-    )
+        return RowTest(name, check.columns, shown, predicate=predicate)
+    return RowTest(name, check.columns, shown, keys=_key_test(check, question, where, rows, others))
 
 
 def _key_test(check: Check, question: Question, where: Filter | None, rows: AddedRows, others: Others) -> KeyTest:

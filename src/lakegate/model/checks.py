@@ -31,7 +31,7 @@ SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
 HIDDEN = "The value isn't shown."
 _LONGEST_VALUE = 60
 _MOST_DIGITS = 400  # of a tolerance
-Method = Literal["manifest", "scan", "bitmaps in the scan", "bitmaps", "hashes", "grouping", "join"]
+Method = Literal["manifest", "scan", "bitmaps in the scan", "bitmaps", "grouping", "join"]
 
 
 class Check(Value):
@@ -199,8 +199,8 @@ class Explanation(Value):
     Attributes:
         check: The check in its canonical text.
         method: ``manifest``: from the metrics of data files. ``scan``: in the one pass over the rows. ``bitmaps``:
-            a key proven unique, in that pass or in a job of its own. ``hashes``: a key proven unique by a hash of each.
-            ``grouping``: rows counted by key. ``join``: keys looked up in other rows.
+            a key proven unique, in that pass or in a job of its own. ``grouping``: rows counted by key. ``join``: keys
+            looked up in other rows.
         reason: Why no cheaper method was possible; ``None`` for the cheapest one.
         jobs: Spark jobs that the check took, including those for its examples. The shared pass counts for each check
             that it answers.

@@ -128,7 +128,6 @@ class RowTest:
         shown: Columns whose values may be written there.
         predicate: SQL or a ``Column``. Rows for which it's true fail.
         keys: A key test, instead of a predicate.
-        is_slow: Whether the engine must be able to cancel between any two rows.
     """
 
     check: str
@@ -136,7 +135,6 @@ class RowTest:
     shown: frozenset[str]
     predicate: Any = None
     keys: KeyTest | None = None
-    is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,6 @@ class AddedRows(Value):
         hash: Commit of the branch; ``None`` for its head.
         is_measured: Whether a filter may skip files that can't match by their metrics: lakegate's engine measured them,
             and no column holds UUIDs. What another writer's metrics say is a claim.
-        one_by_one: Whether to read row by row: slower, but the scan can be cancelled between any two rows.
         where: A validated predicate that the rows meet.
         masked: Patterns of columns whose values never leave the engine.
         shown: Columns that examples have; empty for all.
@@ -199,7 +198,6 @@ class AddedRows(Value):
     snapshot_id: int
     hash: str | None = None
     is_measured: bool = False
-    one_by_one: bool = False
     where: str | None = None
     masked: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
@@ -258,10 +256,9 @@ class IntegerKey(Value):
     Attributes:
         columns: The key's columns.
         sql: Spark SQL that makes an integer of them, NULL if one of them is. Different keys usually make different
-            integers, which lie close together unless they're hashes.
+            integers, which lie close together.
         is_ordered: Whether most files hold a range of keys of their own, as they do if keys arrive in order.
         is_dense: Whether a good part of the integers in the keys' range are keys.
-        hash_parts: Number of partitions to group hashes in; 0 if ``sql`` isn't a hash.
         others: Other rows of the same table that mustn't have one of the keys.
         within: Predicate that all rows of ``others`` with such a key meet.
     """
@@ -270,14 +267,8 @@ class IntegerKey(Value):
     sql: str
     is_ordered: bool = False
     is_dense: bool = False
-    hash_parts: int = 0
     others: tuple[Rows, ...] = ()
     within: str = "TRUE"
-
-    @property
-    def is_hash(self) -> bool:
-        """Whether ``sql`` is a hash, which different keys may share."""
-        return self.hash_parts > 0
 
 
 class ScanResult(Value):

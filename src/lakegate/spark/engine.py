@@ -6,7 +6,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,6 @@ from lakegate.spark.scans import (
     path,
     require_columns,
     root,
-    sample_passing_texts,
     with_opaque,
     without_pushdown,
 )
@@ -228,24 +227,12 @@ class SparkEngine:
                     with suppress(Exception):  # the session may be gone
                         conf.unset(key)
 
-    def count_failing(
-        self,
-        rows: AddedRows,
-        predicates: Sequence[Any],
-        *,
-        key: IntegerKey | None = None,
-        only: Mapping[int, str] | None = None,
-    ) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
         """Count the rows for which each predicate is true in one aggregation, which also tests if ``key`` is unique."""
         with _auditing(rows):
             frame, wanted = _selectable(self._rows(rows), predicates, self.session)
             others = [] if key is None else [self._within(one, key, frame) for one in key.others]
-            return count(frame, wanted, key, others, only or {})
-
-    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        """Return strings that some rows have and for which a predicate is false."""
-        with _auditing(rows):
-            return sample_passing_texts(self._rows(rows), predicates)
+            return count(frame, wanted, key, others)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates."""
@@ -550,9 +537,7 @@ class SparkEngine:
         return self._others(rows, key.columns, batch, is_own=True).where(key.within)
 
     def _evaluate_tests(self, rows: AddedRows, tests: Sequence[RowTest]) -> quarantine.EvaluatedRows:
-        slow = any(test.is_slow for test in tests)
-        frame = self._rows(rows.model_copy(update={"one_by_one": rows.one_by_one or slow}))
-        return quarantine.evaluate(frame, tests, self._failing_keys)
+        return quarantine.evaluate(self._rows(rows), tests, self._failing_keys)
 
     def _failing_keys(self, test: KeyTest) -> tuple[Any, Sequence[str]]:
         lookup = self._lookup(test.rows, test.columns, test.others, test.other_columns or test.columns)
@@ -574,9 +559,6 @@ class SparkEngine:
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
         # Iceberg would answer count, min and max from manifests, whose numbers are only claims if others wrote them.
         reader = reader.option("aggregate-push-down-enabled", "false")
-        if rows.one_by_one:
-            # With vectorization, Spark checks for cancellation only once per 5,000 rows.
-            reader = reader.option("vectorization-enabled", "false")
         return _matching(reader.table(rows.table.sql(CATALOG, ref=ref)), rows)
 
     def _batch(self, rows: AddedRows) -> Any:

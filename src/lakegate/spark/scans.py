@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cached_property, reduce
@@ -66,12 +66,6 @@ _AGGREGATES = 50
 """Aggregates per pass: 200 at once took 2.4 times as long as four passes of 50."""
 _DISTINCT = 4
 """Distinct counts per pass. Spark repeats all rows for each: 24 at once took 2.2 times as long."""
-
-_SAMPLE = 4_000
-_OFTEN = 4
-"""How often values must occur in the sample, on average, to be looked up."""
-_MOST_TEXTS = 1_000
-_LONGEST_LOOKED_UP = 100
 
 
 def collect_rows(frame: Any) -> list[dict[str, Any]]:
@@ -442,30 +436,13 @@ def _decoded(given: bytes) -> str | None:
 
 
 def count(
-    frame: Any,
-    predicates: Sequence[str],
-    key: IntegerKey | None = None,
-    others: Sequence[Any] = (),
-    only: Mapping[int, str] | None = None,
+    frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
 ) -> ScanResult:
-    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique across them and ``others``.
-
-    Args:
-        only: Filters, keyed by a predicate's index, for separate scans of only the rows that can meet it. For
-            ``zone NOT IN (…)``, Iceberg then skips row groups whose dictionary has no other value.
-    """
-    if key is not None and key.is_hash:
-        return _count_by_hash(frame, key)
-    only = only or {}
-    apart = [(frame.where(sql), (f"count_if({predicates[index]})",)) for index, sql in only.items()]
-    parts = _chunks([one for index, one in enumerate(predicates) if index not in only], PREDICATES_PER_PASS) or [()]
-    first, *found = _collected([_pass_aggregates(frame, parts[0], key, others), *apart])
-    passes = [_scan_result(first, key, others)]
-    passes += [_scan_result(_collected([_pass_aggregates(frame, part)])[0]) for part in parts[1:]]
+    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique in them and ``others``."""
+    first, *more = _chunks(predicates, PREDICATES_PER_PASS) or [()]
+    passes = [_one_pass(frame, first, key, others), *(_one_pass(frame, part) for part in more)]
     _require_equal_totals([one.total for one in passes])
-    rest = itertools.chain.from_iterable(one.failing for one in passes)
-    known = dict(zip(only, (number for (number,) in found), strict=True))
-    failing = tuple(known[index] if index in known else next(rest) for index in range(len(predicates)))
+    failing = tuple(itertools.chain.from_iterable(one.failing for one in passes))
     return ScanResult(total=passes[0].total, failing=failing, is_unique=passes[0].is_unique)
 
 
@@ -484,28 +461,6 @@ def aggregate(frame: Any, expressions: Sequence[str]) -> tuple[int, tuple[Any, .
     return totals[0], tuple(known[one] for one in expressions)
 
 
-def sample_passing_texts(frame: Any, predicates: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
-    """Return, for each string column and predicate in ``predicates``, sampled values for which the predicate is false.
-
-    If values hardly repeat, there are none. Only short printable ASCII values are returned, because Python and Spark
-    agree about them.
-    """
-    wanted = (
-        sql
-        for index, (column, predicate) in enumerate(predicates)
-        for sql in (f"CAST({column} AS BINARY) AS v{index}", f"{predicate} AS p{index}")
-    )
-    rows = [tuple(row) for row in frame.selectExpr(*wanted).limit(_SAMPLE).collect()]
-    found = [{bytes(row[at]) for row in rows if row[at + 1] is False} for at in range(0, 2 * len(predicates), 2)]
-    few = min(_MOST_TEXTS, len(rows) // _OFTEN)
-    return [frozenset(_plain_texts(values)) if len(values) <= few else frozenset() for values in found]
-
-
-def _plain_texts(values: Iterable[bytes]) -> Iterator[str]:
-    texts = (_decoded(value) for value in values if len(value) <= _LONGEST_LOOKED_UP)
-    return (text for text in texts if text is not None and text.isascii() and text.isprintable())
-
-
 def _chunks(items: Sequence[str], size: int) -> list[Sequence[str]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
@@ -518,22 +473,11 @@ def _require_equal_totals(totals: Sequence[int]) -> None:
         )
 
 
-def _collected(wanted: Sequence[tuple[Any, Sequence[str]]]) -> list[Sequence[int]]:
-    """Compute integer aggregates of several DataFrames in one query."""
-    if len(wanted) == 1:
-        frame, aggregates = wanted[0]
-        return [tuple(frame.selectExpr(*aggregates).collect()[0])]
-    frames = (
-        frame.selectExpr(f"{number} AS number", f"array({', '.join(aggregates)}) AS found")
-        for number, (frame, aggregates) in enumerate(wanted)
-    )
-    rows = reduce(lambda left, right: left.union(right), frames).collect()
-    return [found for _, found in sorted(tuple(row) for row in rows)]
-
-
-def _scan_result(found: Sequence[int], key: IntegerKey | None = None, others: Sequence[Any] = ()) -> ScanResult:
-    """Convert the aggregates of :func:`_pass_aggregates` to a result."""
-    total, *failing = found
+def _one_pass(
+    frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
+) -> ScanResult:
+    rows, aggregates = _pass_aggregates(frame, predicates, key, others)
+    total, *failing = rows.selectExpr(*aggregates).collect()[0]
     if key is None:
         return ScanResult(total=total, failing=tuple(failing))
     keys, *numbers = failing
@@ -587,19 +531,3 @@ def _bucket_aggregates(
     wanted = [total, "count_if(is_present)", *maps, *counts]
     grouped = rows.groupBy("bucket").agg(*(expr(f"{sql} AS c{index}") for index, sql in enumerate(wanted)))
     return grouped, [f"coalesce(sum(c{index}), 0)" for index in range(len(wanted))]
-
-
-def _count_by_hash(frame: Any, key: IntegerKey) -> ScanResult:
-    """Group by a hash of each key: if no hash occurs twice, the key is unique.
-
-    Rows are repartitioned by the hash first. This splits the work, and keeps Spark from aggregating each task's rows
-    before the shuffle, which would gain nothing.
-    """
-    present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
-    hashes = frame.where(present).selectExpr(f"{key.sql} AS hash")
-    keys = hashes.repartition(key.hash_parts, "hash").groupBy("hash").count()
-    # Repartitioned, all rows without a key would end up in one task.
-    others = frame.where(f"NOT ({present})").selectExpr("CAST(NULL AS BIGINT) AS hash", "count(1) AS count")
-    wanted = ("coalesce(sum(count), 0)", "count_if(count > 1 AND hash IS NOT NULL)")
-    total, repeated = keys.union(others).selectExpr(*wanted).collect()[0]
-    return ScanResult(total=total, failing=(), is_unique=None if repeated else True)

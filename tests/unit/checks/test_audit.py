@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -56,12 +56,6 @@ class RecordingEngine:
         is_unique = key is not None and not self.answers.get(",".join(key.columns))
         failing = tuple(self.answers.get(text, 0) for text in predicates)
         return ScanResult(total=self.total, failing=failing, is_unique=is_unique or None)
-
-    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        self.asked.append(("texts", *predicates))
-        if self.refuses is not None and any(self.refuses in predicate for _, predicate in predicates):
-            raise EngineError("Spark failed: Division by zero.")
-        return [{"b", "it's"} if column == "`s`" else () for column, _ in predicates]
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         self.asked.append(("duplicates", *columns))
@@ -364,45 +358,6 @@ def test_each_query_is_asked_whatever_comes_before_it() -> None:
     assert [asked[1] for asked in engine.asked if asked[0] == "query"] == list(queries)
 
 
-class ReadingEngine(RecordingEngine):
-    """Remembers which questions were read row by row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.slowly: list[tuple[str, bool]] = []
-
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str], **_: object) -> ScanResult:
-        self.slowly.append(("rows", rows.one_by_one))
-        return ScanResult(total=self.total, failing=(1,) * len(predicates))
-
-    def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
-        self.slowly.append(("keys", rows.one_by_one))
-        return ScanResult(total=self.total, failing=(1,))
-
-    def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
-        self.slowly.append(("examples", rows.one_by_one))
-        return ()
-
-    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
-        self.slowly.append(("key examples", rows.one_by_one))
-        return ()
-
-
-def test_keys_are_not_read_row_by_row_for_a_slow_pattern_beside_them() -> None:
-    engine = ReadingEngine()
-    audit(engine, "matches(s, '.*.*x')", "unique(id)")
-    assert engine.slowly == [
-        ("rows", True), ("rows", False), ("keys", False), ("examples", True), ("key examples", False)
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["expression_is_true('n > 0', {})", "row_count(min=0, {})"])
-def test_rows_are_read_row_by_row_for_a_slow_pattern_of_a_filter(text: str) -> None:
-    engine = ReadingEngine()
-    audit(engine, text.format("where=\"s RLIKE '.*.*x'\""))
-    assert engine.slowly[0] == ("rows", True)
-
-
 def test_a_filter_that_selects_no_row_ends_no_other_question_about_columns() -> None:
     class Aggregating(RecordingEngine):
         def aggregate(self, _rows: AddedRows, expressions: Sequence[str]) -> tuple[int, Sequence[Any]]:
@@ -411,80 +366,6 @@ def test_a_filter_that_selects_no_row_ends_no_other_question_about_columns() -> 
     engine = Aggregating({"(id > 99)": 0})
     none, every = audit(engine, "mean(n, max=0.5, where='id > 99')", "mean(n, max=0.5)").results
     assert (none.verdict, every.verdict) == ("skipped", "fail")
-
-
-MANY = AddedFiles((DataFile(path="f", rows=1_000_000, size_bytes=1),), complete=True)
-TEXTS = ("matches(s, '^[a-z]')", "valid_email(s)")
-
-
-def test_texts_that_a_sample_found_to_pass_are_looked_up() -> None:
-    engine = RecordingEngine(total=1_000_000)
-    assert audit(engine, *TEXTS, "sql('-n > 0')", added=MANY).passed
-    asked, scan = engine.asked
-    predicates = [predicate for _, predicate in asked[1:]]
-    assert scan == ("scan", *(f"IF(`s` IN ('b', 'it\\'s'), FALSE, {one})" for one in predicates), "(-n > 0)")
-    assert ["RLIKE" in one for one in predicates] == [True, True]
-
-
-def in_files(path: str = "f.parquet", count: int = 1, rows: int = 1_000_000, nulls: int | None = 0) -> AddedFiles:
-    columns = {"s": ColumnStatistics(value_count=rows, null_count=nulls)}
-    files = [DataFile(path=path, rows=rows, size_bytes=1, columns=columns) for _ in range(count)]
-    return AddedFiles(tuple(files), complete=True)
-
-
-def test_texts_without_null_are_looked_up_in_dictionaries() -> None:
-    engine = RecordingEngine({"`s` NOT IN ('a')": 3}, total=1_000_000)
-    report = audit(engine, *TEXTS, "accepted_values(s, ['a'])", "sql('-n > 0')", added=in_files())
-    assert [result.failing_rows for result in report.results] == [0, 0, 3, 0]
-    *predicates, only = engine.asked[1][1:]
-    assert not any("IF(" in predicate for predicate in predicates)
-    assert only == {0: "`s` NOT IN ('b', 'it\\'s')", 1: "`s` NOT IN ('b', 'it\\'s')", 2: "`s` NOT IN ('a')"}
-
-
-@pytest.mark.parametrize(
-    ("added", "check"),
-    [
-        (in_files(nulls=1), "accepted_values(s, ['a'])"),
-        (in_files(nulls=None), "accepted_values(s, ['a'])"),
-        (in_files("f.orc"), "accepted_values(s, ['a'])"),
-        (in_files(rows=90_000, count=20), "accepted_values(s, ['a'])"),
-        (in_files(rows=900_000), "accepted_values(s, ['a'])"),
-        (replace(in_files(), complete=False), "accepted_values(s, ['a'])"),
-        (in_files(), "accepted_values(s, ['a'], where='n > 0')"),
-        (in_files(), f"accepted_values(s, {[str(number) for number in range(1_001)]})"),
-        # Iceberg reads bytes that aren't UTF-8 as this.
-        (in_files(), "accepted_values(s, ['a\ufffd'])"),
-    ],
-)
-def test_dictionaries_are_not_asked_where_they_say_too_little(added: AddedFiles, check: str) -> None:
-    engine = RecordingEngine(total=added.rows)
-    audit(engine, check, added=added)
-    ((*_, predicate),) = engine.asked
-    assert isinstance(predicate, str)
-
-
-@pytest.mark.parametrize(
-    ("texts", "masked"),
-    [
-        (TEXTS[:1], ()),
-        (TEXTS, ("s",)),
-        ((*TEXTS, "not_null(id, examples=0)"), ()),
-        ([f"{text[:-1]}, where='n > 0')" for text in TEXTS], ()),
-        (("matches(s, 'a+b')", "matches(s, 'b+c')"), ()),
-    ],
-)
-def test_few_hidden_filtered_and_slow_texts_are_judged_row_by_row(
-    texts: Sequence[str], masked: tuple[str, ...]
-) -> None:
-    engine = RecordingEngine(total=1_000_000)
-    audit(engine, *texts, added=MANY, masked=masked)
-    assert [kind for kind, *_ in engine.asked] == ["scan"]
-
-
-def test_a_pattern_that_the_engine_refuses_in_a_sample_is_the_users_to_correct() -> None:
-    engine = RecordingEngine(total=1_000_000, refuses="[a-z]")
-    with pytest.raises(CheckError, match="can't evaluate 1 check"):
-        audit(engine, *TEXTS, added=MANY)
 
 
 def test_checks_that_do_not_fit_stop_before_anything_is_asked() -> None:

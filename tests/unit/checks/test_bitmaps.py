@@ -1,4 +1,4 @@
-"""Keys as integers: which keys bitmaps or hashes can prove unique, by which SQL, and where a table may repeat them."""
+"""Keys as integers: which keys bitmaps can prove unique, by which SQL, and where a table may repeat them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.checks.bitmaps import hash_key, integer_key, why_not, within_bounds
+from lakegate.checks.bitmaps import integer_key, why_not, within_bounds
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile
 
@@ -104,7 +104,7 @@ def test_where_a_table_may_repeat_keys_is_as_wide_as_all_files() -> None:
 )
 def test_the_integer_of_one_column(column: str, bounds: tuple[Any, Any], sql: str | None) -> None:
     key = integer_key([column], SCHEMA, added((2, {column: bounds})))
-    assert (None if key is None else (key.columns, key.sql, key.is_hash)) == (sql and ((column,), sql, False))
+    assert (None if key is None else (key.columns, key.sql)) == (sql and ((column,), sql))
 
 
 def test_the_integer_of_several_columns_differs_for_all_within_their_bounds() -> None:
@@ -113,7 +113,7 @@ def test_the_integer_of_several_columns_differs_for_all_within_their_bounds() ->
     first = "try_add(try_multiply(0L, 7L), try_subtract(CAST(`i` AS BIGINT), 3L))"
     second = "try_subtract(floor(CAST(`m` AS DOUBLE) * 100D + 0.5D), 150L)"
     assert (key.columns, key.sql) == (("i", "m"), f"try_add(try_multiply({first}, 10L), {second})")
-    assert (key.is_ordered, key.is_dense, key.hash_parts) == (True, False, 0)
+    assert (key.is_ordered, key.is_dense) == (True, False)
 
 
 def test_a_key_needs_all_its_columns_among_those_of_rows_that_were_only_added() -> None:
@@ -172,39 +172,3 @@ def test_keys_are_dense_if_every_fourth_integer_is_one(highest: int, is_dense: b
 )
 def test_keys_may_neither_share_integers_nor_be_too_far_apart(rows: int, bounds: Any, is_suitable: bool) -> None:
     assert (integer_key(["i"], SCHEMA, added((rows, {"i": bounds}))) is not None) is is_suitable
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "parts"),
-    [
-        (199_999, ["s"], None),
-        (200_000, ["s"], 2),
-        (300_000, ["s"], 2),
-        (300_001, ["s"], 3),
-        (200_000, ["raw", "s"], 2),
-        (200_000, ["f"], None),
-        (200_000, ["l"], None),
-        (200_000, ["s", "f"], None),
-        (200_000, ["x"], None),
-        (200_000, list(TYPES), None),
-        (200_000, ["i"], 2),
-        (200_001, ["i"], None),
-        (200_001, ["i", "b"], 2),
-        (200_001, ["i", "s"], 2),
-        (400_001, ["i", "b"], None),
-    ],
-)
-def test_keys_are_hashed_from_many_rows_that_may_all_differ(rows: int, columns: list[str], parts: int | None) -> None:
-    key = hash_key(columns, SCHEMA, added((rows, {"i": (-1, 199_998), "b": (False, True), "s": ("a", "z")})))
-    assert (key and key.hash_parts) == parts
-    if key is not None:
-        assert key.columns == tuple(columns)
-        assert key.sql == f"xxhash64({', '.join(f'`{name}`' for name in columns)})"
-
-
-def test_the_key_of_a_table_of_nothing_else_is_hashed() -> None:
-    assert hash_key(["s"], Schema(columns=(Column(name="s", type="string"),)), added((200_000, {}))) is not None
-
-
-def test_the_keys_of_rows_that_were_not_only_added_are_not_hashed() -> None:
-    assert hash_key(["s"], SCHEMA, added((200_000, {}), complete=False)) is None

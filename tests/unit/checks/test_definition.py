@@ -34,7 +34,7 @@ from lakegate.checks import (
     validate_checks,
 )
 from lakegate.checks.definition import CheckDefinition
-from lakegate.checks.questions import columns_of_connect, read_filter
+from lakegate.checks.questions import columns_of_connect
 from lakegate.checks.registry import built_in, find_check, known_checks
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
@@ -219,7 +219,6 @@ def test_arguments_are_looked_through(text: str, problem: str) -> None:
         ("amount > 1 -- OR x", "comment"),
         ("amount IN (SELECT id FROM other)", "subquery"),
         ("nothing > 1", "refers to column 'nothing', which the table doesn't have"),
-        ("amount RLIKE '(a+)+$'", "can take forever"),
         ("amount = '${x}'", "settings"),
         (None, "returned None, which is neither SQL, a Column nor a question"),
         (5, "returned 5, which is neither"),
@@ -238,14 +237,6 @@ def test_what_a_function_returns_is_looked_through_before_anything_runs(made: ob
         validate_checks([own("amount")], SCHEMA)
     assert caught.value.message.startswith("own(amount): ")
     assert problem in caught.value.message
-
-
-def test_a_pattern_in_a_users_predicate_is_kept_to_short_texts() -> None:
-    @check
-    def code(column: ColumnName) -> str:
-        return rf"NOT ({column} RLIKE '\\s+x')"
-
-    assert str(predicate("code(account)")).startswith("CASE WHEN length(`Account`) > 10000 THEN CAST(raise_error(")
 
 
 def test_a_column_of_spark_is_a_predicate() -> None:
@@ -445,9 +436,6 @@ def test_none_is_no_word_for_another_default() -> None:
             ),
             "with options",
         ),
-        (lambda f: f.col("account").rlike("(a+)+$"), "can take forever"),
-        (lambda f: f.when(f.regexp_like("account", f.lit("(a+)+$")), f.lit("x")), "can take forever"),
-        (lambda f: f.col("account").rlike(r"\s+x"), "too slow for long texts; return SQL as text instead"),
         (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "contains a subquery"),
         (lambda _: _column_of("ColumnReference", "amount", 7), "takes 'amount' from a DataFrame; use functions.col"),
         (lambda _: _udf(202), "calls own(), which isn't a row-by-row Python function"),
@@ -526,30 +514,6 @@ def ask(made: Any) -> FailingRows:
     question = own.ask(validate_checks([own("account")], SCHEMA)[0], SCHEMA)
     assert isinstance(question, FailingRows)
     return question
-
-
-@pytest.mark.parametrize(
-    ("sql", "limit", "shortest"),
-    [("Account = 'x'", 7, 7), (r"Account RLIKE '\\s+x'", 7, 7), (r"Account RLIKE '\\s+x'", 20_000, 10_000)],
-)
-def test_the_shorter_limit_of_a_users_question_holds(sql: str, limit: int, shortest: int) -> None:
-    question = ask(FailingRows(sql, longest_text=limit))
-    assert question.predicate.startswith(f"CASE WHEN length(`Account`) > {shortest} THEN")
-    assert question.is_slow
-    assert question.by_user
-
-
-def test_only_a_filter_that_may_take_long_with_a_text_is_tried_row_by_row() -> None:
-    slow, quick = (read_filter(sql, SCHEMA) for sql in (r"Account RLIKE '\\s+x'", "Account = 'x'"))
-    assert (slow.is_slow, quick.is_slow) == (True, False)
-
-
-def test_a_limit_of_texts_is_for_sql_and_a_number() -> None:
-    connect = pytest.importorskip("pyspark.sql.connect.functions")
-    with pytest.raises(CheckError, match="longest_text is for predicates in SQL"):
-        ask(FailingRows(connect.col("Account") == "x", longest_text=7))
-    with pytest.raises(CheckError, match="longest_text='7' isn't a number of characters"):
-        ask(FailingRows("Account = 'x'", longest_text="7"))  # type: ignore[arg-type]
 
 
 # Keys ----------------------------------------------------------------------------------------------------------

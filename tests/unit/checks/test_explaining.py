@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.checks.bitmaps import hash_key, integer_key, why_not, within_bounds
+from lakegate.checks.bitmaps import integer_key, why_not, within_bounds
 from lakegate.checks.explaining import read_bytes, reason
 from lakegate.checks.registry import find_check
 from lakegate.model.schema import Column, Schema
@@ -98,27 +98,6 @@ def test_several_columns_are_one_integer_if_their_ranges_are_small() -> None:
     assert key is not None
     assert key.sql.count("try_multiply") == 2
     assert integer_key(["id", "far"], SCHEMA, ADDED) is None
-
-
-@pytest.mark.parametrize(
-    ("columns", "is_hashed"),
-    [
-        (["word"], True),
-        (["raw", "id"], True),
-        (["parts"], False),
-        (["far", "word"], True),
-        (["bare"], True),
-        (["few"], False),
-        (["word", "ratio"], False),
-        (["x"], False),
-    ],
-)
-def test_keys_are_hashed_if_equal_ones_have_equal_hashes_and_may_all_differ(
-    columns: list[str], is_hashed: bool
-) -> None:
-    assert (hash_key(columns, SCHEMA, ADDED) is not None) is is_hashed
-    few = AddedFiles((replace(FILE, rows=1_000),), complete=True)
-    assert hash_key(columns, SCHEMA, few) is None
 
 
 def test_the_bounds_of_keys_are_those_of_all_files_in_any_order() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lakegate.errors import EngineError
-from lakegate.model.tables import IntegerKey
 from lakegate.spark.scans import aggregate, count, key_ranges
 
 
@@ -88,16 +87,6 @@ class Plan:
 
     def collect(self) -> list[tuple[int, int]]:
         return [(10, 0)]
-
-
-def test_rows_without_a_key_are_not_shared_out_by_its_hash() -> None:
-    made: list[tuple[str, ...]] = []
-    key = IntegerKey(columns=("a", "b"), sql="xxhash64(`a`, `b`)", hash_parts=17)
-    assert count(Plan((), made), (), key).is_unique
-    present = "`a` IS NOT NULL AND `b` IS NOT NULL"
-    (shared,) = (steps for steps in made if steps[-1].startswith("repartition"))
-    assert f"where {present}" in shared
-    assert (f"where NOT ({present})",) in made
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from lakegate.checks.builtin.row_count import equal_rowcount, fewer_rows_than, r
 from lakegate.checks.builtin.sql import custom_sql, expression_is_true, sql
 from lakegate.checks.builtin.texts import (
     casing,
-    json_schema,
     length_between,
     match_like,
     matches,
@@ -53,7 +52,6 @@ __all__ = [
     "expression_is_true",
     "fewer_rows_than",
     "in_range",
-    "json_schema",
     "length_between",
     "match_like",
     "matches",

@@ -24,7 +24,7 @@ def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
     Rows for which the predicate is *true* fail; false and NULL pass. So write what must not happen: ``sql('dropoff <
     pickup')``. The predicate is Spark SQL on one row, without subqueries, aggregates, window functions, generators,
     comments or functions that aren't deterministic (``rand()``). An error in it ends the audit (exit code 2), so use
-    ``try_cast`` and ``try_divide`` where needed. Patterns have the limits of ``matches``. The check's canonical text
+    ``try_cast`` and ``try_divide`` where needed. The check's canonical text
     names the columns that the predicate refers to: ``sql(fare_amount, predicate='fare_amount < 0')``.
 
     Example:
@@ -32,7 +32,7 @@ def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
         "sql(fare_amount, predicate='fare_amount < 0')"
     """
     read = predicate_of(predicate)
-    return FailingRows(f"({read.sql})", metrics=read.never(outcome=True), by_user=True, longest_text=read.longest_text)
+    return FailingRows(f"({read.sql})", metrics=read.never(outcome=True), by_user=True)
 
 
 sql.prepare(lambda check: with_columns(check, "predicate"))
@@ -53,9 +53,7 @@ def expression_is_true(expression: str, **options: Unpack[CheckOptions]) -> Fail
         "expression_is_true(tip, fare, expression='tip <= fare')"
     """
     read = predicate_of(expression)
-    return FailingRows(
-        f"NOT ({read.sql})", metrics=read.never(outcome=False), by_user=True, longest_text=read.longest_text
-    )
+    return FailingRows(f"NOT ({read.sql})", metrics=read.never(outcome=False), by_user=True)
 
 
 expression_is_true.prepare(lambda check: with_columns(check, "expression"))

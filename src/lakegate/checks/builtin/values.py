@@ -75,8 +75,6 @@ def accepted_values(
 
     return FailingRows(
         values_of=column,
-        text=found if kind.family is Family.TEXT else None,
-        passing=tuple(value for value in accepted if isinstance(value, str)),
         predicate=f"{column} NOT IN ({', '.join(literal(value, kind) for value in accepted)})",
         metrics=lambda added: none_outside(added, found, one=lambda value: value in accepted, bounds=only_accepted),
     )
