@@ -97,7 +97,7 @@ from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc, warehouse_time
-from lakegate.wap.history import find_commit, renames_in, sync
+from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
@@ -1166,27 +1166,24 @@ class Lake:
 
     # Revert and restore
 
-    def revert(self, run: str, *, cascade: bool = False, dry_run: bool = False, actor: str | None = None) -> Run:
+    def revert(self, run: str, *, dry_run: bool = False, actor: str | None = None) -> Run:
         """Undo what a run published, in one commit across its tables. Later publishes stay.
 
-        The run's source files can be ingested again. A revert can be reverted, too, which puts the rows back, as long
-        as nothing was published to its tables since.
+        That works as long as the data files that the run added are all there, or only appends came since. The run's
+        source files can be ingested again.
 
         Args:
             run: The run's id, or a unique prefix of it that includes at least the minute: ``20260131T0705``.
-            cascade: Also revert the runs that depend on it.
             dry_run: Change nothing; return what would be done.
             actor: Who reverts it, recorded with the revert, if your program acts on somebody's behalf.
 
         Returns:
-            The revert, a run of its own: ``reverts`` lists the runs reverted, ``undone`` what changed in their tables.
-            ``skipped`` for a dry run.
+            The revert, a run of its own: ``undone`` says what changed in each table. ``skipped`` for a dry run.
 
         Raises:
-            NotRevertableError: Other runs depend on it, or another writer changed its data.
-            InputError: There's no such run, it wasn't published, it's a restore, or it was reverted before.
-            ConfigurationError: It renamed a table that has a contract or a section in the settings, and the old name
-                has none.
+            NotRevertableError: Later runs depend on it, or changed what it wrote; :meth:`restore_table` still works.
+            InputError: There's no such run, it wasn't published, it was reverted before, or it's a revert, a restore or
+                a rename.
             RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
             OutcomeUnknownError: The connection to the catalog broke during the commit.
 
@@ -1197,17 +1194,11 @@ class Lake:
         """
         from lakegate.wap.revert import revert
 
-        head = sync(self._context, MAIN)
-        run_id = self.run(run).run_id if dry_run else self._full_run_id(run)
-        for renamed in renames_in(find_commit(self._context, run_id, head))[:1]:
-            old, new = map(TableIdentifier.stored, renamed)
-            self._components.contracts.require_counterpart(new, old)
         return revert(
             self._context,
-            run_id,
+            self.run(run).run_id if dry_run else self._full_run_id(run),
             new_run_id=new_run_id(),
             target=MAIN,
-            cascade=cascade,
             dry_run=dry_run,
             action=review.acted("revert", actor),
         )
@@ -1270,15 +1261,15 @@ class Lake:
     def rename_table(self, table: str, name: str) -> Run:
         """Rename a table on ``main``, in one commit, and its quarantine table with it. No file is written or moved.
 
-        Files that were published to it count as published under its new name, where earlier runs can be reverted, too.
-        An ingest into the old name creates a new table.
+        Files that were published to it count as published under its new name. An ingest into the old name creates a
+        new table. Runs from before the rename can't be reverted any more.
 
         Args:
             table: ``namespace.table``.
             name: Its new name. The namespace may change, too.
 
         Returns:
-            The run, which can be reverted: the table then has its old name again.
+            The run. To undo it, rename the table back.
 
         Raises:
             NotFoundError: There's no such table.

@@ -120,27 +120,26 @@ def test_the_middle_of_three_ingests_goes_with_its_files_and_can_come_again(worl
 
 
 @pytest.mark.storage
-def test_a_revert_is_taken_back_and_the_tables_are_written_to_again(world: World) -> None:
+def test_what_was_reverted_is_restored_and_the_tables_are_written_to_again(world: World) -> None:
     world.add("a", range(4))
     second = world.add("b", range(4, 8))
+    assert second.publication is not None
     with world.lake.transaction() as both:
         both.overwrite(world.table, world.frame([50]))
         both.append(world.other, [{"id": 1}])
+    before = world.lake.branches()[0].hash
     one = world.lake.revert(both.run.run_id)
     assert (world.ids(), world.exists(world.other)) == (list(range(8)), False)
-    other = world.lake.revert(one.run_id)
-    assert other.reverts == (one.run_id,)
+    with pytest.raises(InputError, match="is a revert") as caught:
+        world.lake.revert(one.run_id)
+    assert before in str(caught.value.hint)
+    for table in (world.table, world.other):
+        world.lake.restore_table(table, at=before)
     assert (world.ids(), world.ids(world.other)) == ([50], [1])
-    assert world.lake.run(both.run.run_id).status == "published"
-
-    world.lake.revert(other.run_id)
-    world.lake.revert(world.lake.revert(second.run_id).run_id)
+    world.lake.restore_table(world.table, at=second.publication.commit)
     assert world.ids() == list(range(8))
     assert world.again("b").status == "skipped"
-    undone = world.lake.revert(second.run_id)
-    world.add("c", [9])
-    with pytest.raises(NotRevertableError, match="audited without the rows"):
-        world.lake.revert(undone.run_id)
+    world.lake.revert(second.run_id)
     assert world.again("b").status == "published"
     with world.lake.transaction() as up:
         up.upsert(world.table, world.frame([9, 10]), keys=["id"])
@@ -193,7 +192,7 @@ def test_an_overwrite_and_an_upsert_are_undone_and_later_appends_stay(world: Wor
     assert world.ids() == [0, 1, 2, 3, 4, 5, 50, 51, 52, 53, 54]
 
 
-def test_dependents_are_named_and_go_with_it_when_asked(world: World) -> None:
+def test_dependents_are_named_and_are_reverted_first(world: World) -> None:
     world.add("a", range(4))
     second = world.add("b", range(4, 8))
 
@@ -201,6 +200,7 @@ def test_dependents_are_named_and_go_with_it_when_asked(world: World) -> None:
         tx.append(world.other, tx.sql(f"SELECT count(*) AS id FROM {world.table}"))
 
     world.lake.transact(totals)
+    totalled = world.lake.runs(limit=1)[0]
     with world.lake.transaction() as up:
         up.upsert(world.table, world.frame([4]), keys=["id"])
     world.add("c", [20])
@@ -209,12 +209,8 @@ def test_dependents_are_named_and_go_with_it_when_asked(world: World) -> None:
     assert up.run.run_id in caught.value.message
     dependents: Any = caught.value.context["dependents"]
     assert len(dependents) == 2
-    head = world.lake.branches()[0].hash
-    run = world.lake.revert(second.run_id, cascade=True)
-
-    assert run.reverts[0] == up.run.run_id
-    assert run.reverts[-1] == second.run_id
-    assert world.commits_since(head) == 1
+    for later in (up.run.run_id, totalled.run_id, second.run_id):
+        world.lake.revert(later)
     assert world.ids() == [0, 1, 2, 3, 20]
     assert not world.exists(world.other)
     assert world.again("b").status == "published"
@@ -248,8 +244,8 @@ def test_rows_that_were_compacted_are_refused_and_later_ones_are_not(world: Worl
     _rewrite_by_hand(world)
     later = world.add("c", [20])
 
-    with pytest.raises(NotRevertableError, match="wasn't published by lakegate"):
-        world.lake.revert(first.run_id, cascade=True)
+    with pytest.raises(NotRevertableError, match=r"\(Compact\) has since deleted or rewritten its rows"):
+        world.lake.revert(first.run_id)
     world.lake.revert(later.run_id)
     assert world.ids() == list(range(12))
 

@@ -309,10 +309,10 @@ class _History:
         table = f"{self.namespace}.{bag}"
         match name:
             case "revert" if self._published:
-                # What was compacted since isn't reverted alone: beside a compactor, the newest one has to do.
+                # What was compacted since can't be reverted: beside a compactor, the newest one has to do.
                 last = len(self._published) - 1
                 run_id, steps = self._published.pop(last if self.size.compactors else self.chooser.randint(0, last))
-                return Job(revert=run_id, alone=True), tuple(Step("remove", key, value) for _, key, value in steps)
+                return Job(revert=run_id), tuple(Step("remove", key, value) for _, key, value in steps)
             case "restore" if self._looks:
                 look = self.chooser.choice(self._looks[-10:])
                 return Job(table=table, restore=look.commit), (Step("reset", bag, look.rows[bag]),)

@@ -138,7 +138,6 @@ class Discard:
 @dataclass(frozen=True)
 class Revert:
     which: int
-    cascade: bool = False
     at: tuple[At, ...] = ()
 
 
@@ -275,6 +274,6 @@ def _operations(
     ]
     if on_main:
         rare += [st.builds(PublishKept, which=which, lax=st.booleans(), at=interruptions)]
-    reverts = st.builds(Revert, which=which, cascade=st.booleans(), at=interruptions)
+    reverts = st.builds(Revert, which=which, at=interruptions)
     # Ingests are what most histories are about.
     return st.one_of(ingests, ingests, ingests, transactions, transactions, reverts, st.one_of(*rare))

@@ -40,8 +40,8 @@ from proofs.worker import Answer, Job
 from support.e2e_support import write
 from support.lakes import components_of
 
-Kind = Literal["ingest", "release", "fix", "correct", "drop", "revert", "unrevert", "race", "clash"]
-"""``correct``: rows are replaced by those in a file. ``unrevert``: a revert is reverted. ``race``: two processes
+Kind = Literal["ingest", "release", "fix", "correct", "drop", "revert", "race", "clash"]
+"""``correct``: rows are replaced by those in a file. ``race``: two processes
 release the same rows at once. ``clash``: one releases them, the other takes some, or the batch that they came with."""
 Row = tuple[int, int | None, float | None]
 Aside = tuple[Row, str, str | None]
@@ -114,7 +114,7 @@ def killed_anytime(number: int, seed: int) -> list[Case]:
     """Return random operations that are killed at random moments, and given again, but for those that clash."""
     chooser = random.Random(seed)
     often: Sequence[Kind] = ("ingest", "ingest", "ingest", "ingest", "release", "revert")
-    kinds: Sequence[Kind] = (*often, "release", "fix", "correct", "drop", "revert", "unrevert", "clash")
+    kinds: Sequence[Kind] = (*often, "release", "fix", "correct", "drop", "revert", "clash")
     return [Case(chooser.choice(kinds), ANYTIME if chooser.random() < 0.8 else None) for _ in range(number)]
 
 
@@ -205,7 +205,7 @@ class _Quarantine:
         self._chooser = chooser
         self._changes: dict[str, _Change] = {}
         self._in_force: set[str] = set()
-        self._turned: dict[str, frozenset[str]] = {}
+        self._reverts: set[str] = set()
         self._ingested: dict[str, tuple[list[str], list[Row]]] = {}
         self._files = 0
         self._played = 0
@@ -264,8 +264,8 @@ class _Quarantine:
                 return self._ingest()
             case "correct":
                 return self._correct(lake)
-            case "revert" | "unrevert":
-                return self._revert(lake, case.kind)
+            case "revert":
+                return self._revert(lake)
             case "race" | "clash":
                 return self._take("release")
         return self._take(case.kind)
@@ -283,13 +283,11 @@ class _Quarantine:
             case kind:
                 return self._take(kind)
 
-    def _revert(self, lake: Lake, kind: Kind) -> _Planned | None:
-        # With what depends on it: the revert itself says what that is.
-        of_kind = self._in_force if kind == "revert" else self._turned.keys()
-        published = [run.run_id for run in lake.runs(limit=ALL) if run.run_id in of_kind]
+    def _revert(self, lake: Lake) -> _Planned | None:
+        published = [run.run_id for run in lake.runs(limit=ALL) if run.run_id in self._in_force]
         if not published:
             return None
-        newest = kind == "unrevert" and self._chooser.random() < 0.7
+        newest = self._chooser.random() < 0.7  # others are often refused
         return Job(revert=published[0] if newest else self._chooser.choice(published)), lambda _: _Change()
 
     def _take(self, kind: Kind) -> _Planned | None:
@@ -468,7 +466,7 @@ class _Quarantine:
     def _unjustified(self) -> Iterator[str]:
         """Yield answers of processes that were at the same rows which do not fit what came of it."""
         for job, answer in self._answers:
-            done = answer["run_id"] in self._changes or answer["run_id"] in self._turned
+            done = answer["run_id"] in self._changes or answer["run_id"] in self._reverts
             if answer["status"] == "published" and not done:
                 yield f"it answered {answer}"
             if answer["status"] == "error" and "where" in job and (left := self._waiting(job["where"])):
@@ -480,8 +478,8 @@ class _Quarantine:
         commits = [commit.hash for commit in lake.log(limit=_MOST_COMMITS, operations=False)]
         for run in (published[commit] for commit in reversed(commits) if commit in published):
             if run.kind == "revert":
-                turned = self._turned[run.run_id] = _turned(run, self._turned)
-                self._in_force ^= turned
+                self._reverts.add(run.run_id)
+                self._in_force.difference_update(run.reverts)
                 continue
             is_release = (run.name or "").startswith("release")
             did = self._rival[1] if self._rival is not None and not is_release else change_of
@@ -514,14 +512,6 @@ class _Quarantine:
 def _outcome_of(kind: Kind, killed: str) -> str:
     # A revert prepares nothing that could be published for it: before its commit, it's undone.
     return "undone" if (kind, killed) == ("revert", "before-publish") else _OUTCOMES[killed]
-
-
-def _turned(revert: Run, turned: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the runs that a revert takes out, and those that it brings back."""
-    found: frozenset[str] = frozenset()
-    for run_id in revert.reverts:
-        found ^= turned.get(run_id, frozenset((run_id,)))
-    return found
 
 
 def _taken(kind: Kind, chosen: Sequence[Aside], run_id: str) -> _Change:

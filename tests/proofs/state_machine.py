@@ -106,8 +106,8 @@ class Play(World):
                 self._publish_kept(process, which, lax=lax)
             case Discard(which):
                 self._discard(process, which)
-            case Revert(which, cascade):
-                self._revert(process, which, cascade=cascade)
+            case Revert(which):
+                self._revert(process, which)
             case Recover():
                 recover(process.context)
             case LoseJournal():
@@ -216,8 +216,12 @@ class Play(World):
             with contextlib.suppress(NotFoundError):
                 discard_run(process.context, branch, target=self.target)
 
-    def _revert(self, process: Process, which: int, *, cascade: bool) -> None:
-        known = [event.run_id for event in self.model.events if not event.run_id.startswith("outsider")]
+    def _revert(self, process: Process, which: int) -> None:
+        known = [
+            event.run_id
+            for event in self.model.events
+            if not event.run_id.startswith("outsider") and event.run_id not in self.model.reverts
+        ]
         if not known:
             return
         new_run_id = self.new_run()
@@ -228,7 +232,6 @@ class Play(World):
                 known[-1 - which % len(known)],
                 new_run_id=new_run_id,
                 target=self.target,
-                cascade=cascade,
             )
 
     def _collect(self, process: Process) -> None:

@@ -37,8 +37,7 @@ class Job(TypedDict, total=False):
         where: Which of them.
         changes: What ``fix`` changes.
         corrected: File with corrected rows, which replace quarantined rows of the table.
-        revert: Run to revert, with those that depend on it.
-        alone: Whether to refuse a revert if others depend on it.
+        revert: Run to revert.
         rows: Rows to update by ``k``, or to insert, into ``table``.
         extend: Rows, table and ``k`` each, whose texts a transaction reads and puts ``word`` at their ends.
         restore: Commit at which to take ``table`` back.
@@ -59,7 +58,6 @@ class Job(TypedDict, total=False):
     changes: dict[str, str]
     corrected: str
     revert: str
-    alone: bool
     rows: list[dict[str, Any]]
     extend: list[tuple[str, int]]
     word: str
@@ -115,7 +113,7 @@ def _answer(lake: Lake, job: Job) -> Answer:
 def _do(lake: Lake, job: Job, found: list[str]) -> Run:  # noqa: PLR0911 - one for each kind of job
     match job:
         case {"revert": run_id}:
-            return lake.revert(run_id, cascade=not job.get("alone", False))
+            return lake.revert(run_id)
         case {"restore": commit, "table": table}:
             return lake.restore_table(table, at=commit)
         case {"optimize": table}:

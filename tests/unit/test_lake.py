@@ -107,24 +107,6 @@ def test_a_commit_is_not_deleted_as_a_branch(house: FakeLakehouse) -> None:
             open_lake(house).delete_branch(name)
 
 
-def test_a_rename_is_not_reverted_to_a_name_without_the_tables_contract(house: FakeLakehouse, tmp_path: Path) -> None:
-    """The next batch would be published unchecked."""
-    ingest(house.context, ordered(house))
-    lake, rides = open_lake(house), "nyc.rides"
-
-    def with_sections(*tables: str) -> None:
-        settings = Settings.model_validate({"tables": {table: {"checks": ["not_null(id)"]} for table in tables}})
-        vars(components_of(lake))["contracts"] = Contracts(tmp_path, settings)
-
-    with_sections(TABLE, rides)
-    renamed = lake.rename_table(TABLE, rides).run_id
-    with_sections(rides)
-    with pytest.raises(ConfigurationError, match=r"nyc\.rides can't be renamed yet: .* nyc\.trips has no contract"):
-        lake.revert(renamed)
-    with_sections(TABLE, rides)
-    assert lake.revert(renamed).status == "published"
-
-
 def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) -> None:
     lake = open_lake(house)
     only = house.journal.save(run(1, finished_at=START))

@@ -96,16 +96,12 @@ class NetHistory:
     def revive(self, event: HistoryEvent) -> Sequence[tuple[str, _FileKey]]:
         """Record that ``event`` restored runs; return their files, each with its run."""
         files = []
-        identities = event.revived_identities or [""] * len(event.revives)
-        newest_first = zip(event.revives, identities, strict=True)
-        for (table, path, version, run_id), identity in reversed(list(newest_first)):
+        for table, path, version, run_id in event.revives:
             self.outcomes[run_id].reverted = []
             self.outcomes[run_id].revived = True
             if path:  # a run without source files has none
                 key = (table, path, version)
                 self.take(key, run_id)
-                if identity:
-                    self.identities[key] = identity
                 files.append((run_id, key))
         return files
 
@@ -172,9 +168,7 @@ def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str)
     if run is None:
         return None
     for event in reversed(outcome.reverted):
-        # If a run knows a table by its new name, the old name is another table's.
-        names = {then: now for then, now in event.formerly if now not in run.tables}
-        if {names.get(table, table) for table in run.tables} <= set(event.tables):
+        if set(run.tables) <= set(event.tables):
             return run.model_copy(update={"status": "reverted", "reverted_by": event.run_id})
     return run
 

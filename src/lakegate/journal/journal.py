@@ -507,10 +507,11 @@ class Journal:
         with self._database.reading() as tx:
             return frozenset(tx.scalars(select(RUNS.c.run_id).where(RUNS.c.status.in_(history.ON_TARGET))))
 
-    def tables_of(self, run_ids: Collection[str]) -> Collection[str]:
-        """Return the tables of runs, by the names that they had then."""
+    def runs_with_files(self, table: str) -> frozenset[str]:
+        """Return the runs that published source files to ``table``, by its present name, and weren't reverted."""
         with self._database.reading() as tx:
-            return history.tables_of(tx, run_ids)
+            query = select(CLAIMS.c.run_id).where(CLAIMS.c.table_name == table, CLAIMS.c.state == files.PUBLISHED)
+            return frozenset(tx.scalars(query.distinct()))
 
     def synced(self, target: str) -> str | None:
         """Return the commit of ``target`` up to which its history is recorded, or ``None``."""

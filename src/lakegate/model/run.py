@@ -436,11 +436,9 @@ class HistoryEvent(Value):
         identities: The identity of each of ``files``, in order; or empty.
         reverts: Runs whose rows it removed from ``tables``.
         revives: Table, URI, version and run of each source file that it published again after a revert.
-        revived_identities: The identity of each of ``revives``, in order; or empty.
         time: The commit's time, used for runs that the journal has lost.
         kind: What the commit did.
         renames: Old and new name of each table that it renamed.
-        formerly: For reverts: former and present name of each table that was renamed since.
     """
 
     commit: str
@@ -450,11 +448,9 @@ class HistoryEvent(Value):
     identities: tuple[str, ...] = ()
     reverts: tuple[str, ...] = ()
     revives: tuple[tuple[str, str, str, str], ...] = ()
-    revived_identities: tuple[str, ...] = ()
     time: datetime | None = None
     kind: Literal["published", "reverted", "restored"] = "published"
     renames: tuple[tuple[str, str], ...] = ()
-    formerly: tuple[tuple[str, str], ...] = ()
 
 
 class PastCommit(Value):

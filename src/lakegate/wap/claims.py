@@ -262,16 +262,15 @@ def _require_replaceable(
         refuse(
             "with other content, and quarantined some of their rows. --on-changed replace can't remove quarantined "
             "rows, or rows that have since been released from quarantine.",
-            f"Revert that run, then ingest the files again: {revert} (with --cascade if some of its rows were released "
-            "or dropped since; --dry-run shows what it would revert)",
+            f"Revert that run, then ingest the files again: {revert}. If some of its rows were released or dropped "
+            "since, revert that first.",
         )
     base = Ref(name=request.target, hash=request.base)
     if not published_to(context, run_id, base, request.table) <= live:
         refuse(
             "with other content, but its data files have since been rewritten, for example by 'lakegate table "
             "optimize'. --on-changed replace can't remove its rows.",
-            f"Revert that run and the one that rewrote its files, then ingest again: {revert} --cascade (--dry-run "
-            "shows what it would revert)",
+            f"Revert the run that rewrote its files, then this one, and ingest again: {revert}",
         )
     missing = sorted({uri for uri, _ in files_in(commit)} - {file.uri for file in request.batch.files})
     if missing:

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from lakegate.errors import AlreadyPublishedError, ConflictError, InputError, NewerFormatError, NotFoundError
+from lakegate.errors import (
+    AlreadyPublishedError,
+    ConflictError,
+    InputError,
+    NewerFormatError,
+    NotFoundError,
+    NotReplayableError,
+)
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import SUFFIX, is_quarantine
@@ -50,22 +57,18 @@ MODE_PROPERTY = "lakegate.mode"
 SCHEMA_PROPERTY = "lakegate.schema"
 """Columns that an ingest added or widened, as text for people."""
 REVIVES_PROPERTY = "lakegate.revives"
-UNPUBLISHES_PROPERTY = "lakegate.unpublishes"
-"""Runs that lose their rows because a revert or restore undoes the revert that had restored them."""
+"""Source files whose rows a revert or restore brings back: table, URI, version and run of each."""
 KIND_PROPERTY = "lakegate.kind"
 """``revert`` or ``restore``, on the commit of one; other commits lack it."""
 
 RENAMES_PROPERTY = "lakegate.renames"
 """Renamed tables: the old name of each, followed by the new one."""
-FORMERLY_PROPERTY = "lakegate.formerly"
-"""On a commit that reverts runs: each former name of its tables that those runs used, followed by the current one."""
 
 _KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "restore": "restored"}
 
 FORMAT = 2
 """Format of properties that name source files. A release that doesn't know a commit's format publishes nothing."""
 _REVIVED_FORMAT = 3
-"""Format of ``lakegate.revives``: 3 since it can name runs without files, and ``lakegate.unpublishes`` exists."""
 _REVIVED_WIDTH = 4
 
 _NEAR = 1_000
@@ -78,7 +81,7 @@ _LONGEST_PLAIN = 2_000
 
 
 def run_properties(
-    run: Run, *, audit: str, reads: Sequence[str], keys: Sequence[str], reverts: Sequence[str], formerly: str
+    run: Run, *, audit: str, reads: Sequence[str], keys: Sequence[str], reverts: Sequence[str]
 ) -> dict[str, str]:
     """Return the properties of a commit that publishes ``run``."""
     changes = (f"{one.table}: {change}" for one in run.staged for change in one.schema_changes)
@@ -95,7 +98,6 @@ def run_properties(
         MODE_PROPERTY: mode_of(run) or "",
         FILES_PROPERTY: "" if run.request is None else encode_files(run.request.own_files),
         REVERTS_PROPERTY: packed(" ".join(reverts)),  # a truncate reverts every run of its table
-        FORMERLY_PROPERTY: formerly,
     }
     return {key: value for key, value in properties.items() if value}
 
@@ -125,25 +127,8 @@ def reverts_in(commit: Commit) -> tuple[str, ...]:
 
 def renames_in(commit: Commit) -> tuple[tuple[str, str], ...]:
     """Return the old and the new name of each table that ``commit`` renamed."""
-    return _pairs(commit, RENAMES_PROPERTY)
-
-
-def formerly_in(commit: Commit) -> tuple[tuple[str, str], ...]:
-    """Return former names of the tables that ``commit`` removed rows from, each with the name at that commit."""
-    return _pairs(commit, FORMERLY_PROPERTY)
-
-
-def undo_renames(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: str) -> None:
-    """Step a mapping to current table names back over a commit that renamed tables.
-
-    Args:
-        names: Names after the commit, each with its current name; changed in place to those before it. Tables whose
-            name hasn't changed are left out.
-    """
-    for old, new in with_quarantine_renames(renames):
-        names[old] = names.get(new, new)
-        # Before this commit, that name belonged to another table.
-        names[new] = f"{new.removesuffix(SUFFIX)}_before_{commit[:12]}{SUFFIX if is_quarantine(new) else ''}"
+    names = commit.properties.get(RENAMES_PROPERTY, "").split()
+    return tuple(zip(names[::2], names[1::2], strict=False))
 
 
 def with_quarantine_renames(renames: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -151,11 +136,6 @@ def with_quarantine_renames(renames: Iterable[tuple[str, str]]) -> tuple[tuple[s
     found = dict(renames)
     own = [(f"{old}{SUFFIX}", f"{new}{SUFFIX}") for old, new in found.items() if not is_quarantine(old)]
     return tuple((dict(own) | found).items())
-
-
-def _pairs(commit: Commit, key: str) -> tuple[tuple[str, str], ...]:
-    names = commit.properties.get(key, "").split()
-    return tuple(zip(names[::2], names[1::2], strict=False))
 
 
 def tables_in(commit: Commit) -> tuple[str, ...]:
@@ -185,9 +165,9 @@ def encode_files(files: Iterable[SourceFile]) -> str:
     return _encode([(file.uri, file.version) for file in listed], [file.identity for file in listed])
 
 
-def encode_revived(files: Sequence[tuple[str, str, str, str]], identities: Sequence[str] = ()) -> str:
-    """Return restored source files (table, URI, version, run), and the identity of each, as a commit property."""
-    return _encode(files, identities, number=_REVIVED_FORMAT)
+def encode_revived(files: Sequence[tuple[str, str, str, str]]) -> str:
+    """Return restored source files (table, URI, version, run) as a commit property."""
+    return _encode(files, number=_REVIVED_FORMAT)
 
 
 def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = (), *, number: int = FORMAT) -> str:
@@ -225,12 +205,8 @@ def identities_in(commit: Commit) -> tuple[str, ...]:
 
 def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
     """Return table, URI, version and run of each source file that ``commit`` restored. Raises the same errors."""
-    return _revived_in(commit)[0]
-
-
-def _revived_in(commit: Commit) -> tuple[tuple[tuple[str, str, str, str], ...], tuple[str, ...]]:
-    lines, identities = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)
-    return tuple((table, uri, version, run) for table, uri, version, run in lines), tuple(identities)
+    lines, _ = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)
+    return tuple((table, uri, version, run) for table, uri, version, run in lines)
 
 
 def unreadable_in(commit: Commit) -> str | None:
@@ -295,7 +271,6 @@ def event_of(commit: Commit) -> HistoryEvent | None:
     if run_id is None:
         return None
     files, identities = _lines(commit, FILES_PROPERTY, 2)
-    revives, revived_identities = _revived_in(commit)
     return HistoryEvent(
         commit=commit.hash,
         run_id=run_id,
@@ -303,12 +278,10 @@ def event_of(commit: Commit) -> HistoryEvent | None:
         tables=tuple(properties.get(TABLES_PROPERTY, "").split()),
         files=tuple((uri, version) for uri, version in files),
         identities=tuple(identities),
-        reverts=(*reverts_in(commit), *properties.get(UNPUBLISHES_PROPERTY, "").split()),
-        revives=revives,
-        revived_identities=revived_identities,
+        reverts=reverts_in(commit),
+        revives=revived_in(commit),
         kind=_KINDS.get(kind_of(commit) or "", "published"),
         renames=renames_in(commit),
-        formerly=formerly_in(commit),
     )
 
 
@@ -569,6 +542,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
 
     Raises:
         AlreadyPublishedError: Naming the other run.
+        NotReplayableError: When the table got or lost its name meanwhile: the files that count are another table's.
     """
     if run.request is None:
         return
@@ -580,14 +554,20 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
         contents = {}
     paths = set() if run.request.on_changed == "append" else {file.uri for file in files}
     reverted = {*run.request.replaces}
-    names: dict[str, str] = {}
     for event in events:
-        tables = {names.get(table, table) for table in event.tables}
-        undo_renames(names, event.renames, event.commit)
+        if any(run.table in pair for pair in event.renames):
+            old, new = event.renames[0]
+            raise NotReplayableError(
+                f"Run {event.run_id} renamed {old} to {new} during this run; nothing was published.",
+                hint="Run it again.",
+                table=run.table,
+                run_id=run.run_id,
+                other_run_id=event.run_id,
+                branch=run.branch,
+            )
         theirs = {*event.files, *((uri, version) for _, uri, version, _ in event.revives)}
         their_links = {
             *zip(event.identities, (version for _, version in event.files), strict=False),
-            *zip(event.revived_identities, (version for _, _, version, _ in event.revives), strict=False),
         }
         both = {
             *(uri for uri, _ in ours & theirs),
@@ -595,7 +575,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
             *(contents[version] for version in contents.keys() & {version for _, version in theirs}),
         }
         changed = paths & {uri for uri, _ in theirs}
-        if (both or changed) and event.run_id not in reverted and tables & set(run.tables):
+        if (both or changed) and event.run_id not in reverted and set(event.tables) & set(run.tables):
             by = f"was published to {run.table} by run {event.run_id}"
             problem = f"{min(both)} {by} during this run; nothing was published twice." if both else ""
             raise AlreadyPublishedError(

@@ -29,7 +29,7 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
 from lakegate.telemetry.metrics import RETRIES, WAIT_SECONDS, measure
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
-from lakegate.wap.history import published_to, renames_in
+from lakegate.wap.history import published_to
 
 LOSSES_BEFORE_LOCK = 2
 """How often a run may lose to others until it holds the publish lock while it's written again."""
@@ -317,19 +317,11 @@ def _rebased(context: Context, run: Run, staged: StagedTable, now: TablePointer 
             reason = f"this run did more than add rows to it: {did}"
         elif now is None:
             reason = "it no longer exists"
-        elif staged.before is None and _is_renamed(context, staged):
-            reason = "another table was renamed to it"
         else:
             return context.editor.rebase(staged.pointer, staged.snapshot_ids, now, is_ours=not staged.by_anyone)
     except NotReplayableError as error:
         raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
     raise not_replayable(context, run, staged.table, reason)
-
-
-def _is_renamed(context: Context, staged: StagedTable) -> bool:
-    """Return whether a table that this run creates got its name from a rename: that table may have the run's files."""
-    commits = context.catalog.history(staged.target, until=staged.base)
-    return any(str(staged.table) in pair for commit in commits for pair in renames_in(commit))
 
 
 def _unaudited_snapshots(context: Context, staged: StagedTable) -> frozenset[int]:

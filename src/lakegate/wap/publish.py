@@ -22,7 +22,6 @@ from lakegate.errors import (
 )
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import (
     Publication,
@@ -51,7 +50,6 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
-from lakegate.wap.revert_plan import BranchHistory
 from lakegate.wap.stage import kept_writing, namespaces_for
 
 TableStates = Mapping[TableIdentifier, TablePointer | None]
@@ -300,25 +298,14 @@ class _RebasedRun:
             puts=tuple(pointers),
             unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
             namespaces=namespaces_for(self._context, pointers, head),
-            properties=self._properties(head),
+            properties=self._properties(),
         )
 
-    def _properties(self, head: Ref) -> dict[str, str]:
+    def _properties(self) -> dict[str, str]:
         run = self._run
         reverts = run.reverts if run.request is None else run.request.replaces
-        # Without any, don't query the journal: other runs wait for the lock.
-        formerly = self._formerly(reverts, head) if reverts else ""
         audit, reads, keys = _summary(self._reports), self._relied_on(), self._new_keys()
-        return run_properties(run, audit=audit, reads=reads, keys=keys, reverts=reverts, formerly=formerly)
-
-    def _formerly(self, reverts: Sequence[str], head: Ref) -> str:
-        """Return the former names of the run's tables, as the runs it reverts knew them, each with the current name."""
-        ours = set(self._run.tables)
-        theirs = self._context.journal.tables_of(reverts)
-        if all(table in ours or is_quarantine(table) for table in theirs):
-            return ""  # the usual case, without reading the history
-        former = BranchHistory(self._context, head, since=None).former
-        return " ".join(name for then, now in former if now in ours for name in (then, now))
+        return run_properties(run, audit=audit, reads=reads, keys=keys, reverts=reverts)
 
 
 def _why_read(run: Run) -> str:

@@ -1,67 +1,46 @@
-"""Revert runs, restore and rename tables, and reset branches.
+"""Revert runs, restore tables, and reset branches. Reverts and restores are runs of their own, in the journal.
 
-A revert undoes a publish in one commit across its tables, and keeps later publishes: see
-:mod:`lakegate.wap.revert_plan`. Reverts and restores are runs of their own, in the journal like all others.
+A revert undoes a publish in one commit across its tables, and keeps later publishes. It works on each table in one of
+these ways, and is refused as a whole if there's a table where none is possible:
+
+- the run created the table, and nothing since stands: the table is dropped;
+- the data files that the run added are all there, and nothing deletes rows from them: they're dropped;
+- only appends came since: the state before the run is put back, and the appends are added to it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import cached_property
+from typing import NoReturn
 
-from lakegate.errors import (
-    AlreadyExistsError,
-    IdentifierError,
-    InputError,
-    NotFoundError,
-    NotReplayableError,
-    NotRevertableError,
-    OutcomeUnknownError,
-)
+from lakegate.errors import InputError, NotFoundError, NotRevertableError
+from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
-from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
-from lakegate.points import require_branch, unknown_table
-from lakegate.wap import failpoints
+from lakegate.model.quarantine import SUFFIX, is_quarantine, table_of
+from lakegate.model.refs import MAIN, Commit, Ref, TablePointer
+from lakegate.model.run import Action, Run, UndoneTable
+from lakegate.model.tables import DataFile, TableChange
+from lakegate.points import require_branch
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
-    FILES_PROPERTY,
-    FORMERLY_PROPERTY,
-    KIND_PROPERTY,
-    RENAMES_PROPERTY,
-    RENAMING,
-    REVERTS_PROPERTY,
-    REVIVES_PROPERTY,
-    TABLES_PROPERTY,
-    UNPUBLISHES_PROPERTY,
-    encode_revived,
     files_in,
+    files_of_snapshots,
     find_commit,
-    find_publication,
-    identities_in,
+    keys_in,
     kind_of,
-    packed,
     reads_in,
     renames_in,
+    reverts_in,
+    revived_in,
     run_of,
     sync,
     tables_in,
-    with_quarantine_renames,
 )
-from lakegate.wap.lifecycle import Progress, running
-from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
-from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
-from lakegate.wap.reachable import keep_files, keep_files_of
-from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore, plan_revert
-from lakegate.wap.stage import namespaces_for
-
-_APPENDS_TOGETHER = 100
-"""How many later appends one metadata file rebases."""
-PlanAt = Callable[[Ref], RevertPlan]
-"""Makes the plan on top of the target's head; called again when the target moved."""
+from lakegate.wap.quarantine import quarantine_table
+from lakegate.wap.reachable import keep_files_of
+from lakegate.wap.table_commit import TablePlan, TablesPlan, dropped_table, rows_and_files, run_plan
 
 
 def revert(
@@ -70,13 +49,10 @@ def revert(
     *,
     new_run_id: str,
     target: str = MAIN,
-    cascade: bool = False,
     dry_run: bool = False,
     action: Action | None = None,
 ) -> Run:
     """Revert what ``run_id`` published, in one commit. Its source files can be ingested again.
-
-    A revert can itself be reverted, which restores the rows, if nothing has been published to its tables since then.
 
     Args:
         action: Who reverts it, to be recorded with the revert.
@@ -85,22 +61,17 @@ def revert(
         The new run, ``published``; ``skipped`` for a dry run.
 
     Raises:
-        NotRevertableError: When other runs depend on it, or a writer other than lakegate has changed its data since.
-        InputError: When it's already reverted, or is a restore.
+        NotRevertableError: When later runs depend on it, or its data files aren't there any more.
+        InputError: When it's already reverted, or is itself a revert, a restore or a rename.
         NotFoundError: When it wasn't published.
-        LakegateError: As for :func:`run_plan`.
+        LakegateError: As for :func:`~lakegate.wap.table_commit.run_plan`.
     """
 
-    def plan_at(head: Ref) -> RevertPlan:
-        history = BranchHistory(context, head, since=find_commit(context, run_id, head).parent)
-        commit = history.commit_of(run_id)
-        _require_revertable(history, commit, run_id)
-        renamed = renames_in(commit)
-        if renamed:
-            now, then = map(TableIdentifier.stored, reversed(renamed[0]))
-            _require_same_table(context, commit, now, head)
-            return plan_rename(context, now, then, head, reverts=(run_id,))
-        return plan_revert(context, history, run_id, cascade=cascade)
+    def plan_at(head: Ref) -> TablesPlan:
+        commit = find_commit(context, run_id, head)
+        _require_publish(commit)
+        history = _History(context, head, since=commit.parent)
+        return _Revert(context, history, history.commit_of(run_id), head).plan()
 
     return run_plan(
         context,
@@ -128,9 +99,9 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
     Raises:
         NotFoundError: When the table didn't exist then.
-        InputError: When the commit isn't in the history of ``main``; or when ``table`` is a quarantine table, and
-            rows were quarantined in it or released from it since.
-        LakegateError: As for :func:`run_plan`.
+        InputError: When the commit isn't in the history of ``main``; when the table was renamed since; or when
+            ``table`` is a quarantine table, and rows were quarantined in it or released from it since.
+        LakegateError: As for :func:`~lakegate.wap.table_commit.run_plan`.
     """
     then = context.catalog.get_table(table, at)
     if then is None:
@@ -141,85 +112,34 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
             commit=at.hash,
         )
 
-    def plan_at(head: Ref) -> RevertPlan:
-        plans = {table: _restore_plan(context, context.catalog.get_table(table, head), then)}
+    def plan_at(head: Ref) -> TablesPlan:
+        plans = {table: _restored(context, context.catalog.get_table(table, head), then)}
         quarantine, quarantine_then = quarantine_table(context, table, head), quarantine_table(context, table, at)
         if quarantine_then is not None:
-            plans[quarantine_then.table] = _restore_plan(context, quarantine, quarantine_then)
+            plans[quarantine_then.table] = _restored(context, quarantine, quarantine_then)
         elif quarantine is not None:
             plans[quarantine.table] = TablePlan(None, dropped_table(context, quarantine), now=quarantine)
-        if all(plan.is_unchanged for plan in plans.values()):
-            return RevertPlan("", (), plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
-        history = BranchHistory(context, head, since=at.hash)
-        if not history.commits or history.commits[0].parent != at.hash:
+        changed = {name: plan for name, plan in plans.items() if not _is_unchanged(plan)}
+        if not changed:
+            return TablesPlan("", plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
+        history = _History(context, head, since=at.hash)
+        if not history.is_whole:
             raise InputError(
                 f"Commit {at.hash[:12]} isn't in the history of '{MAIN}'.",
                 hint=f"lakegate log {MAIN}",
                 commit=at.hash,
                 ref=MAIN,
             )
-        _require_not_renamed(history, table)
-        _require_alone(history, table)
-        changed = {name: plan for name, plan in plans.items() if not plan.is_unchanged}
-        return plan_restore(f"Restore {table} as at commit {at.hash[:12]}", history, changed)
+        _require_restorable(history, table)
+        lost, regained = history.difference(table)
+        return TablesPlan(
+            f"Restore {table} as at commit {at.hash[:12]}",
+            changed,
+            reverts=lost,
+            revives=_revived(context, regained, changed, head),
+        )
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", text=f"Restoring {table}")
-
-
-def plan_rename(
-    context: Context, old: TableIdentifier, new: TableIdentifier, head: Ref, *, reverts: tuple[str, ...] = ()
-) -> RevertPlan:
-    """Plan to rename a table together with its quarantine table.
-
-    Args:
-        reverts: The run whose rename this reverts.
-
-    Raises:
-        AlreadyExistsError: When the new name, or that of its quarantine table, is taken.
-        ConfigurationError: When the new name is reserved.
-        IdentifierError: When there's a quarantine table, and its new name would be too long.
-        InputError: When the table is a quarantine table itself.
-    """
-    require_not_reserved(new)
-    tables: dict[TableIdentifier, TablePlan] = {}
-    renames = {old: new}
-    try:
-        renames[quarantine_of(old)] = quarantine_of(new)
-    except IdentifierError:  # a name is too long to have one
-        if quarantine_table(context, old, head) is not None:
-            raise
-    found = context.catalog.get_tables([*renames, *renames.values()], head)
-    for then, name in renames.items():
-        pointer = found[then]
-        if pointer is None and then == old:
-            raise unknown_table(context.catalog, str(old), head)
-        if found[name] is not None:
-            raise AlreadyExistsError(
-                f"{old} can't be renamed: table {name} exists already.",
-                hint=f"Choose another name, or drop that table first: lakegate table drop {name}",
-                table=str(name),
-            )
-        if pointer is not None:
-            metadata = context.reader.metadata(pointer)
-            if then == old and QUARANTINE_OF_PROPERTY in metadata.properties:
-                table = metadata.properties[QUARANTINE_OF_PROPERTY]
-                raise InputError(
-                    f"{old} can't be renamed: it's the quarantine table of {table}, and is renamed with it.",
-                    hint=f"Rename the table: lakegate table rename {table} NAME",
-                    table=str(old),
-                )
-            tables[then] = TablePlan(None, dropped_table(context, pointer))
-            if then != old:
-                pointer = context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: str(new)})
-            moved = pointer.model_copy(update={"table": name, "content_id": None})
-            kept = UndoneTable(table=str(name), rows=metadata.rows, data_files=metadata.data_files or 0)
-            tables[name] = TablePlan(moved, kept)
-    return RevertPlan(
-        message=f"Rename {old} to {new}",
-        reverts=reverts,
-        tables=tables,
-        renames=tuple((str(then), str(name)) for then, name in renames.items() if then in tables),
-    )
 
 
 def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -> Ref:
@@ -250,333 +170,374 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -
     return moved
 
 
-def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> None:
-    tables = tables_in(commit)
-    if kind_of(commit) == "restore":
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """What one commit did to one table; ``None`` where the table didn't exist."""
+
+    context: Context
+    commit: Commit
+    before: TablePointer | None
+    after: TablePointer | None
+
+    @cached_property
+    def change(self) -> TableChange:
+        """The change, classified by lineage and metadata."""
+        return self.context.reader.change(self.before, self.after)
+
+    @property
+    def adds_delete_files(self) -> bool:
+        """Whether it deletes rows from data files that stay."""
+        if any(int(snapshot.summary.get("added-delete-files", 0)) for snapshot in self.change.written):
+            return True
+        # Of a change in several steps, only the last one is published.
+        before, after = (_delete_files(self.context, state) for state in (self.before, self.after))
+        return before < after
+
+
+class _History:
+    """The commits of a branch after ``since`` up to ``head``, oldest first.
+
+    A table and its quarantine table count as one here: a run that is reverted in one of them is in both.
+
+    Args:
+        since: Hash of the commit before the first one; ``None`` for all.
+
+    Attributes:
+        is_whole: Whether ``since`` is in the history of ``head``.
+    """
+
+    def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
+        self._context = context
+        self._since = since
+        self.commits = list(context.catalog.history(head.hash, until=since, operations=True))[::-1]
+        self.is_whole = bool(self.commits) and self.commits[0].parent == since
+
+    def commit_of(self, run_id: str) -> Commit:
+        """Return the commit of a run."""
+        return next(commit for commit in self.commits if run_of(commit) == run_id)
+
+    def changes(self, table: TableIdentifier) -> Sequence[_Change]:
+        """Return the changes of ``table``, oldest first."""
+        state = None
+        if self._since is not None:
+            state = self._context.catalog.get_table(table, Ref.detached(self._since))
+        changes: list[_Change] = []
+        for commit in self.commits:
+            if str(table) in commit.tables:
+                before, state = state, next((pointer for pointer in commit.puts if pointer.table == table), None)
+                changes.append(_Change(self._context, commit, before, state))
+        return changes
+
+    def reverters(self, table: TableIdentifier | str) -> dict[str, str | None]:
+        """Return the run that took back each run in ``table``, as far as these commits say; ``None`` if it stands."""
+        return {run_id: by[-1] for run_id, by in self._effects(table).items()}
+
+    def difference(self, table: TableIdentifier) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the runs that stand in ``table`` only after these commits, and those that do only before them."""
+        effects = self._effects(table)
+        lost = [run_id for run_id, (stood, by) in effects.items() if not stood and by is None]
+        regained = [run_id for run_id, (stood, by) in effects.items() if stood and by is not None]
+        return lost[::-1], regained
+
+    def _effects(self, table: TableIdentifier | str) -> dict[str, tuple[bool, str | None]]:
+        """Return whether each run stood in ``table`` before these commits, and what took it back since."""
+        names = _family(table)
+        effects: dict[str, tuple[bool, str | None]] = {}
+        for commit in self.commits:
+            run_id = run_of(commit)
+            if run_id is None or renames_in(commit) or names.isdisjoint(tables_in(commit)):
+                continue
+            for reverted in reverts_in(commit):
+                effects[reverted] = effects.get(reverted, (True, None))[0], run_id
+            for name, _, _, revived in revived_in(commit):
+                if name in names:
+                    effects[revived] = effects.get(revived, (False, None))[0], None
+            effects[run_id] = False, None
+        return effects
+
+    def later(self, change: _Change, changes: Sequence[_Change], table: TableIdentifier) -> Sequence[_Change]:
+        """Return those of a table's ``changes`` after one that stand; a revert that only undoes later ones doesn't."""
+        reverters = self.reverters(table)
+        after = changes[changes.index(change) + 1 :]
+        runs = {run_of(one.commit) for one in after}
+
+        def stands(one: _Change) -> bool:
+            undoes_later = kind_of(one.commit) == "revert" and runs.issuperset(reverts_in(one.commit))
+            return reverters.get(run_of(one.commit) or "") is None and not undoes_later
+
+        return [one for one in after if stands(one)]
+
+    def rename_of(self, table: TableIdentifier, since: Commit | None = None) -> Commit | None:
+        """Return the first commit after ``since`` that renamed ``table`` or gave its name to another one."""
+        start = 0 if since is None else self.commits.index(since) + 1
+        return next((one for one in self.commits[start:] if any(str(table) in pair for pair in renames_in(one))), None)
+
+
+class _Revert:
+    """Plans the revert of one run, table by table, and collects the later commits that prevent it."""
+
+    def __init__(self, context: Context, history: _History, commit: Commit, head: Ref) -> None:
+        self._context = context
+        self._history = history
+        self._commit = commit
+        self._run_id = run_of(commit) or ""
+        self._head = head
+        self._blocking: dict[str, str] = {}  # what a later commit did, by its name
+
+    def plan(self) -> TablesPlan:
+        """Return the plan.
+
+        Raises:
+            NotRevertableError: When that's impossible.
+            InputError: When the run is already reverted.
+        """
+        by = {name: self._history.reverters(name).get(self._run_id) for name in tables_in(self._commit)}
+        tables = [TableIdentifier.stored(name) for name, run_id in by.items() if run_id is None]
+        if not tables:
+            self._refuse_again(next(filter(None, by.values())))
+        plans = {table: plan for table in tables if (plan := self._plan_table(table)) is not None}
+        if self._blocking:
+            later = "; ".join(f"{commit} {what}" for commit, what in self._blocking.items())
+            self._refuse(later, tables[0], dependents=[name.removeprefix("run ") for name in self._blocking])
+        replaced = reverts_in(self._commit)
+        return TablesPlan(
+            f"Revert {self._commit.message!r}",
+            plans,
+            reverts=(self._run_id,),
+            revives=self._require_not_published_again(_revived(self._context, replaced, plans, self._head)),
+        )
+
+    def _plan_table(self, table: TableIdentifier) -> TablePlan | None:
+        changes = self._history.changes(table)
+        own = next((one for one in changes if run_of(one.commit) == self._run_id), None)
+        if own is None:
+            return None
+        renamed = self._history.rename_of(table, self._commit)
+        if renamed is not None:
+            old, new = renames_in(renamed)[0]
+            self._refuse(f"run {run_of(renamed)} has since renamed {old} to {new}", new)
+        now = changes[-1].after
+        if now is None:
+            self._refuse(f"{table} has since been dropped", table)
+        if own.change.kind != "expire":
+            self._note_readers(table)
+        later = [one for one in self._history.later(own, changes, table) if one.change.kind != "expire"]
+        if own.before is None and not later:
+            return TablePlan(None, self._undone(table, now, {}, dropped=True), now=now)
+        if own.before is None or own.change.only_adds:
+            return self._without_files(table, own, later, now)
+        return self._as_before(table, own, own.before, later, now)
+
+    def _without_files(
+        self, table: TableIdentifier, own: _Change, later: Sequence[_Change], now: TablePointer
+    ) -> TablePlan:
+        """Plan to drop the data files that the run added. All of them must still be there, with all of their rows."""
+        after = own.after
+        added = frozenset[str]()
+        if after is not None:
+            added = frozenset(self._files(after))
+            if own.change.only_adds:
+                added = files_of_snapshots(self._context, after, own.change.snapshot_ids)
+        files = self._files(now)
+        missing = added - files.keys()
+        blocking = [one for one in later if missing and not one.change.only_adds]
+        if _delete_files(self._context, now):
+            blocking += [one for one in later if one.adds_delete_files]
+        if missing and not blocking:
+            self._refuse(f"its data files aren't in {table} any more", table)
+        self._block(blocking, f"has since deleted or rewritten its rows in {table}")
+        kept = {path: file for path, file in files.items() if path not in added}
+        return TablePlan(now, self._undone(table, now, kept), drops=added, now=now)
+
+    def _as_before(
+        self, table: TableIdentifier, own: _Change, before: TablePointer, later: Sequence[_Change], now: TablePointer
+    ) -> TablePlan:
+        """Plan to put back the state before the run, with the later appends. Nothing else may have come since."""
+        appends: list[tuple[TablePointer, Sequence[int]]] = []
+        files = self._files(before)
+        for one in later:
+            if not one.change.only_adds or one.before is None or one.after is None:
+                self._block([one], f"has since changed {table} by more than adding rows")
+            elif self._context.editor.rebase_problem(one.after, one.change.snapshot_ids, before) is not None:
+                self._block([one], f"has since added rows that don't fit the earlier state of {table}")
+            elif own.change.rows_removed != 0 and str(table) in keys_in(one.commit):
+                self._block([one], f"checked its keys without the rows that would return to {table}")
+            else:
+                appends.append((one.after, one.change.snapshot_ids))
+                added = self._context.reader.added_files(one.after, one.change.snapshot_ids)
+                files |= {file.path: file for file in added.files}
+        base = before.model_copy(update={"content_id": now.content_id})
+        is_unknown = self._context.reader.metadata(before).rows is None
+        return TablePlan(base, self._undone(table, now, files, is_unknown=is_unknown), appends, now=now)
+
+    def _note_readers(self, table: TableIdentifier) -> None:
+        """Block the revert by later runs that relied on this one's result, and stand."""
+        later = self._history.commits[self._history.commits.index(self._commit) + 1 :]
+        for commit in later:
+            if str(table) in reads_in(commit) and any(
+                self._history.reverters(name).get(run_of(commit) or "") is None for name in tables_in(commit)
+            ):
+                self._blocking.setdefault(_label(commit), f"read {table} as this run left it")
+
+    def _block(self, changes: Iterable[_Change], what: str) -> None:
+        for one in changes:
+            self._blocking.setdefault(_label(one.commit), what)
+
+    def _require_not_published_again(
+        self, revived: Sequence[tuple[str, str, str, str]]
+    ) -> Sequence[tuple[str, str, str, str]]:
+        """Refuse to bring back a file that was published again since, with whatever content."""
+        journal = self._context.journal
+        for table in dict.fromkeys(table for table, *_ in revived):
+            files = [
+                SourceFile(uri=uri, size_bytes=0, version=version, rows=0)
+                for name, uri, version, _ in revived
+                if name == table and uri
+            ]
+            there = [*journal.known(table, files).published, *journal.earlier(table, files)]
+            again = next((one for one in there if one.run_id != self._run_id), None)
+            if again is not None:
+                raise NotRevertableError(
+                    f"Run {self._run_id} can't be reverted: that would restore the rows of {again.file.uri}, which run "
+                    f"{again.run_id} has since published to {table}.",
+                    hint=f"Revert the later run first: lakegate revert {again.run_id}",
+                    run_id=self._run_id,
+                    table=table,
+                    other_run_id=again.run_id,
+                )
+        return revived
+
+    def _files(self, pointer: TablePointer) -> dict[str, DataFile]:
+        return {file.path: file for file in self._context.reader.files(pointer)}
+
+    def _undone(
+        self,
+        table: TableIdentifier,
+        now: TablePointer,
+        after: dict[str, DataFile],
+        *,
+        is_unknown: bool = False,
+        dropped: bool = False,
+    ) -> UndoneTable:
+        before = self._files(now)
+        rows = sum(file.rows for file in after.values()) - sum(file.rows for file in before.values())
+        is_unknown = is_unknown or self._context.reader.metadata(now).rows is None  # it has delete files
+        return UndoneTable(
+            table=str(table),
+            rows=None if is_unknown else rows,
+            data_files=len(after) - len(before),
+            dropped=dropped,
+        )
+
+    def _refuse(self, reason: str, table: TableIdentifier | str, dependents: Sequence[str] = ()) -> NoReturn:
+        first = "Revert the later runs first, the newest first. Or restore" if dependents else "To restore"
+        raise NotRevertableError(
+            f"Run {self._run_id} can't be reverted: {reason}.",
+            hint=f"{first} the table to an earlier state: lakegate table restore {table} --at TIME",
+            run_id=self._run_id,
+            table=str(table),
+            dependents=list(dependents),
+        )
+
+    def _refuse_again(self, by: str) -> NoReturn:
+        table = tables_in(self._commit)[0]
+        undone = next((one for one in self._history.commits if run_of(one) == by), None)
+        parent = self._commit.hash if undone is None else undone.parent
         raise InputError(
-            f"Run {run_id} is a restore; it can't be reverted.",
-            hint=f"To restore the table's state before it: lakegate table restore {tables[0]} --at {commit.parent}",
+            f"Run {self._run_id} is already reverted, by run {by}.",
+            hint="You can ingest its source files again. To restore its rows, without what came since: "
+            f"lakegate table restore {table} --at {parent}",
+            run_id=self._run_id,
+            reverted_by=by,
+        )
+
+
+def _require_publish(commit: Commit) -> None:
+    """Refuse to revert a run that undid or renamed something."""
+    kind, run_id, table = kind_of(commit), run_of(commit), tables_in(commit)[0]
+    renames = renames_in(commit)
+    if renames:
+        old, new = renames[0]
+        raise InputError(
+            f"Run {run_id} renamed {old} to {new}; a rename can't be reverted.",
+            hint=f"To rename it back: lakegate table rename {new} {old}",
             run_id=run_id,
         )
-    by = [history.reverter(run_id, table) for table in tables]
-    if all(by):
-        last = history.commit_of(by[0]) if by[0] else commit
-        back = f"table restore {tables[0]} --at {last.parent}" if kind_of(last) == "restore" else f"revert {by[0]}"
+    if kind is not None:
         raise InputError(
-            f"Run {run_id} is already reverted, by run {by[0]}.",
-            hint=f"You can ingest its source files again. To restore its rows: lakegate {back}",
+            f"Run {run_id} is a {kind}; it can't be reverted.",
+            hint=f"To restore the table's state before it: lakegate table restore {table} --at {commit.parent}",
             run_id=run_id,
-            reverted_by=by[0],
         )
 
 
-def _require_not_renamed(history: BranchHistory, table: TableIdentifier) -> None:
-    """Refuse to restore a table across a rename of it or of its quarantine table, unless it got its name back."""
-    if history.first_names.get(str(table), str(table)) == str(table):
-        return
-    renames = [
-        one
-        for one in reversed(history.commits)
-        if any(str(table) in pair for pair in with_quarantine_renames(renames_in(one)))
-    ]
-    standing = (one for one in renames if kind_of(one) is None and history.is_in_effect(one, tables_in(one)[0]))
-    commit = next(standing, renames[0])
-    old, new = renames_in(commit)[0]
-    raise InputError(
-        f"{table} can't be restored to that state: {old} has since been renamed to {new}.",
-        hint=f"Revert the rename first: lakegate revert {run_of(commit)}",
-        table=str(table),
-        run_id=run_of(commit),
-    )
-
-
-def _require_alone(history: BranchHistory, table: TableIdentifier) -> None:
-    """Refuse to restore a quarantine table alone, if that would put a row in both tables or in neither."""
+def _require_restorable(history: _History, table: TableIdentifier) -> None:
+    """Refuse to restore a table across a rename, or a quarantine table alone if its table changed with it."""
+    renamed = history.rename_of(table)
+    if renamed is not None:
+        old, new = renames_in(renamed)[0]
+        raise InputError(
+            f"{table} can't be restored to that state: run {run_of(renamed)} has since renamed {old} to {new}.",
+            hint=f"Choose a state since then: lakegate table restore {new} --at {renamed.hash}",
+            table=str(table),
+            run_id=run_of(renamed),
+        )
     both = {str(table), str(table_of(table))}
     commit = next((one for one in history.commits if is_quarantine(table) and both <= {*one.tables}), None)
     if commit is not None:
-        by = f"run {run_of(commit)}" if run_of(commit) else f"commit {commit.hash[:12]}"
         raise InputError(
-            f"{table} can't be restored alone: {by} has since changed it together with {table_of(table)}.",
+            f"{table} can't be restored alone: {_label(commit)} has since changed it together with {table_of(table)}.",
             hint=f"Restore both: lakegate table restore {table_of(table)}",
             table=str(table),
             commit=commit.hash,
         )
 
 
-def _restore_plan(context: Context, now: TablePointer | None, then: TablePointer) -> TablePlan:
+def _restored(context: Context, now: TablePointer | None, then: TablePointer) -> TablePlan:
     base = then.model_copy(update={"content_id": None if now is None else now.content_id})
-    return TablePlan(base, _difference(context, now, then), now=now)
-
-
-def dropped_table(context: Context, now: TablePointer) -> UndoneTable:
-    """Return a run's record of a table that it drops."""
-    rows, files = _rows_and_files(context, now)
-    return UndoneTable(table=str(now.table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
-
-
-def _require_same_table(context: Context, commit: Commit, name: TableIdentifier, head: Ref) -> None:
-    """Check that the table that ``commit`` renamed still has that name."""
-    now = context.catalog.get_table(name, head)
-    then = next((pointer for pointer in commit.puts if pointer.table == name), None)
-    if now is not None and then is not None and context.reader.metadata(now).uuid != context.reader.metadata(then).uuid:
-        raise NotRevertableError(
-            f"Run {run_of(commit)} can't be reverted: its table was dropped, and {name} is another table now.",
-            hint=f"To rename the current one: lakegate table rename {name} NAME",
-            run_id=run_of(commit),
-            table=str(name),
-        )
-
-
-def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:
     after = context.reader.metadata(then)
-    rows_before, files_before = (0, 0) if now is None else _rows_and_files(context, now)
-    return UndoneTable(
+    rows, files = (0, 0) if now is None else rows_and_files(context, now)
+    undone = UndoneTable(
         table=str(then.table),
-        rows=None if after.rows is None or rows_before is None else after.rows - rows_before,
-        data_files=(after.data_files or 0) - files_before,
+        rows=None if after.rows is None or rows is None else after.rows - rows,
+        data_files=(after.data_files or 0) - files,
     )
+    return TablePlan(base, undone, now=now)
 
 
-def _rows_and_files(context: Context, now: TablePointer) -> tuple[int | None, int]:
-    """Return the numbers of rows and files in a table; ``None`` and 0 if its metadata can't be read."""
-    try:
-        held = context.reader.metadata(now)
-    except (NotFoundError, InputError):
-        return None, 0  # damaged or missing metadata must not block going back to an intact state
-    return held.rows, held.data_files or 0
+def _is_unchanged(plan: TablePlan) -> bool:
+    return plan.base is not None and plan.now is not None and plan.base.metadata_location == plan.now.metadata_location
 
 
-def run_plan(
-    context: Context,
-    plan_at: PlanAt,
-    *,
-    run_id: str,
-    kind: RunKind,
-    text: str,
-    target: str = MAIN,
-    name: str | None = None,
-    dry_run: bool = False,
-    action: Action | None = None,
-) -> Run:
-    """Commit a plan as the run ``run_id``, in one commit on the target. If planning fails, nothing is recorded.
-
-    Args:
-        plan_at: Makes the plan on top of the target's head; called again when the target moved.
-        text: What the run does, for progress messages.
-
-    Raises:
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
-    """
-    head = sync(context, target)
-    plan = plan_at(head)
-    run = Run(
-        run_id=run_id,
-        kind=kind,
-        name=name,
-        branch="",
-        status="running",
-        started_at=datetime.now(UTC),
-        target=target,
-        base=head.hash,
-        actions=() if action is None else (action,),
-        **_plan_fields(plan),
-    )
-    if dry_run:
-        return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Dry run: {text}."})
-    with running(context, run) as progress:
-        if plan.nothing is not None:
-            return progress.end(status="skipped", detail=plan.nothing)
-        _commit(context, progress, plan_at, head, plan, text)
-    sync(context, target)
-    return progress.run
+def _revived(
+    context: Context, runs: Iterable[str], tables: Collection[TableIdentifier], head: Ref
+) -> list[tuple[str, str, str, str]]:
+    """Return the source files of runs whose rows come back to ``tables``; see :class:`TablesPlan`."""
+    names = {str(table) for table in tables if not is_quarantine(table)}
+    changed = set(map(str, tables))
+    lines: list[tuple[str, str, str, str]] = []
+    # In this order, the newest version of a file counts as its newest again.
+    for commit in sorted((find_commit(context, run_id, head) for run_id in runs), key=lambda one: one.time):
+        files, run_id = files_in(commit), run_of(commit) or ""
+        if files:
+            lines += [(name, uri, version, run_id) for name in names for uri, version in files]
+        elif changed >= set(tables_in(commit)):
+            lines += [(name, "", "", run_id) for name in names]
+    return lines
 
 
-def _plan_fields(plan: RevertPlan) -> dict[str, object]:
-    undone = tuple(one.undone for one in plan.tables.values())
-    return {"tables": tuple(one.table for one in undone), "reverts": plan.reverts, "undone": undone}
+def _delete_files(context: Context, pointer: TablePointer | None) -> int:
+    """Return how many delete files a table has."""
+    snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
+    return 0 if snapshot is None else int(snapshot.summary.get("total-delete-files", 0))
 
 
-def _commit(
-    context: Context, progress: Progress, plan_at: PlanAt, planned_at: Ref, plan: RevertPlan, text: str
-) -> None:
-    run = progress.run
-    states: tuple[TablePointer, ...] | None = None
-    appended: dict[TableIdentifier, _RebasedAppends] = {}
-    kept = ExitStack()
-
-    def build(head: Ref) -> CommitRequest | str:
-        nonlocal plan, planned_at, states
-        if head != planned_at:
-            # The head may be our own commit: if a request is sent twice, the second answer is a conflict.
-            own = find_publication(context, run, since=planned_at.hash)
-            if own is not None:
-                return own.commit
-            if not _is_still_valid(context, plan, planned_at, head):
-                plan, states = plan_at(head), None
-                # If this process is killed after the commit, recovery publishes the run as the journal has it.
-                progress.update(**_plan_fields(plan))
-            planned_at = head
-        if plan.nothing:
-            return head.hash
-        is_new = states is None
-        if states is None:
-            begun = _with_appends(context, run.run_id, plan, appended)
-            states = tuple(
-                _write(context, run.run_id, one, begun[name]) for name, one in plan.tables.items() if one.base
-            )
-        request = _request(context, progress.run, plan, states, head)
-        if is_new and request.puts:
-            kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
-        return request
-
-    failpoints.reach("before-publish")
-    unknown = OutcomeUnknownError(
-        f"The catalog became unavailable while run {run.run_id} changed {run.table}; the change may or may not be "
-        "published.",
-        hint="When the catalog is back: lakegate log --limit 5",
-        run_id=run.run_id,
-    )
-    lock = publish_lock(context, run.target, run.tables)
-    with progress.step("publish"), context.narrator.step(text), ExitStack() as locked, kept:
-        # Rebase before taking the lock, so that only later appends are left to do while others wait.
-        _with_appends(context, run.run_id, plan, appended)
-        locked.enter_context(lock)
-        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=progress.require_lease)
-    failpoints.reach("after-publish")
-    if plan.nothing:
-        progress.end(status="skipped", detail=plan.nothing)
-        return
-    publication = Publication(run_id=run.run_id, target=run.target, commit=commit, tables=progress.run.tables, rows=0)
-    progress.end(status="published", publication=publication)
+def _family(table: TableIdentifier | str) -> frozenset[str]:
+    """Return the names of a table and its quarantine table, given one of them."""
+    name = str(table).removesuffix(SUFFIX)
+    return frozenset((name, f"{name}{SUFFIX}"))
 
 
-def _is_still_valid(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
-    """Return whether the plan still holds after later commits, so that other publishes don't starve a revert."""
-    commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
-    if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
-        return False
-    ours = {str(table) for table in plan.tables}
-    return all(
-        kind_of(commit) is None and ours.isdisjoint((*commit.tables, *tables_in(commit), *reads_in(commit)))
-        for commit in commits
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _RebasedAppends:
-    """The state ``base`` that a table goes back to, with later appends rebased onto it.
-
-    Attributes:
-        appends: The commit and the run of each of them.
-        pointer: The result.
-    """
-
-    base: TablePointer
-    appends: Sequence[tuple[str, str | None]]
-    pointer: TablePointer
-
-
-def _with_appends(
-    context: Context, run_id: str, plan: RevertPlan, known: dict[TableIdentifier, _RebasedAppends]
-) -> Mapping[TableIdentifier, TablePointer]:
-    """Return the state that each table of a plan goes back to, with the later appends that stay.
-
-    Args:
-        known: What has been rebased so far; updated in place.
-    """
-    for table, one in plan.tables.items():
-        if one.base is not None:
-            with _as_revert_error(run_id, one):
-                known[table] = _rebased(context, one, one.base, known.get(table))
-    return {table: one.pointer for table, one in known.items()}
-
-
-def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _RebasedAppends | None) -> _RebasedAppends:
-    appends = [(one.commit.hash, run_of(one.commit)) for one in plan.appends]
-    if done is None or done.base != base or appends[: len(done.appends)] != done.appends:
-        done = _RebasedAppends(base, [], base)
-    pointer = context.editor.raise_counters(done.pointer, plan.now, by_sequence=False)
-    for start in range(len(done.appends), len(appends), _APPENDS_TOGETHER):
-        later = plan.appends[start : start + _APPENDS_TOGETHER]
-        sources = [(one.after, one.change.snapshot_ids) for one in later if one.after is not None]
-        # These rows stay on the target, so they keep their row ids and last-updated sequence numbers.
-        pointer, refused = context.editor.rebase_each(sources, pointer, keep_row_ids=True)
-        for error in refused.values():
-            raise error
-    return _RebasedAppends(base, appends, pointer)
-
-
-def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer) -> TablePointer:
-    """Write the metadata of the planned state: the state at ``pointer`` without the dropped files. Return it."""
-    with _as_revert_error(run_id, plan):
-        pointer = context.editor.raise_counters(pointer, plan.now)
-        if plan.drops:
-            pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
-        if is_quarantine(pointer.table):
-            # A state from before a rename names its table by the old name.
-            owner = str(table_of(pointer.table))
-            if context.reader.metadata(pointer).properties.get(QUARANTINE_OF_PROPERTY, owner) != owner:
-                pointer = context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: owner})
-    return pointer
-
-
-@contextmanager
-def _as_revert_error(run_id: str, plan: TablePlan) -> Iterator[None]:
-    try:
-        yield
-    except NotReplayableError as error:
-        raise NotRevertableError(
-            f"Can't remove these rows from {plan.undone.table}: {error.message}",
-            hint=f"To restore the table to an earlier state: lakegate table restore {plan.undone.table} --at TIME",
-            run_id=run_id,
-            table=plan.undone.table,
-        ) from error
-
-
-def _request(
-    context: Context, run: Run, plan: RevertPlan, states: tuple[TablePointer, ...], head: Ref
-) -> CommitRequest:
-    properties = {
-        RUN_ID_PROPERTY: run.run_id,
-        KIND_PROPERTY: run.kind if run.kind in ("revert", "restore") else "",
-        TABLES_PROPERTY: " ".join(run.tables),
-        REVERTS_PROPERTY: packed(" ".join(plan.reverts)),  # a drop or restore may revert every run of its table
-        REVIVES_PROPERTY: encode_revived(*_restored_files(plan)) if plan.restored or plan.unpublished else "",
-        UNPUBLISHES_PROPERTY: " ".join(plan.unpublished),
-        RENAMES_PROPERTY: " ".join(name for pair in plan.renames for name in pair),
-        FILES_PROPERTY: RENAMING if plan.renames else "",
-        FORMERLY_PROPERTY: " ".join(name for pair in plan.formerly for name in pair),
-    }
-    return CommitRequest(
-        branch=run.target,
-        base=head.hash,
-        message=plan.message,
-        puts=states,
-        deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
-        # Only at the head: a run that only read these tables changes none of them, so its commit wouldn't conflict.
-        at_head=True,
-        namespaces=namespaces_for(context, states, head),
-        properties={key: value for key, value in properties.items() if value},
-    )
-
-
-def _restored_files(plan: RevertPlan) -> tuple[list[tuple[str, str, str, str]], list[str]]:
-    """Return the table, URI, version and run of each source file that is restored, newest first, and their identities.
-
-    A run without source files is restored if all of its tables are; then URI and version are empty.
-    """
-    changed = {str(table) for table in plan.tables}
-    found: list[tuple[str, str, str, str]] = []
-    identities: list[str] = []
-    for commit in plan.restored:
-        files = files_in(commit)
-        own = list(zip(files, identities_in(commit) or [""] * len(files), strict=True))[::-1]
-        if not files and changed >= set(tables_in(commit)):
-            own = [(("", ""), "")]
-        for table in tables_in(commit):
-            if table in changed:
-                found += [(table, uri, version, run_of(commit) or "") for (uri, version), _ in own]
-                identities += [identity for _, identity in own]
-    return found, identities
+def _label(commit: Commit) -> str:
+    run_id = run_of(commit)
+    return f"run {run_id}" if run_id else f"commit {commit.hash[:12]} ({commit.message})"

@@ -1,31 +1,35 @@
 """Changes to whole tables, each in one commit: drop, rename, truncate, compact, expire, rewrite manifests.
 
 Compacting and truncating write files on a transaction's branch. The others only change metadata; each of them is a
-run, and also raises the errors of :func:`~lakegate.wap.revert.run_plan`.
+run, and also raises the errors of :func:`~lakegate.wap.table_commit.run_plan`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from lakegate.errors import AuditFailedError, InputError, LakegateError, NotReplayableError
+from lakegate.errors import (
+    AlreadyExistsError,
+    AuditFailedError,
+    IdentifierError,
+    InputError,
+    LakegateError,
+    NotReplayableError,
+)
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.quarantine import is_quarantine, table_of
+from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
 from lakegate.model.refs import Ref, TablePointer
-from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY, Run, UndoneTable
+from lakegate.model.run import BRINGS_DATA, PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY, Run, RunKind, UndoneTable
 from lakegate.model.schema import Schema
-from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted, moment, unknown_column
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
-from lakegate.wap.history import files_in, kind_of, run_of
-from lakegate.wap.quarantine import quarantine_table
-from lakegate.wap.revert import PlanAt, dropped_table, plan_rename, run_plan
-from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore
+from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
+from lakegate.wap.table_commit import PlanAt, TablePlan, TablesPlan, dropped_table, run_plan
 from lakegate.wap.transaction import Transaction
 
 _ZORDER = re.compile(r"zorder\s*\(\s*(?P<columns>.*?)\s*\)", re.IGNORECASE | re.DOTALL)
@@ -40,11 +44,11 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str) -> 
     The table's source files can be ingested again.
     """
 
-    def plan_at(head: Ref) -> RevertPlan:
+    def plan_at(head: Ref) -> TablesPlan:
         _require_not_of_a_table(context, table, head)
         dropped = (_existing(context, table, head), quarantine_table(context, table, head))
         plans = {one.table: TablePlan(None, dropped_table(context, one)) for one in dropped if one is not None}
-        return plan_restore(f"Drop {table}", BranchHistory(context, head, since=None), plans)
+        return TablesPlan(f"Drop {table}", plans, reverts=_standing_runs(context, table))
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", text=f"Dropping {table}")
 
@@ -52,11 +56,58 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str) -> 
 def rename_table(context: Context, old: TableIdentifier, new: TableIdentifier, *, new_run_id: str) -> Run:
     """Rename a table and its quarantine table in one commit. No data file is written or moved.
 
-    Its source files count as published under the new name, and earlier runs can be reverted there. Ingesting into the
-    old name creates a new table.
+    Its source files count as published under the new name. Ingesting into the old name creates a new table.
+
+    Raises:
+        AlreadyExistsError: When the new name, or that of its quarantine table, is taken.
+        ConfigurationError: When the new name is reserved.
+        IdentifierError: When there's a quarantine table, and its new name would be too long.
+        InputError: When the table is a quarantine table itself.
     """
+    require_not_reserved(new)
     names = f"Renaming {old}", f"rename {old} to {new}"
-    return _maintain(context, lambda head: plan_rename(context, old, new, head), new_run_id, *names)
+    return _maintain(context, lambda head: _plan_rename(context, old, new, head), new_run_id, *names)
+
+
+def _plan_rename(context: Context, old: TableIdentifier, new: TableIdentifier, head: Ref) -> TablesPlan:
+    tables: dict[TableIdentifier, TablePlan] = {}
+    renames = {old: new}
+    try:
+        renames[quarantine_of(old)] = quarantine_of(new)
+    except IdentifierError:  # a name is too long to have one
+        if quarantine_table(context, old, head) is not None:
+            raise
+    found = context.catalog.get_tables([*renames, *renames.values()], head)
+    for then, name in renames.items():
+        pointer = found[then]
+        if pointer is None and then == old:
+            raise unknown_table(context.catalog, str(old), head)
+        if found[name] is not None:
+            raise AlreadyExistsError(
+                f"{old} can't be renamed: table {name} exists already.",
+                hint=f"Choose another name, or drop that table first: lakegate table drop {name}",
+                table=str(name),
+            )
+        if pointer is not None:
+            metadata = context.reader.metadata(pointer)
+            if then == old and QUARANTINE_OF_PROPERTY in metadata.properties:
+                table = metadata.properties[QUARANTINE_OF_PROPERTY]
+                raise InputError(
+                    f"{old} can't be renamed: it's the quarantine table of {table}, and is renamed with it.",
+                    hint=f"Rename the table: lakegate table rename {table} NAME",
+                    table=str(old),
+                )
+            tables[then] = TablePlan(None, dropped_table(context, pointer))
+            if then != old:
+                pointer = context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: str(new)})
+            moved = pointer.model_copy(update={"table": name, "content_id": None})
+            kept = UndoneTable(table=str(name), rows=metadata.rows, data_files=metadata.data_files or 0)
+            tables[name] = TablePlan(moved, kept)
+    return TablesPlan(
+        f"Rename {old} to {new}",
+        tables,
+        renames=[(str(then), str(name)) for then, name in renames.items() if then in tables],
+    )
 
 
 def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
@@ -75,22 +126,18 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
         tx.sql(f"DELETE FROM {'.'.join(map(quote, table.parts))} WHERE true")  # noqa: S608 - quoted
 
 
-def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, ...]:
-    """Return the runs whose rows a table may hold, newest first."""
-    history = BranchHistory(context, head, since=None)
-    now = context.catalog.get_table(table, head)
-    snapshots = () if now is None else context.reader.snapshots(now)
-    operations = {one.snapshot_id: one.operation for one in snapshots}
-    runs = []
-    for change in reversed(history.changes(table)):
-        run, undoes = run_of(change.commit), kind_of(change.commit) is not None
-        before, after = (None if one is None else one.snapshot_id for one in (change.before, change.after))
-        brings_rows = not undoes and before != after and after is not None and operations.get(after) != REPLACE
-        if run and (brings_rows or files_in(change.commit)) and history.reverter(run, table) is None:
-            runs.append(run)
-    # The journal knows the kind of runs whose snapshots have expired.
-    known = context.journal.pages.lines(runs)
-    return tuple(run for run in runs if run not in known or known[run].kind != "maintenance")
+def runs_in(context: Context, table: TableIdentifier, _: Ref) -> tuple[str, ...]:
+    """Return the runs whose rows a table may hold, newest first, as far as the journal has read the target."""
+    return _standing_runs(context, table, BRINGS_DATA)
+
+
+def _standing_runs(context: Context, table: TableIdentifier, kinds: Collection[RunKind] = ()) -> tuple[str, ...]:
+    """Return the runs of these kinds (all by default) that published to a table and stand, newest first.
+
+    Those that published source files are found by its present name, whatever its name was then.
+    """
+    runs = [run.run_id for run, _ in context.journal.pages.published_to(str(table)) if not kinds or run.kind in kinds]
+    return tuple(dict.fromkeys((*runs, *sorted(context.journal.runs_with_files(str(table)), reverse=True))))
 
 
 def optimize(
@@ -166,7 +213,7 @@ def expire_snapshots(context: Context, table: TableIdentifier, *, before: dateti
         The new run: ``published``, or ``skipped`` if there's nothing to expire.
     """
 
-    def plan_at(head: Ref) -> RevertPlan:
+    def plan_at(head: Ref) -> TablesPlan:
         now = _existing(context, table, head)
         shorter = context.editor.trim_snapshots(now, at_least=keep, before=before)
         gone = len(context.reader.snapshots(now)) - len(context.reader.snapshots(shorter))
@@ -187,7 +234,7 @@ def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: s
         InputError: When the table has format version 1, whose metadata lakegate doesn't edit.
     """
 
-    def plan_at(head: Ref) -> RevertPlan:
+    def plan_at(head: Ref) -> TablesPlan:
         now = _existing(context, table, head)
         try:
             fewer = context.editor.rewrite_manifests(now, {RUN_ID_PROPERTY: new_run_id})
@@ -224,9 +271,9 @@ def _existing(context: Context, table: TableIdentifier, head: Ref) -> TablePoint
     return now
 
 
-def _same_rows(message: str, state: TablePointer, nothing: str | None) -> RevertPlan:
+def _same_rows(message: str, state: TablePointer, nothing: str | None) -> TablesPlan:
     plans = {state.table: TablePlan(state, UndoneTable(table=str(state.table), rows=0, data_files=0))}
-    return RevertPlan(message, (), plans, nothing=nothing)
+    return TablesPlan(message, plans, nothing=nothing)
 
 
 def _is_same(then: Sequence[Any] | None, now: Sequence[Any] | None) -> bool:

@@ -38,11 +38,11 @@ PLANNED = UNDOING.model_copy(update={"status": "skipped", "publication": None, "
 
 def test_revert_shows_tables_rows_files_and_commit() -> None:
     lake = FakeLake(revert=UNDOING)
-    outcome = invoke(["revert", RUN_ID, "--cascade"], lake)
+    outcome = invoke(["revert", RUN_ID], lake)
     text = outcome.stdout
 
     assert outcome.exit_code == 0
-    assert lake.calls == [("revert", (RUN_ID,), {"cascade": True, "dry_run": False})]
+    assert lake.calls == [("revert", (RUN_ID,), {"dry_run": False})]
     assert f"reverted  nyc.trips, nyc.zones in commit {HASH[:12]}" in text
     for words in (OTHER, RUN_ID, "-1,000", "-3", "dropped", "lakegate log --limit 5"):
         assert words in text
@@ -56,22 +56,21 @@ def test_revert_json_is_one_object() -> None:
     assert told["undone"][1] == {"table": "nyc.zones", "rows": -5, "data_files": -1, "dropped": True}
 
 
-@pytest.mark.parametrize("cascade", [[], ["--cascade"]])
-def test_a_dry_run_prints_the_command_to_run(cascade: list[str]) -> None:
+def test_a_dry_run_prints_the_command_to_run() -> None:
     lake = FakeLake(revert=PLANNED)
-    outcome = invoke(["revert", "20260131", "--dry-run", *cascade], lake)
+    outcome = invoke(["revert", "20260131", "--dry-run"], lake)
 
     assert outcome.exit_code == 0
-    assert lake.asked("revert") == {"cascade": bool(cascade), "dry_run": True}
+    assert lake.asked("revert") == {"dry_run": True}
     assert "nothing changed" in outcome.stdout
-    assert " ".join(["lakegate revert 20260131", *cascade]) + "\n" in outcome.stdout
+    assert "lakegate revert 20260131\n" in outcome.stdout
 
 
 def test_a_refused_revert_exits_with_2_and_suggests_a_command() -> None:
-    error = NotRevertableError("Run a can't be reverted alone: run b.", hint="lakegate revert a --cascade")
+    error = NotRevertableError("Run a can't be reverted: run b.", hint="lakegate table restore t --at TIME")
     outcome = invoke(["revert", "a"], FakeLake(revert=error))
     assert outcome.exit_code == 2
-    assert "lakegate revert a --cascade" in outcome.stderr
+    assert "lakegate table restore t --at TIME" in outcome.stderr
     told = json.loads(invoke(["revert", "a", "-o", "json"], FakeLake(revert=error)).stdout)
     assert told["error"]["code"] == "not-revertable"
 

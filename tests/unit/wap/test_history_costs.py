@@ -117,5 +117,3 @@ def test_what_runs_did_is_known_when_their_detail_has_expired() -> None:
     assert (reverted.status, reverted.reverted_by) == ("reverted", "x1")
     rebuild(house.context, "main")
     assert ingest(house.context, ordered(house, run="r4", file="r2")).status == "skipped"
-    revert(house.context, "x1", new_run_id="x2", target="main")
-    assert len(house.rows_on("main", "nyc.trips")) == 2 * len(CLEAN)

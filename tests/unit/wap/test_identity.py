@@ -12,7 +12,6 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import rebuild
-from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, ordered, when_reached
 from support.memory_journal import MemoryDatabase
@@ -71,34 +70,6 @@ def test_what_another_journal_published_meanwhile_is_found_before_the_commit(
         run = ingest(house.context, of(house, "b", identity, run="r2", on_same_content=policy))
     assert run.status == ends
     assert str(TRIPS) == run.table
-
-
-@pytest.mark.parametrize("lost", [False, True], ids=["journal", "journal lost"])
-def test_a_file_whose_rows_are_restored_is_known_by_its_other_names(lost: bool) -> None:
-    house = FakeLakehouse()
-    ingest(house.context, of(house, "a", "1-2-3", run="r1"))
-    revert(house.context, "r1", new_run_id="x1")
-    if lost:
-        lose_the_journal(house)
-        rebuild(house.context, "main")
-    revert(house.context, "x1", new_run_id="x2")
-
-    renamed = ingest(house.context, of(house, "b", "1-2-3", run="r2"))
-    assert (renamed.status, renamed.skipped_files[0].same_file_as) == ("skipped", "file:///a.parquet")
-    rebuild(house.context, "main")
-    assert ingest(house.context, of(house, "b", "1-2-3", run="r3")).status == "skipped"
-
-
-def test_a_renamed_file_whose_rows_are_restored_meanwhile_is_found_before_the_commit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    house = FakeLakehouse()
-    ingest(house.context, of(house, "a", "1-2-3", run="r1"))
-    revert(house.context, "r1", new_run_id="x1")
-    with when_reached(monkeypatch, "before-publish", lambda: revert(house.context, "x1", new_run_id="x2")):
-        run = ingest(house.context, of(house, "b", "1-2-3", run="r2"))
-    assert run.status == "skipped"
-    assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
 def test_a_refused_copy_gives_back_its_claims() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -20,17 +18,14 @@ from lakegate.errors import (
     NotRevertableError,
 )
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.refs import Ref
 from lakegate.model.run import Run
-from lakegate.model.tables import CreateTable
 from lakegate.wap import history
 from lakegate.wap.alerting import find_late
-from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.review import accepted, publish_branch
 from lakegate.wap.table_changes import drop_table, rename_table, runs_in
-from lakegate.wap.transaction import Transaction
 from support.flow_support import when_reached
 from support.revert_support import A, B, C, D, House
 
@@ -75,38 +70,6 @@ def test_what_was_published_counts_under_the_new_name(house: House) -> None:
     assert (house.rows(), house.rows("nyc.rides")) == (C, [*A, *B, *D])
 
 
-def test_runs_from_before_are_reverted_under_the_new_name(house: House) -> None:
-    house.add("r1", A)
-    house.work("over", lambda tx: tx.overwrite("nyc.trips", [*A, *B]))
-    rename(house)
-    house.add("r2", C, table=RIDES)
-    house.add("other", D, table=TRIPS)
-    house.undo("over")
-    assert (house.rows("nyc.rides"), house.rows()) == ([*A, *C], D)
-    assert house.status("over") == ("reverted", "x-over")
-    house.undo("r1")
-    assert house.status("r1") == ("reverted", "x-r1")
-    assert house.rows("nyc.rides") == C
-    rebuild(house.context, "main")
-    assert house.status("r1") == ("reverted", "x-r1")
-    assert house.add("once-more", A, file="r1", table=RIDES).status == "published"
-
-
-def test_a_rename_is_reverted_and_what_came_since_stays(house: House) -> None:
-    house.add("r1", A)
-    rename(house)
-    house.add("r2", B, table=RIDES)
-    back = house.undo("n")
-    assert (back.kind, back.reverts, house.status("n")) == ("revert", ("n",), ("reverted", "x-n"))
-    assert house.rows() == [*A, *B]
-    assert again(house, "r1", "r2", table=TRIPS) == ["skipped"] * 4
-    house.undo("r2")
-    house.undo("r1")
-    assert house.catalog.get_table(TRIPS, house.head()) is None
-    with pytest.raises(InputError, match="already reverted"):
-        house.undo("n")
-
-
 def test_a_renamed_table_is_dropped_and_restored_with_all_its_files(house: House) -> None:
     house.add("r1", A)
     rename(house, new=TableIdentifier.parse("nyc.mid"))
@@ -114,53 +77,30 @@ def test_a_renamed_table_is_dropped_and_restored_with_all_its_files(house: House
     rename(house, TableIdentifier.parse("nyc.mid"), RIDES, run="n2")
     then = house.head()
     drop_table(house.context, RIDES, new_run_id="d")
-    assert [house.status(run) for run in ("r1", "r2")] == [("reverted", "d")] * 2
     assert house.add("free", A, file="r1", table=RIDES).status == "published"
     house.undo("free")
     restore_table(house.context, RIDES, Ref(name="main", hash=then.hash, kind="detached"), new_run_id="back")
     assert house.rows("nyc.rides") == [*A, *B]
-    assert [house.status(run) for run in ("r1", "r2")] == [("published", None)] * 2
     assert again(house, "r1", "r2") == ["skipped"] * 4
 
 
-def test_a_table_is_not_restored_across_a_rename(house: House) -> None:
+def test_nothing_is_reverted_or_restored_across_a_rename(house: House) -> None:
     house.add("r1", A)
     then = Ref(name="main", hash=house.head().hash, kind="detached")
     rename(house)
-    with pytest.raises(InputError, match=r"nyc\.trips has since been renamed to nyc\.rides") as caught:
-        restore_table(house.context, TRIPS, then, new_run_id="y")
-    assert caught.value.hint == "Revert the rename first: lakegate revert n"
-
-
-@pytest.mark.parametrize("reverts", [True, False])
-def test_a_table_that_got_its_name_back_is_restored_across_both_renames(house: House, *, reverts: bool) -> None:
-    house.add("r1", A)
-    then = Ref(name="main", hash=house.head().hash, kind="detached")
-    rename(house)
+    renamed = house.head()
     house.add("r2", B, table=RIDES)
-    if reverts:
-        house.undo("n")
-    else:
-        rename(house, RIDES, TRIPS, run="n2")
-    house.add("r3", C)
-
-    restored = restore_table(house.context, TRIPS, then, new_run_id="y")
-    assert (restored.reverts, house.rows()) == (("r3", "r2"), A)
-    assert again(house, "r1", table=TRIPS) == ["skipped"] * 2
-    assert house.add("free", B, file="r2").status == "published"
-
-
-def test_of_several_renames_the_one_to_revert_before_a_restore_is_named(house: House) -> None:
-    house.add("r1", A)
-    then = Ref(name="main", hash=house.head().hash, kind="detached")
-    rename(house)
-    house.undo("n")
-    rename(house, run="n2")
-    with pytest.raises(InputError, match=r"nyc\.trips has since been renamed to nyc\.rides") as caught:
+    house.add("other", D, table=TRIPS)
+    with pytest.raises(NotRevertableError, match=r"run n has since renamed nyc\.trips to nyc\.rides"):
+        house.undo("r1")
+    with pytest.raises(InputError, match=r"run n has since renamed nyc\.trips to nyc\.rides") as caught:
         restore_table(house.context, TRIPS, then, new_run_id="y")
-    assert caught.value.hint == "Revert the rename first: lakegate revert n2"
-    house.undo("n2")
-    assert restore_table(house.context, TRIPS, then, new_run_id="y").status == "skipped"
+    assert caught.value.hint == (f"Choose a state since then: lakegate table restore nyc.rides --at {renamed.hash}")
+    with pytest.raises(InputError, match="a rename can't be reverted") as caught:
+        house.undo("n")
+    assert caught.value.hint == "To rename it back: lakegate table rename nyc.rides nyc.trips"
+    house.undo("r2")
+    assert (house.rows("nyc.rides"), house.rows()) == (A, D)
 
 
 def test_what_was_under_way_goes_to_a_table_of_the_old_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +126,7 @@ def test_a_kept_branch_that_creates_a_table_is_not_published_to_one_that_got_the
     house.add("r1", A, file="f")
     kept = house.add("r2", A, file="f", table=RIDES, checks=("in_range(id, min=2)",))
     rename(house)
-    with pytest.raises(ConflictError, match=r"Rename nyc.trips to nyc.rides\), and another table was renamed to it"):
+    with pytest.raises(ConflictError, match=r"Run n renamed nyc.trips to nyc.rides during this run"):
         publish_branch(house.context, kept.branch, configured=lambda _: (), acceptance=accepted("It's right.", "ada"))
     assert house.rows("nyc.rides") == A
 
@@ -214,14 +154,6 @@ def test_new_content_of_a_file_replaces_what_was_published_under_the_old_name(ho
     assert (run.status, house.rows("nyc.rides")) == ("published", [*B, *D])
 
 
-def write_both(house: House, run: str, tables: Mapping[str, Any]) -> None:
-    def body(tx: Transaction) -> None:
-        for table, rows in tables.items():
-            tx.overwrite(table, rows)
-
-    house.work(run, body)
-
-
 def truncated(house: House, table: TableIdentifier, run: str = "t") -> None:
     house.work(run, lambda tx: tx.overwrite(str(table), []), undoes=partial(runs_in, house.context, table))
 
@@ -230,17 +162,14 @@ def test_a_file_of_a_truncated_run_from_before_is_not_brought_back_twice(house: 
     house.add("r1", A, file="f")
     rename(house)
     truncated(house, RIDES)
-    assert (house.rows("nyc.rides"), house.status("r1")) == ([], ("reverted", "t"))
+    assert house.rows("nyc.rides") == []
     assert house.add("r2", A, file="f", table=RIDES).status == "published"
     with pytest.raises(NotRevertableError, match=r"would restore the rows of .*f\.parquet"):
         house.undo("t")
     house.undo("r2")
     house.undo("t")
-    assert (house.rows("nyc.rides"), house.status("r1")) == (A, ("published", None))
+    assert house.rows("nyc.rides") == A
     assert again(house, "f") == ["skipped"] * 2
-    # What is reverted once more is gone under both names.
-    house.undo("x-t")
-    assert (house.rows("nyc.rides"), house.status("r1")) == ([], ("reverted", "x-x-t"))
 
 
 def test_many_runs_that_a_truncation_takes_back_are_packed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,37 +194,6 @@ def test_many_runs_that_a_drop_takes_back_are_packed(house: House, monkeypatch: 
     assert house.add("again", A, file="f").status == "published"
 
 
-def test_a_rename_is_reverted_after_the_table_was_truncated(house: House) -> None:
-    house.add("r1", A)
-    rename(house)
-    truncated(house, RIDES)
-    assert house.status("n") == ("published", None)
-    house.undo("n")
-    assert house.rows() == []
-    house.undo("t")
-    assert (house.rows(), again(house, "r1", table=TRIPS)) == (A, ["skipped"] * 2)
-
-
-@pytest.mark.parametrize("undone", ["replaced after", "replaced before", "reverted", "truncated"])
-def test_what_comes_back_across_a_rename_counts_as_published(house: House, undone: str) -> None:
-    house.add("r0", C)
-    house.add("r1", A, file="f")
-    if undone == "reverted":
-        house.undo("r1", new="over")
-    elif undone == "truncated":
-        truncated(house, TRIPS, run="over")
-    elif undone == "replaced before":
-        house.add("over", D, file="f", version="2", on_changed="replace")
-    rename(house)
-    if undone == "replaced after":
-        house.add("over", D, file="f", version="2", on_changed="replace", table=RIDES)
-    assert house.status("r1") == ("reverted", "over")
-    house.undo("over")
-    assert (house.rows("nyc.rides"), house.status("r1")) == ([*A, *C], ("published", None))
-    assert again(house, "f") == ["skipped"] * 2
-    assert house.status("r1") == ("published", None)
-
-
 def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,39 +207,6 @@ def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_
     with when_reached(monkeypatch, "before-publish", meanwhile):
         assert house.add("r1", A, file="f").status == "skipped"
     assert house.rows() == [*A, *B]
-
-
-def test_a_reverted_change_of_the_quarantine_leaves_it_with_the_table(house: House) -> None:
-    house.add("r1", A)
-    held = TableIdentifier.parse("nyc.trips__quarantine")
-    rows = [{**row, "_released_by": "r0"} for row in B]
-    house.work("held", lambda tx: tx.engine.append(held, rows, CreateTable(location="mem://held")))
-    pointer = house.catalog.get_table(held, house.head())
-    assert pointer is not None
-    made = house.context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: "nyc.trips"})
-    house.catalog.commit(CommitRequest(branch="main", base=house.head().hash, message="held", puts=(made,)))
-
-    def release(tx: Transaction) -> None:
-        tx.overwrite("nyc.trips", [*A, *B])
-        tx.engine.overwrite(held, [], None)
-
-    house.work("released", release)
-    rename(house)
-    house.undo("released")
-    pointer = house.catalog.get_table(TableIdentifier.parse("nyc.rides__quarantine"), house.head())
-    assert pointer is not None
-    assert house.context.reader.metadata(pointer).properties[QUARANTINE_OF_PROPERTY] == "nyc.rides"
-
-
-def test_a_run_that_wrote_to_a_new_table_of_the_old_name_has_its_rows_there(house: House) -> None:
-    house.add("r1", A)
-    rename(house)
-    house.add("r2", C, table=TRIPS)
-    write_both(house, "both", {"nyc.trips": [*C, *D], "nyc.rides": [*A, *B]})
-    drop_table(house.context, RIDES, new_run_id="d")
-    assert [house.status(run)[0] for run in ("r1", "both")] == ["reverted", "published"]
-    rebuild(house.context, "main")
-    assert [house.status(run)[0] for run in ("r1", "both")] == ["reverted", "published"]
 
 
 def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
@@ -358,8 +223,7 @@ def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
     rename(house)
     assert house.rows("nyc.rides") == A
     assert house.add("r2-again", B, file="r2", table=RIDES).status == "published"
-    house.undo("r1")
-    assert house.rows("nyc.rides") == B
+    assert house.rows("nyc.rides") == [*A, *B]
 
 
 def test_a_name_that_leaves_no_room_for_a_quarantine_table_is_taken_if_there_is_none(house: House) -> None:
@@ -373,52 +237,8 @@ def test_a_name_that_leaves_no_room_for_a_quarantine_table_is_taken_if_there_is_
         rename(house, new=long, run="m")
 
 
-def test_what_happened_to_a_table_whose_name_another_one_got_is_not_undone_in_that(house: House) -> None:
-    house.add("r1", A)
-    house.undo("r1")
-    house.add("r2", B, table=RIDES)
-    rename(house, RIDES, TRIPS)
-    # The revert of r1, taken back, would bring its rows to a table that isn't theirs, or make one of no name.
-    with pytest.raises(NotRevertableError, match=r"its table nyc\.trips was dropped, and run n gave that name"):
-        house.undo("x-r1", cascade=True)
-    drop_table(house.context, TRIPS, new_run_id="y")
-    house.add("r3", A, file="r1")
-    for run in ("x-r1", "n"):
-        with pytest.raises(NotRevertableError, match="dropped"):
-            house.undo(run, cascade=True)
-    assert [str(one.table) for one in house.catalog.list_tables(house.head())] == ["nyc.trips"]
-    assert house.rows() == A
-
-
 SETS_ASIDE = ("in_range(passengers, min=0, severity='quarantine')",)
 BAD = [{"id": 8, "passengers": -1}]
-
-
-def test_a_quarantine_table_that_comes_back_after_a_rename_is_the_renamed_table_s(house: House) -> None:
-    house.add("r1", A)
-    house.add("r2", [*B, *BAD], checks=SETS_ASIDE)
-    house.undo("r2")
-    rename(house)
-    run = house.undo("x-r2")
-    assert run.tables == ("nyc.rides", "nyc.rides__quarantine")
-    assert (house.rows("nyc.rides"), len(house.rows("nyc.rides__quarantine"))) == ([*A, *B], 1)
-    assert house.catalog.get_table(TableIdentifier.parse("nyc.trips__quarantine"), house.head()) is None
-    for _ in range(2):
-        assert (house.status("r2"), house.status("x-r2")) == (("published", None), ("reverted", "x-x-r2"))
-        house.lose_journal()
-        rebuild(house.context, "main")
-
-
-def test_quarantined_rows_of_a_dropped_table_do_not_come_to_another_one_of_its_name(house: House) -> None:
-    house.add("r1", A)
-    house.add("r2", [*B, *BAD], checks=SETS_ASIDE)
-    house.undo("r2")
-    drop_table(house.context, TRIPS, new_run_id="y")
-    house.add("r3", C, table=RIDES)
-    rename(house, RIDES, TRIPS)
-    with pytest.raises(InputError, match="already reverted, by run y"):
-        house.undo("x-r2")
-    assert [str(one.table) for one in house.catalog.list_tables(house.head())] == ["nyc.trips"]
 
 
 def test_checks_against_history_and_late_tables_know_the_batches_of_the_old_name(house: House) -> None:

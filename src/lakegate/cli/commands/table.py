@@ -298,9 +298,9 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     """Rename TABLE on main to NAME. Moves no file.
 
     Makes one new commit, which also renames the quarantine table. Files that were published to TABLE count as published
-    under NAME, where earlier runs can be reverted, too. An ingest into the old name creates a new table, so change
-    routes and jobs first. If TABLE has a contract or a section in lakegate.toml, NAME needs one first. To undo it:
-    lakegate revert RUN.
+    under NAME. An ingest into the old name creates a new table, so change routes and jobs first. If TABLE has a
+    contract or a section in lakegate.toml, NAME needs one first. To undo it, rename it back; runs from before can't be
+    reverted any more.
     """
     question = f"Rename {TableIdentifier.parse(table)} to {TableIdentifier.parse(name)}?"
     require_consent(f"{question} Whatever reads or ingests under the old name must change.", yes=yes)

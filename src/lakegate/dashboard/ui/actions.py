@@ -251,11 +251,10 @@ def show_revert(run_id: str, *, may_act: bool) -> None:
             )
             _close_button("Close")
             return
-        cascade = st.checkbox("Also revert the runs that depend on it", key=f"cascade-{run_id}")
-        if _show_plan(run, cascade=cascade):
+        if _show_plan(run):
             with st.container(horizontal=True, gap="small"):
                 if st.button("Revert", type="primary", key="revert-do"):
-                    _revert(run, cascade=cascade)
+                    _revert(run)
                 _close_button("Cancel")
         else:
             _close_button("Close")
@@ -268,17 +267,14 @@ def _run_summary(run: Run) -> Markup:
     return markup.note(tables, " · published ", when, rows)
 
 
-def _show_plan(run: Run, *, cascade: bool) -> bool:
+def _show_plan(run: Run) -> bool:
     """Show what the revert would change. Return whether it's possible."""
     try:
-        plan = _plan(run.run_id, cascade=cascade)
+        plan = _plan(run.run_id)
     except LakegateError as error:
         parts.show_alert(error.message, error.hint, tone="warn" if isinstance(error, NotRevertableError) else "off")
         return False
     parts.html(undone_tables(plan.undone, caption="What would change"))
-    others = [one for one in plan.reverts if one != run.run_id]
-    if others:
-        parts.html(Markup("<p>Also reverts {}.</p>").format(markup.joined(*map(markup.run_link, others), by=", ")))
     parts.note("One commit on main, recorded as ", markup.text(actor()), ". Then the files can be ingested again.")
     return True
 
@@ -298,24 +294,22 @@ def undone_tables(undone: Sequence[UndoneTable], *, caption: str) -> Html:
     return markup.table(columns, rows, caption=caption)
 
 
-def _plan(run_id: str, *, cascade: bool) -> Run:
+def _plan(run_id: str) -> Run:
     """Return the revert as a dry run on the current head of main."""
-    key = (run_id, cascade, shared().model.catalog.get_ref(MAIN).hash)
+    key = (run_id, shared().model.catalog.get_ref(MAIN).hash)
     known: tuple[object, Run] | None = st.session_state.get(_PLAN)
     if known is None or known[0] != key:
         with st.spinner("Working out what would change…"):
-            known = (key, shared().lake.revert(run_id, cascade=cascade, dry_run=True))
+            known = (key, shared().lake.revert(run_id, dry_run=True))
         st.session_state[_PLAN] = known
     return known[1]
 
 
-def _revert(run: Run, *, cascade: bool) -> None:
+def _revert(run: Run) -> None:
     lake, name = shared().lake, actor()
     # A redraw would look as if nothing happened.
     st.session_state[BUSY] = True
-    work = BackgroundAction("revert", run.run_id, name).begin(
-        lambda: lake.revert(run.run_id, cascade=cascade, actor=name)
-    )
+    work = BackgroundAction("revert", run.run_id, name).begin(lambda: lake.revert(run.run_id, actor=name))
     try:
         work.wait("Reverting")
     finally:

@@ -1,0 +1,257 @@
+"""Commit planned states of tables as one run: a revert, a restore, a drop, a rename or a change of metadata.
+
+A plan is made for one head of the target. If the target moves before the commit, the plan is made again, unless the
+commits since then concern none of its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
+from lakegate.wap import failpoints
+from lakegate.wap.context import Context
+from lakegate.wap.history import (
+    FILES_PROPERTY,
+    KIND_PROPERTY,
+    RENAMES_PROPERTY,
+    RENAMING,
+    REVERTS_PROPERTY,
+    REVIVES_PROPERTY,
+    TABLES_PROPERTY,
+    encode_revived,
+    find_publication,
+    kind_of,
+    packed,
+    reads_in,
+    sync,
+    tables_in,
+)
+from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
+from lakegate.wap.reachable import keep_files
+from lakegate.wap.stage import namespaces_for
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """How one table changes.
+
+    Attributes:
+        base: The state to start from; ``None`` drops the table.
+        undone: The run's record of the change.
+        appends: Later appends to rebase onto ``base``, oldest first: the state after each, and its snapshots.
+        drops: Paths of data files to drop after that.
+        now: The state that is replaced.
+    """
+
+    base: TablePointer | None
+    undone: UndoneTable
+    appends: Sequence[tuple[TablePointer, Sequence[int]]] = ()
+    drops: frozenset[str] = frozenset()
+    now: TablePointer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TablesPlan:
+    """What to commit on top of one head.
+
+    Attributes:
+        reverts: Runs that lose their rows in ``tables``, newest first.
+        revives: Table, URI, version and run of each source file whose rows come back, oldest first. URI and version are
+            empty for a run without source files.
+        nothing: Why there's nothing to do; ``None`` if there is.
+        renames: Old and new names of tables that are renamed.
+    """
+
+    message: str
+    tables: Mapping[TableIdentifier, TablePlan] = field(default_factory=dict)
+    reverts: Sequence[str] = ()
+    revives: Sequence[tuple[str, str, str, str]] = ()
+    nothing: str | None = None
+    renames: Sequence[tuple[str, str]] = ()
+
+
+PlanAt = Callable[[Ref], TablesPlan]
+"""Makes the plan on top of the target's head, up to which the journal is synced."""
+
+
+def dropped_table(context: Context, now: TablePointer) -> UndoneTable:
+    """Return a run's record of a table that it drops."""
+    rows, files = rows_and_files(context, now)
+    return UndoneTable(table=str(now.table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
+
+
+def rows_and_files(context: Context, now: TablePointer) -> tuple[int | None, int]:
+    """Return the numbers of rows and files in a table; ``None`` and 0 if its metadata can't be read."""
+    try:
+        held = context.reader.metadata(now)
+    except (NotFoundError, InputError):
+        return None, 0  # damaged or missing metadata must not block going back to an intact state
+    return held.rows, held.data_files or 0
+
+
+def run_plan(
+    context: Context,
+    plan_at: PlanAt,
+    *,
+    run_id: str,
+    kind: RunKind,
+    text: str,
+    target: str = MAIN,
+    name: str | None = None,
+    dry_run: bool = False,
+    action: Action | None = None,
+) -> Run:
+    """Commit a plan as the run ``run_id``, in one commit on the target. If planning fails, nothing is recorded.
+
+    Args:
+        text: What the run does, for progress messages.
+
+    Raises:
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
+    """
+    head = sync(context, target)
+    plan = plan_at(head)
+    run = Run(
+        run_id=run_id,
+        kind=kind,
+        name=name,
+        branch="",
+        status="running",
+        started_at=datetime.now(UTC),
+        target=target,
+        base=head.hash,
+        actions=() if action is None else (action,),
+        **_plan_fields(plan),
+    )
+    if dry_run:
+        return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Dry run: {text}."})
+    with running(context, run) as progress:
+        if plan.nothing is not None:
+            return progress.end(status="skipped", detail=plan.nothing)
+        _commit(context, progress, plan_at, head, plan, text)
+    sync(context, target)
+    return progress.run
+
+
+def _plan_fields(plan: TablesPlan) -> dict[str, object]:
+    undone = tuple(one.undone for one in plan.tables.values())
+    return {"tables": tuple(one.table for one in undone), "reverts": tuple(plan.reverts), "undone": undone}
+
+
+def _commit(
+    context: Context, progress: Progress, plan_at: PlanAt, planned_at: Ref, plan: TablesPlan, text: str
+) -> None:
+    run = progress.run
+    states: list[TablePointer] | None = None
+    kept = ExitStack()
+
+    def build(head: Ref) -> CommitRequest | str:
+        nonlocal plan, planned_at, states
+        if head != planned_at:
+            # The head may be our own commit: if a request is sent twice, the second answer is a conflict.
+            own = find_publication(context, run, since=planned_at.hash)
+            if own is not None:
+                return own.commit
+            if not _is_still_valid(context, plan, planned_at, head):
+                sync(context, run.target)
+                plan, states = plan_at(head), None
+                # If this process is killed after the commit, recovery publishes the run as the journal has it.
+                progress.update(**_plan_fields(plan))
+            planned_at = head
+        if plan.nothing:
+            return head.hash
+        is_new = states is None
+        if states is None:
+            states = [_write(context, run.run_id, one, one.base) for one in plan.tables.values() if one.base]
+        request = _request(context, progress.run, plan, states, head)
+        if is_new and request.puts:
+            kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
+        return request
+
+    failpoints.reach("before-publish")
+    unknown = OutcomeUnknownError(
+        f"The catalog became unavailable while run {run.run_id} changed {run.table}; the change may or may not be "
+        "published.",
+        hint="When the catalog is back: lakegate log --limit 5",
+        run_id=run.run_id,
+    )
+    lock = publish_lock(context, run.target, run.tables)
+    with progress.step("publish"), context.narrator.step(text), lock, kept:
+        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=progress.require_lease)
+    failpoints.reach("after-publish")
+    if plan.nothing:
+        progress.end(status="skipped", detail=plan.nothing)
+        return
+    publication = Publication(run_id=run.run_id, target=run.target, commit=commit, tables=progress.run.tables, rows=0)
+    progress.end(status="published", publication=publication)
+
+
+def _is_still_valid(context: Context, plan: TablesPlan, planned_at: Ref, head: Ref) -> bool:
+    """Return whether the plan still holds after later commits, so that publishes to other tables don't starve it."""
+    commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
+    if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
+        return False
+    ours = {str(table) for table in plan.tables}
+    return all(
+        kind_of(commit) is None and ours.isdisjoint((*commit.tables, *tables_in(commit), *reads_in(commit)))
+        for commit in commits
+    )
+
+
+def _write(context: Context, run_id: str, plan: TablePlan, base: TablePointer) -> TablePointer:
+    """Write the metadata of the planned state: ``base`` with the later appends, without the dropped files."""
+    with _as_revert_error(run_id, plan):
+        pointer = base
+        if plan.appends:
+            pointer = context.editor.raise_counters(pointer, plan.now, by_sequence=False)
+            # These rows stay on the target, so they keep their row ids and last-updated sequence numbers.
+            pointer, refused = context.editor.rebase_each(plan.appends, pointer, keep_row_ids=True)
+            for error in refused.values():
+                raise error
+        pointer = context.editor.raise_counters(pointer, plan.now)
+        return context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id}) if plan.drops else pointer
+
+
+@contextmanager
+def _as_revert_error(run_id: str, plan: TablePlan) -> Iterator[None]:
+    try:
+        yield
+    except NotReplayableError as error:
+        raise NotRevertableError(
+            f"Can't remove these rows from {plan.undone.table}: {error.message}",
+            hint=f"To restore the table to an earlier state: lakegate table restore {plan.undone.table} --at TIME",
+            run_id=run_id,
+            table=plan.undone.table,
+        ) from error
+
+
+def _request(context: Context, run: Run, plan: TablesPlan, states: Sequence[TablePointer], head: Ref) -> CommitRequest:
+    properties = {
+        RUN_ID_PROPERTY: run.run_id,
+        KIND_PROPERTY: run.kind if run.kind in ("revert", "restore") else "",
+        TABLES_PROPERTY: " ".join(run.tables),
+        REVERTS_PROPERTY: packed(" ".join(plan.reverts)),  # a drop or restore may revert every run of its table
+        REVIVES_PROPERTY: encode_revived(plan.revives) if plan.revives else "",
+        RENAMES_PROPERTY: " ".join(name for pair in plan.renames for name in pair),
+        FILES_PROPERTY: RENAMING if plan.renames else "",
+    }
+    return CommitRequest(
+        branch=run.target,
+        base=head.hash,
+        message=plan.message,
+        puts=tuple(states),
+        deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
+        # Only at the head: a run that only read these tables changes none of them, so its commit wouldn't conflict.
+        at_head=True,
+        namespaces=namespaces_for(context, states, head),
+        properties={key: value for key, value in properties.items() if value},
+    )
