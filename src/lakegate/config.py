@@ -56,7 +56,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-ChannelType = Literal["slack", "webhook", "apprise"]
+ChannelType = Literal["slack", "apprise"]
 
 
 def _read_json(value: Any) -> Any:
@@ -528,7 +528,7 @@ class ChannelSettings(_Section):
     name: ShortName
     """Its name in alerts and ``lakegate runs``."""
     type: ChannelType
-    """``slack``, ``webhook`` or ``apprise``."""
+    """``slack`` or ``apprise``."""
     url: Reference | None = None
     """URL to send alerts to, by reference."""
     token: Reference | None = None
@@ -537,8 +537,6 @@ class ChannelSettings(_Section):
     """The Slack channel that the bot posts to: its id, or ``#name``."""
     api_url: WebUrl | None = None
     """Another server with Slack's Web API. Default: Slack's."""
-    secret: Reference | None = None
-    """Key that signs a ``webhook``'s alerts, by reference."""
     events: tuple[Event, ...] = ("rejected", "failed", "quarantined", "given_up", "recovered", "late", "undelivered")
     """Events it gets: ``rejected``, ``failed``, ``quarantined``, ``given_up``, ``recovered``, ``published``, ``late``,
     ``undelivered``.
@@ -561,21 +559,16 @@ class ChannelSettings(_Section):
                 raise ValueError("'token' and 'channel' must be set together")
         elif self.url is None:
             raise ValueError(f"a channel of type '{self.type}' needs 'url'")
-        for name, kind in (("token", "slack"), ("channel", "slack"), ("api_url", "slack"), ("secret", "webhook")):
-            if getattr(self, name) is not None and self.type != kind:
-                raise ValueError(f"'{name}' is for channels of type '{kind}'")
+        for name in ("token", "channel", "api_url"):
+            if getattr(self, name) is not None and self.type != "slack":
+                raise ValueError(f"'{name}' is for channels of type 'slack'")
         return self
-
-    @property
-    def has_threads(self) -> bool:
-        """Whether a message can reply to an earlier one."""
-        return self.token is not None
 
     def concerns(self, tables: tuple[str, ...]) -> bool:
         """Return whether one of ``tables`` matches the channel's patterns.
 
         Example:
-            >>> nyc = ChannelSettings(name="ops", type="webhook", url="env:HOOK", tables=("nyc.*",))
+            >>> nyc = ChannelSettings(name="ops", type="slack", url="env:HOOK", tables=("nyc.*",))
             >>> nyc.concerns(("lab.runs", "nyc.trips")), nyc.concerns(("lab.runs",))
             (True, False)
         """
@@ -593,7 +586,7 @@ class NotifySettings(_Section):
     timeout_s: Number = Field(default=10.0, gt=0, le=300)
     """Seconds that all alerts about one run may take, including retries and fetching secrets."""
     group: Duration = "1h"
-    """Send one message per kind of alert and table in this time, and count the others. ``0s`` sends each."""
+    """Send one message per kind of alert and table in this time. ``0s`` sends each."""
     late: Annotated[dict[TableName, Interval], _JSON] = Field(default_factory=dict)
     """How often each table should be published to: ``"nyc.trips" = "1d"``. As a variable, JSON."""
     channels: Annotated[tuple[ChannelSettings, ...], _JSON] = ()

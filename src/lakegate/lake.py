@@ -90,7 +90,7 @@ from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
-from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
+from lakegate.wap.alerting import alert_given_up, alert_late, find_late
 from lakegate.wap.audit import audit_state
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
@@ -2373,8 +2373,7 @@ class Lake:
         """Find tables to which nothing was published for longer than expected, and send alerts.
 
         The setting ``notify.late`` and the contracts' ``freshness`` say what is expected. Each late table is announced
-        once per expected interval until something is published. Also sends the summaries of grouped alerts that are due
-        (``notify.group``). Only reads the journal.
+        once per expected interval until something is published. Only reads the journal.
 
         Returns:
             The tables that are late, with the outcome of the alerts.
@@ -2387,9 +2386,7 @@ class Lake:
         late = find_late(self._components.journal, expected, now) if expected else ()
         if notifier is None:
             return late
-        announced = alert_late(notifier, late, now)
-        alert_counted(notifier, self._components.narrator)
-        return announced
+        return alert_late(notifier, late, now)
 
     # Downstream systems
 

@@ -74,13 +74,6 @@ class Notifier(Protocol):
             The outcome for each channel. A message that can't be sent is an outcome, not an exception.
         """
 
-    def send_counted(self) -> Sequence[Notification]:
-        """Send how many notices each earlier message covered, once its time is over.
-
-        Returns:
-            The outcome of each message.
-        """
-
     def test(self, channel: str | None = None) -> Sequence[Notification]:
         """Send a test message to one channel, or to all.
 

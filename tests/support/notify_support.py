@@ -19,10 +19,8 @@ from support.memory_journal import MemoryDatabase
 from support.slack_server import TOKEN, SlackServer, slack_server
 
 NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
-SECRET = "whsec-hunter22"
 WEBHOOK = {"name": "ops", "type": "slack", "url": "env:HOOK_URL"}
 BOT = {"name": "bot", "type": "slack", "token": "env:BOT_TOKEN", "channel": "C42"}
-SIGNED = {"name": "signed", "type": "webhook", "url": "env:OTHER_URL", "secret": "env:HOOK_SECRET"}
 MAIL = {"name": "mail", "type": "apprise", "url": "env:APPRISE_URL"}
 
 
@@ -32,8 +30,6 @@ def told_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlackServer]:
     with slack_server() as running:
         monkeypatch.setenv("HOOK_URL", running.hook)
         monkeypatch.setenv("BOT_TOKEN", TOKEN)
-        monkeypatch.setenv("OTHER_URL", f"{running.url}/hooks/verysecretpath?key=alsosecret")
-        monkeypatch.setenv("HOOK_SECRET", SECRET)
         monkeypatch.setenv("APPRISE_URL", running.url.replace("http", "json") + "/verysecretpath")
         monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")

@@ -13,10 +13,9 @@ import grpc
 import pytest
 
 from lakegate.alerts.message import SendDeadline, compose
-from lakegate.alerts.webhook import WebhookSender
+from lakegate.alerts.slack import SlackSender
 from lakegate.catalogs.nessie.client import NessieClient
 from lakegate.config import AdlsSettings, GcsSettings, NotifySettings, S3Settings
-from lakegate.model.downstream import AlertGroup
 from lakegate.spark.channels import SparkChannels
 from lakegate.storage.adls import adls_client
 from lakegate.storage.gcs import gcs_client
@@ -80,8 +79,7 @@ def ask_nessie(address: str) -> None:
 
 
 def send_to_webhook(address: str) -> None:
-    message = compose(rejection(), NotifySettings(), AlertGroup(number=1), window_s=1)
-    WebhookSender(address, None).send(message, SendDeadline(5.0), None)
+    SlackSender(address).send(compose(rejection(), NotifySettings()), SendDeadline(5.0))
 
 
 @pytest.mark.parametrize("ask", [head_on_s3, look_on_gcs, look_on_azure, ask_nessie, send_to_webhook])

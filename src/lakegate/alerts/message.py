@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -14,9 +12,9 @@ from typing import Any, Protocol
 from lakegate.config import NotifySettings, fill_link
 from lakegate.credentials.webhook import UndeliveredError, quiet
 from lakegate.model.checks import CheckResult
-from lakegate.model.downstream import AlertGroup, Notice
+from lakegate.model.downstream import Notice
 from lakegate.model.run import Run, changed_rows
-from lakegate.model.words import counted
+from lakegate.model.words import counted, parse_duration
 from lakegate.progress import one_line, redact, without_secrets
 
 ELLIPSIS = "…"
@@ -99,15 +97,12 @@ class Message:
     """What to send.
 
     Attributes:
-        key: Id of the message, the same whenever it's sent again.
         title: What happened, in a few words.
         summary: What happened, in a sentence.
         failures: Failed checks, blocking ones first.
-        group: The message's place in its group.
-        footnote: A remark about the group, or empty.
+        footnote: That repeats aren't sent for a while, or empty.
     """
 
-    key: str
     notice: Notice
     title: str
     summary: str
@@ -116,41 +111,30 @@ class Message:
     more_failures: int
     commands: _Pairs
     link: str | None
-    group: AlertGroup
     footnote: str
 
 
-def compose(
-    notice: Notice, settings: NotifySettings, group: AlertGroup, *, window_s: float, masked: Sequence[str] = ()
-) -> Message:
+def compose(notice: Notice, settings: NotifySettings, *, masked: Sequence[str] = ()) -> Message:
     """Return the message for a notice.
 
     Args:
-        settings: Whether to show rows, and where reports are.
+        settings: Whether to show rows, where reports are, and for how long repeats aren't sent.
         masked: Patterns of columns whose values are hidden.
     """
     run = notice.run
+    is_grouped = notice.event not in ("late", "test") and parse_duration(settings.group)
     found = [] if run is None else list(_failures(run, examples=settings.examples, masked=masked))
     return Message(
-        key=_message_id(notice, group),
         notice=notice,
         title=title_of(notice),
         summary=_summary(notice),
         facts=tuple(_facts(notice)),
         failures=tuple(found[:MAX_FAILURES]),
         more_failures=max(len(found) - MAX_FAILURES, 0),
-        commands=tuple(_commands(notice, settings, group)),
+        commands=tuple(_commands(notice)),
         link=_link(run, settings.report_url),
-        group=group,
-        footnote=_footnote(notice, group, window_s, settings),
+        footnote=f"More like this are sent after {settings.group} at the earliest." if is_grouped else "",
     )
-
-
-def _message_id(notice: Notice, group: AlertGroup) -> str:
-    """Return a message's id, which it keeps when another process sends it again: it may have arrived."""
-    run_id = "" if notice.run is None else notice.run.run_id
-    about = [notice.model_dump(exclude={"run"}), run_id, group.number, group.missed]
-    return f"msg_{hashlib.sha256(json.dumps(about, default=str).encode()).hexdigest()[:24]}"
 
 
 def title_of(notice: Notice) -> str:
@@ -163,20 +147,15 @@ def title_of(notice: Notice) -> str:
 
 
 def _event(notice: Notice) -> str:
-    many = notice.counted
     if notice.event == "given_up":
-        return "file given up" if many is None else f"{many:,} more file{'' if many == 1 else 's'} given up"
+        return "file given up"
     if notice.delivery is not None:
-        return f"not delivered to {notice.delivery.downstream}" + ("" if many is None else f", {many:,} more")
-    if many is not None:
-        return f"{many:,} more {notice.event}"
+        return f"not delivered to {notice.delivery.downstream}"
     kind = "" if notice.run is None or notice.run.kind in ("ingest", "branch") else f"{notice.run.kind} "
     return f"{kind}{notice.event}"
 
 
 def _summary(notice: Notice) -> str:
-    if notice.counted is not None:
-        return f"{'Same' if notice.counted == 1 else 'All the same'} as an earlier message."
     if notice.run is not None:
         return _summary_of_run(notice.run)
     if notice.late is not None:
@@ -255,7 +234,7 @@ def _failures(run: Run, *, examples: bool, masked: Sequence[str]) -> Iterator[Fa
                 yield Failure(report.table, shown.model_copy(update={"examples": rows}))
 
 
-def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> Iterator[tuple[str, str]]:
+def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
     run = notice.run
     if run is None:
         yield from _commands_without_run(notice)
@@ -270,11 +249,6 @@ def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> It
         if run.staged:
             options = () if run.status != "rejected" else ("--accept", "REASON")
             yield "Or publish it", shlex.join(("lakegate", "publish", run.branch, *options))
-    if (group.number > 1 or group.missed) and run.tables:
-        # Missed messages may be from any time, so --since would hide some.
-        since = ("--since", settings.group) if group.number > 1 else ()
-        words = ("lakegate", "runs", "--table", run.tables[0], "--status", run.status, *since)
-        yield "See all such runs", shlex.join(words)
 
 
 def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
@@ -303,25 +277,6 @@ def _link(run: Run | None, template: str | None) -> str | None:
     return fill_link(template, run_id=run.run_id, table=run.tables[0] if run.tables else "", branch=run.branch)
 
 
-def _footnote(notice: Notice, group: AlertGroup, window_s: float, settings: NotifySettings) -> str:
-    if notice.event in ("late", "test"):
-        return ""
-    parts = []
-    if group.number > 1:
-        parts.append(f"{group.number:,} of these {'so far' if notice.counted is None else 'in total'}.")
-    elif group.missed and notice.counted is None:
-        parts.append(
-            f"{group.missed:,} more like this came before and {'wasn' if group.missed == 1 else 'weren'}'t sent."
-        )
-    if window_s > 0 and group.number == 1:
-        parts.append(f"For the next {settings.group}, repeats are counted, not sent one by one.")
-    return " ".join(parts)
-
-
-class PartlyDeliveredError(UndeliveredError):
-    """Only some recipients got a message. It isn't sent again, because they would get it again, too."""
-
-
 class SendDeadline:
     """The time by which sending must have ended."""
 
@@ -337,16 +292,12 @@ class SendDeadline:
 class Sender(Protocol):
     """Sends messages to one channel."""
 
-    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
-        """Send a message once. Called again if a retry may help.
-
-        Returns:
-            The id of the message's thread; ``None`` if the channel has no threads.
-        """
+    def send(self, message: Message, deadline: SendDeadline) -> None:
+        """Send a message once. Called again if a retry may help."""
         ...
 
 
-def deliver(sender: Sender, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
+def deliver(sender: Sender, message: Message, deadline: SendDeadline) -> None:
     """Send a message, with retries where they may help, but no later than ``deadline``.
 
     Raises:
@@ -369,4 +320,4 @@ def deliver(sender: Sender, message: Message, deadline: SendDeadline, thread: st
         reraise=True,
     )
     with quiet():
-        return trying(sender.send, message, deadline, thread)
+        trying(sender.send, message, deadline)

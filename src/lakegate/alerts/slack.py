@@ -1,8 +1,7 @@
-"""Slack, through an incoming webhook or a bot, with ``slack_sdk`` and Block Kit.
+"""Slack, through an incoming webhook or a bot, with Block Kit.
 
-:func:`lakegate.alerts.message.deliver` retries; the handlers of ``slack_sdk`` would wait as long as Slack demands. All
-text is ``verbatim``, so that Slack doesn't turn text that merely looks like a link or mention into one; explicit links
-and mentions are escaped.
+All text is ``verbatim``, so that Slack doesn't turn text that merely looks like a link or mention into one; explicit
+links and mentions are escaped.
 
 Sources: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks,
 https://docs.slack.dev/reference/methods/chat.postMessage, https://docs.slack.dev/reference/block-kit/blocks and
@@ -12,17 +11,9 @@ https://docs.slack.dev/reference/block-kit/composition-objects/text-object
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.client import HTTPException, InvalidURL
-from math import ceil
 from ssl import create_default_context
 from typing import Any
-from urllib.error import URLError
-
-from slack_sdk import WebClient
-from slack_sdk.errors import SlackApiError, SlackClientError
 
 from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip, cut
 from lakegate.config import ChannelSettings
@@ -30,124 +21,61 @@ from lakegate.credentials.webhook import UndeliveredError, client_for, refused
 from lakegate.model.words import counted
 from lakegate.progress import one_line
 
-_SAID = 80
+_API = "https://slack.com/api/"
+_LONGEST_REASON = 80
 _TRANSIENT = {"fatal_error", "internal_error", "ratelimited", "request_timeout", "service_unavailable"}
-# The SDK logs webhook URLs, which are secrets, at every level.
-_MUTE = logging.getLogger(__name__)
-_MUTE.setLevel(logging.CRITICAL + 1)
 
 
-class WebhookSlackSender:
-    """Implements :class:`lakegate.alerts.message.Sender` with an incoming webhook, which has no threads.
-
-    It doesn't use the SDK, which follows redirects with a GET: any page may answer that with 200.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._trust = create_default_context()
-
-    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
-        """Send the message."""
-        del thread
-        body = {
-            "text": fallback(message),
-            "blocks": blocks(message),
-            "unfurl_links": False,
-            "unfurl_media": False,
-        }
-        content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        with client_for(self._url, self._trust, deadline.left_s) as client:
-            answer = client.post(self._url, content=content, headers=headers)
-        if answer.status_code != 200:
-            raise refused(answer.status_code, said=_words(answer.text), after=answer.headers.get("Retry-After"))
-        return None
-
-
-class BotSlackSender:
-    """Implements :class:`lakegate.alerts.message.Sender` with a bot, which puts each group into one thread.
+class SlackSender:
+    """Implements :class:`lakegate.alerts.message.Sender` with an incoming webhook, or a bot that posts to a channel.
 
     Args:
-        channel: A channel's id, or ``#name``.
-        api_url: A server other than Slack's.
+        url: The webhook, or the bot's method ``chat.postMessage``. Redirects aren't followed.
+        token: The bot's token; ``None`` for a webhook.
+        channel: The channel that the bot posts to: its id, or ``#name``.
     """
 
-    def __init__(self, token: str, channel: str, api_url: str | None) -> None:
-        self._channel = channel
-        self._client = WebClient(token, base_url=api_url or WebClient.BASE_URL, logger=_MUTE, retry_handlers=[])
-        self._client.proxy = None
+    def __init__(self, url: str, token: str | None = None, channel: str | None = None) -> None:
+        self._url = url
+        self._headers = {"Content-Type": "application/json; charset=utf-8"}
+        self._body: dict[str, Any] = {"unfurl_links": False, "unfurl_media": False}
+        self._is_bot = token is not None
+        if self._is_bot:
+            self._headers["Authorization"] = f"Bearer {token}"
+            self._body |= {"channel": channel, "parse": "none", "link_names": False}
+        self._trust = create_default_context()
 
-    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
-        """Send the message and return its timestamp, which identifies the thread."""
-        # The SDK takes whole seconds only. The dispatcher enforces the exact deadline.
-        self._client.timeout = max(ceil(deadline.left_s), 1)
-        body = {
-            "channel": self._channel,
-            "text": fallback(message),
-            "blocks": blocks(message),
-            "parse": "none",
-            "link_names": False,
-            "unfurl_links": False,
-            "unfurl_media": False,
-        }
-        with _translated_errors():
-            answer = self._client.api_call("chat.postMessage", json=body | ({"thread_ts": thread} if thread else {}))
-        stamp = answer.get("ts")
-        return str(stamp) if stamp else None
+    def send(self, message: Message, deadline: SendDeadline) -> None:
+        """Send the message."""
+        body = self._body | {"text": fallback(message), "blocks": blocks(message)}
+        with client_for(self._url, self._trust, deadline.left_s) as client:
+            answer = client.post(self._url, content=json.dumps(body).encode(), headers=self._headers)
+        if answer.status_code != 200:
+            raise refused(answer.status_code, said=_error_code(answer.text), after=answer.headers.get("Retry-After"))
+        if self._is_bot and _parsed(answer.text).get("ok") is not True:
+            code = _error_code(answer.text)
+            raise UndeliveredError(f"Slack says: {code or 'not ok'}", again=code in _TRANSIENT)
 
 
-def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSlackSender | BotSlackSender:
+def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> SlackSender:
     """Return the sender for a configured channel, with its secret references resolved."""
     if "url" in secrets:
-        return WebhookSlackSender(secrets["url"])
-    return BotSlackSender(secrets["token"], channel.channel or "", channel.api_url)
+        return SlackSender(secrets["url"])
+    return SlackSender(f"{channel.api_url or _API}chat.postMessage", secrets["token"], channel.channel)
 
 
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Turn the SDK's errors into :class:`UndeliveredError` with a reason that has no secrets."""
+def _parsed(text: str) -> dict[str, Any]:
     try:
-        yield
-    except SlackApiError as error:
-        raise _refused(error) from None
-    except TimeoutError:
-        raise _no_answer() from None
-    except URLError as error:
-        if isinstance(error.reason, TimeoutError):
-            raise _no_answer() from None
-        raise UndeliveredError("it can't be reached", again=True) from None
-    except (InvalidURL, SlackClientError, ValueError):
-        raise UndeliveredError("its address is invalid") from None
-    except (HTTPException, OSError):
-        raise UndeliveredError("it closed the connection", again=True) from None
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
-def _refused(error: SlackApiError) -> UndeliveredError:
-    answer = error.response
-    if answer.status_code != 200:
-        return refused(answer.status_code, said=_words(answer.data), after=_retry_after(answer.headers))
-    said = _words(answer.data)
-    return UndeliveredError(f"Slack says: {said or 'not ok'}", again=said in _TRANSIENT)
-
-
-def _no_answer() -> UndeliveredError:
-    return UndeliveredError("it didn't answer in time; the message may have arrived")
-
-
-def _words(said: object) -> str:
+def _error_code(text: str) -> str:
     """Return Slack's error code, such as ``invalid_blocks``; empty for any other text."""
-    if isinstance(said, str) and said.startswith("{"):
-        try:
-            said = json.loads(said)
-        except ValueError:
-            return ""
-    word = said.get("error") if isinstance(said, Mapping) else said
-    text = clip(one_line(word), _SAID) if isinstance(word, str) else ""
-    return text if text.replace("_", "").isalnum() and text.islower() else ""
-
-
-def _retry_after(headers: Mapping[str, str]) -> str | None:
-    return next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
+    code = clip(one_line(str(_parsed(text).get("error", text))), _LONGEST_REASON)
+    return code if code.replace("_", "").isalnum() and code.islower() else ""
 
 
 MAX_HEADER = 150

@@ -21,7 +21,6 @@ from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import FileCheckpoint, HistoryEvent, Lease, Notification, PastCommit, Run
 from lakegate.model.words import fast_clock, is_ahead
@@ -444,58 +443,20 @@ class Journal:
                 sent = (*run.notifications, *notifications)
                 runs.store_documents(tx, [run.model_copy(update={"notifications": sent})])
 
-    def join_alert(self, channel: str, alert: str, *, lead_s: float = 60.0, about: Notice | None = None) -> AlertGroup:
-        """Add a message to the group of messages that say the same, and return its place in the group.
+    def claim_alert(self, channel: str, alert: str, *, lead_s: float) -> bool:
+        """Return whether to send a message of a kind: no other is being sent, or was sent lately.
 
         Args:
-            alert: Key of the group: what its messages say.
-            lead_s: Seconds within which the first message of a group must be sent; after that, the next one counts as
-                the first.
-            about: The message, if it may be sent later for the whole group (:meth:`take_counted_alerts`).
+            alert: The kind: what its messages say.
+            lead_s: Seconds in which nobody else sends one. Send it, and call :meth:`cover_alert`, within this time.
         """
         with self._database.writing() as tx:
-            known, now = alerts.lock(tx, channel, alert), tx.now()
-            tally = alerts.joined(known, now, lead_s, about)
-            alerts.put(tx, channel, alert, tally)
-            if tally.number == 1:
-                alerts.forget_old(tx, now)
-            return tally.place
+            return alerts.claim(tx, channel, alert, lead_s)
 
-    def settle_alert(
-        self,
-        channel: str,
-        alert: str,
-        place: AlertGroup,
-        *,
-        sent: bool,
-        thread: str | None = None,
-        window_s: float | None = None,
-    ) -> None:
-        """Record whether the message at ``place`` was sent.
-
-        If it wasn't, its group ends in a minute, so that the next message after that is tried.
-
-        Args:
-            window_s: Seconds from now after which a message starts a new group; ``None`` to leave the end unchanged.
-        """
+    def cover_alert(self, channel: str, alert: str, *, for_s: float) -> None:
+        """Have no message of a kind sent for the next ``for_s`` seconds."""
         with self._database.writing() as tx:
-            known = alerts.lock(tx, channel, alert)
-            if known is not None:
-                tally = alerts.settled(known, tx.now(), place, sent=sent, thread=thread, window_s=window_s)
-                alerts.put(tx, channel, alert, tally)
-
-    def take_counted_alerts(
-        self, channels: Sequence[str], *, lead_s: float = 60.0, limit: int = 10
-    ) -> Sequence[CountedAlert]:
-        """Return ended groups with messages that were never sent. Each group goes to one caller only.
-
-        Args:
-            lead_s: Seconds in which no other caller gets these groups. Send the messages, and call
-                :meth:`settle_alert`, within this time.
-            limit: Largest number of groups; the oldest come first.
-        """
-        with self._database.writing() as tx:
-            return tuple(alerts.take_counted(tx, channels, lead_s, limit))
+            alerts.cover(tx, channel, alert, for_s)
 
     # The catalog's history
 

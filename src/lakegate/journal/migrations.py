@@ -234,16 +234,12 @@ def _v0004() -> None:
         sa.Column("channel", _TEXT, primary_key=True),
         sa.Column("alert", _TEXT, primary_key=True),
         sa.Column("ends_at", _TEXT, nullable=False),
-        sa.Column("number", sa.Integer, nullable=False),
-        sa.Column("untold", sa.Integer, nullable=False),
-        sa.Column("thread", _TEXT),
     )
 
 
 @_to("0005")
 def _v0005() -> None:
-    """Add the text of counted alerts, so that one message can cover them all."""
-    op.add_column("alert_groups", sa.Column("about", sa.Text))
+    """Change nothing."""
 
 
 @_to("0006")

@@ -161,10 +161,6 @@ ALERT_GROUPS = Table(
     Column("channel", TEXT, primary_key=True),
     Column("alert", TEXT, primary_key=True),
     Column("ends_at", TEXT, nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("untold", Integer, nullable=False),
-    Column("thread", TEXT),
-    Column("about", Text),
 )
 
 DOWNSTREAMS = Table(

@@ -205,7 +205,6 @@ class Notice(Value):
         late: The late table, if it's about one.
         file: The file that was given up, if it's about one.
         delivery: The delivery to a downstream system that was given up, if it's about one.
-        counted: Number of suppressed alerts that this one summarizes; ``None`` for an ordinary alert.
         at: When it happened.
     """
 
@@ -217,7 +216,6 @@ class Notice(Value):
     late: LateTable | None = None
     file: GivenUpFile | None = None
     delivery: Delivery | None = None
-    counted: int | None = None
     at: datetime
 
     @property
@@ -225,20 +223,6 @@ class Notice(Value):
         """Rows that the published run set aside."""
         published = None if self.run is None or self.event != "published" else self.run.publication
         return 0 if published is None else published.quarantined
-
-
-class AlertGroup(Value):
-    """A message's place among those that say the same about a table within ``notify.group``.
-
-    Attributes:
-        number: Number of messages so far, including this one.
-        missed: How many of the earlier ones were suppressed.
-        thread: The first message's thread, if the channel has threads.
-    """
-
-    number: int
-    missed: int = 0
-    thread: str | None = None
 
 
 class LateTable(Value):
@@ -275,18 +259,3 @@ class GivenUpFile(Value):
     code: str
     reason: str
     run_id: str | None = None
-
-
-class CountedAlert(Value):
-    """A group of alerts that ended while some of its messages were suppressed.
-
-    Attributes:
-        alert: Key of the group.
-        about: The last alert, with just enough of its run to identify it.
-        place: The last alert's place in the group.
-    """
-
-    channel: str
-    alert: str
-    about: Notice
-    place: AlertGroup

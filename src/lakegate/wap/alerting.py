@@ -61,14 +61,6 @@ def alert_undelivered(context: Context, delivery: Delivery) -> None:
     _record(context.journal, context.narrator, delivery.run_id, notifications)
 
 
-def alert_counted(notifier: Notifier, narrator: Narrator) -> None:
-    """Send the counts of alerts that were grouped until now. Those that fail are sent later."""
-    try:
-        _narrate(narrator, notifier.send_counted())
-    except Exception as error:  # noqa: BLE001 - as below
-        _LOG.warning("No alert was sent: %s", type(error).__name__)
-
-
 def _record(journal: Journal, narrator: Narrator, run_id: str | None, notifications: Sequence[Notification]) -> None:
     _narrate(narrator, notifications)
     if notifications and run_id is not None:

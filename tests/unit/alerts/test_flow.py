@@ -46,9 +46,6 @@ class RecordingNotifier:
         self.do()
         return [Notification(channel="ops", event=notice.event, outcome="sent", at=NOW)]
 
-    def send_counted(self) -> Sequence[Notification]:
-        return []
-
     def test(self, channel: str | None = None) -> Sequence[Notification]:
         return []
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakegate.config import JournalSettings, load_settings
+from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError, NotFoundError
-from lakegate.journal.factory import open_journal
 from lakegate.lake import connect
-from lakegate.model.downstream import LateTable, Notice
+from lakegate.model.downstream import LateTable
 from lakegate.model.run import Notification
-from lakegate.progress import LogNarrator
 from support.cli_support import REJECTED, FakeLake, invoke
 
 NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
@@ -67,7 +63,7 @@ def test_list_shows_channels_and_which_secrets_are_missing() -> None:
 def test_list_shows_where_secrets_outside_of_variables_are(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("xoxb-1", encoding="utf-8")
     channels = "".join(
-        f"[[notify.channels]]\nname = 'c{number}'\ntype = 'webhook'\nurl = '{url}'\nevents = ['given_up']\n"
+        f"[[notify.channels]]\nname = 'c{number}'\ntype = 'apprise'\nurl = '{url}'\nevents = ['given_up']\n"
         for number, url in enumerate((f"file:{tmp_path}/token", f"file:{tmp_path}/gone", "aws-secret:lake/hook#url"))
     )
     (tmp_path / "lakegate.toml").write_text(channels, encoding="utf-8")
@@ -138,34 +134,19 @@ def test_the_lake_alerts_on_late_tables_without_starting_anything(tmp_path: Path
     assert sorted(path.name for path in (tmp_path / ".lakegate").iterdir() if path.is_dir()) == ["locks"]
 
 
-def test_the_lake_sends_summaries_of_grouped_alerts(tmp_path: Path) -> None:
-    about = Notice(event="rejected", severity="error", tables=("nyc.trips",), at=NOW)
-    log = io.StringIO()
-    with (
-        closing(open_journal(JournalSettings(), tmp_path)) as journal,
-        connect(tmp_path, narrator=LogNarrator(log)) as lake,
-    ):
-        first, _ = (journal.join_alert("ops", "k", about=about) for _ in range(2))
-        journal.settle_alert("ops", "k", first, sent=True, window_s=0)
-        assert lake.notify_late() == ()
-        assert lake.notify_late() == ()
-    (line,) = log.getvalue().splitlines()
-    assert json.loads(line)["event"] == "The alert to channel 'ops' failed: it can't be reached"
-
-
 def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path) -> None:
     places = ("http://127.0.0.1:9/verysecretpath", "http://[verysecretpath", "verysecretpath\n://x")
     channels = (
         f"[[notify.channels]]\nname = '{kind}{number}'\ntype = '{kind}'\nurl = 'env:TEST_HOOK_URL_{number}'\n"
         for number in range(len(places))
-        for kind in ("slack", "webhook", "apprise")
+        for kind in ("slack", "apprise")
     )
     (tmp_path / "lakegate.toml").write_text("".join(channels), encoding="utf-8")
     words = [sys.executable, "-m", "lakegate", "--debug", "--log-format", "json", "notify", "test", "-o", "json"]
     hooks = {f"TEST_HOOK_URL_{number}": place for number, place in enumerate(places)}
     environment = {**os.environ, **hooks, "PYTHONWARNINGS": "default"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    assert (done.returncode, [one["outcome"] for one in json.loads(done.stdout)]) == (3, ["failed"] * 9)
+    assert (done.returncode, [one["outcome"] for one in json.loads(done.stdout)]) == (3, ["failed"] * 6)
     assert "verysecretpath" not in done.stdout + done.stderr
 
 
@@ -188,7 +169,7 @@ def test_a_lake_loads_only_the_libraries_it_needs(tmp_path: Path, channels: str,
     ).stdout.split()
     assert loaded <= set(told)
     assert channels or not any(name.startswith("lakegate.alerts") for name in told)
-    assert {"slack_sdk", "apprise", "lakegate.alerts.slack", "lakegate.alerts.webhook"} & set(told) == set()
+    assert {"apprise", "lakegate.alerts.slack"} & set(told) == set()
 
 
 _LOADED = """
@@ -211,11 +192,11 @@ print(*sys.modules)
         ("name = 'a'\ntype = 'slack'\nurl = 'env:A'\ntoken = 'env:B'\nchannel = 'c'", ["either 'url'"]),
         ("name = 'a'\ntype = 'slack'\ntoken = 'env:B'", ["set together"]),
         ("name = 'a'\ntype = 'apprise'", ["needs 'url'"]),
-        ("name = 'a'\ntype = 'apprise'\nurl = 'env:A'\nsecret = 'env:B'", ["'secret' is for", "'webhook'"]),
+        ("name = 'a'\ntype = 'apprise'\nurl = 'env:A'\ntoken = 'env:B'", ["'token' is for", "'slack'"]),
         ("name = 'a'\ntype = 'pigeon'\nurl = 'env:A'", ["notify.channels.0.type"]),
-        ("name = 'a b'\ntype = 'webhook'\nurl = 'env:A'", ["letters, digits"]),
-        ("name = 'a'\ntype = 'webhook'\nurk = 'env:A'", ["unknown key 'notify.channels.0.urk'", "did you mean 'url'"]),
-        ("name = 'a'\ntype = 'webhook'\nurl = 'env:A'\nevents = ['never']", ["events"]),
+        ("name = 'a b'\ntype = 'apprise'\nurl = 'env:A'", ["letters, digits"]),
+        ("name = 'a'\ntype = 'apprise'\nurk = 'env:A'", ["unknown key 'notify.channels.0.urk'", "did you mean 'url'"]),
+        ("name = 'a'\ntype = 'apprise'\nurl = 'env:A'\nevents = ['never']", ["events"]),
     ],
 )
 def test_an_invalid_channel_is_reported_without_its_secrets(tmp_path: Path, text: str, words: list[str]) -> None:
@@ -255,7 +236,7 @@ def test_two_channels_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_variables_hold_channels_as_json(tmp_path: Path) -> None:
     (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
     env = {
-        "LAKEGATE_NOTIFY_CHANNELS": '[{"name": "ops", "type": "webhook", "url": "env:HOOK"}]',
+        "LAKEGATE_NOTIFY_CHANNELS": '[{"name": "ops", "type": "slack", "url": "env:HOOK"}]',
         "LAKEGATE_NOTIFY_LATE": '{"nyc.trips": "1d"}',
         "LAKEGATE_NOTIFY_REPORT_URL": "https://lake.example.com/runs/{run_id}",
     }

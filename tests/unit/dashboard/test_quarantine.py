@@ -12,7 +12,7 @@ from lakegate.alerts.message import compose
 from lakegate.config import NotifySettings
 from lakegate.dashboard.overview import overview
 from lakegate.dashboard.quarantine import QuarantineDetail, count_waiting, get_quarantine
-from lakegate.model.downstream import AlertGroup, Notice
+from lakegate.model.downstream import Notice
 from lakegate.model.run import Run
 from lakegate.model.schema import MASK
 from lakegate.model.tables import DataFile
@@ -100,7 +100,7 @@ def test_reports_and_alerts_say_what_was_quarantined(house: FakeLakehouse, run: 
     ]
     assert "2 rows in quarantine" in period_page(found)
     notice = Notice(event="quarantined", severity="warn", tables=("nyc.trips",), run=run, at=run.started_at)
-    message = compose(notice, NotifySettings(), AlertGroup(number=1), window_s=0)
+    message = compose(notice, NotifySettings())
     assert ("Quarantined by", "not_null_id (2), in_range_fare (1)") in message.facts
     assert any("quarantine show" in command for _, command in message.commands)
 

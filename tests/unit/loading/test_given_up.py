@@ -20,7 +20,7 @@ from lakegate.model.run import RunError
 from lakegate.progress import LogNarrator
 from support.cli_support import make_run
 from support.loader_support import TABLE, FakeClock, FolderLake, make_loader
-from support.notify_support import BOT, SIGNED, WEBHOOK, lost_file, told_server
+from support.notify_support import BOT, WEBHOOK, lost_file, told_server
 from support.slack_server import SlackServer
 
 
@@ -125,7 +125,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlackServer]:
 @pytest.fixture
 def home(tmp_path: Path, server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> Path:
     bot = BOT | {"api_url": f"{server.url}/api/"}
-    monkeypatch.setenv("LAKEGATE_NOTIFY_CHANNELS", json.dumps([WEBHOOK, bot, SIGNED]))
+    monkeypatch.setenv("LAKEGATE_NOTIFY_CHANNELS", json.dumps([WEBHOOK, bot]))
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "bad.parquet").write_bytes(b"PAR1 and no more")
     (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
@@ -150,7 +150,7 @@ def test_every_way_in_reports_a_truncated_file_to_every_channel(
         with connect(home) as lake:
             found = attempt(home, lake, clock)
     assert [(landing.outcome, landing.tries) for landing in found.given_up] == [("failed", 2)]
-    assert len(server.messages) == 3
+    assert len(server.messages) == 2
     for message in server.messages:
         told = json.dumps(message)
         for part in ("file given up", "bad.parquet", "is cut off", "lakegate ingest nyc.trips file:///"):
@@ -160,8 +160,7 @@ def test_every_way_in_reports_a_truncated_file_to_every_channel(
 def test_a_file_is_given_up_even_if_the_alert_fails(
     home: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("HOOK_URL", "OTHER_URL"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9/verysecretpath")
+    monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:9/verysecretpath")
     monkeypatch.delenv("BOT_TOKEN")
     log = io.StringIO()
     with connect(home, narrator=LogNarrator(log)) as lake:
@@ -169,11 +168,7 @@ def test_a_file_is_given_up_even_if_the_alert_fails(
             found = attempt(home, lake, clock)
     assert len(found.given_up) == 1
     untold = [line for line in log.getvalue().splitlines() if "The alert to channel" in line]
-    assert [name for name in ("ops", "bot", "signed") if any(f"'{name}'" in line for line in untold)] == [
-        "ops",
-        "bot",
-        "signed",
-    ]
+    assert [name for name in ("ops", "bot") if any(f"'{name}'" in line for line in untold)] == ["ops", "bot"]
     assert "verysecretpath" not in log.getvalue()
 
 
@@ -184,5 +179,5 @@ def test_its_last_run_shows_the_notifications(home: Path, server: SlackServer) -
         lake.notify_given_up(lost_file("other.csv"))
         told = lake.run("r9").notifications
     assert [(one.channel, one.event, one.outcome) for one in told] == [
-        (name, "given_up", "sent") for name in ("ops", "bot", "signed")
+        (name, "given_up", "sent") for name in ("ops", "bot")
     ]

@@ -144,9 +144,6 @@ class Alerts:
         self.notices.append(notice)
         return ()
 
-    def send_counted(self) -> tuple[()]:
-        return ()
-
     def test(self, channel: str | None = None) -> tuple[()]:
         del channel
         return ()

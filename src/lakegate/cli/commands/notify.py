@@ -75,8 +75,8 @@ def late(app: App) -> None:
     """List late tables and send an alert for each.
 
     A table is late if nothing was published to it within the time set in notify.late. Run this from cron: it reports a
-    late table once per period until something is published to it. Also sends the summaries of grouped messages that are
-    due. Reads only the journal, and starts nothing. Exits with 3 if an alert couldn't be delivered.
+    late table once per period until something is published to it. Reads only the journal, and starts nothing. Exits
+    with 3 if an alert couldn't be delivered.
     """
     with app.lake() as lake:
         found = lake.notify_late()
@@ -117,7 +117,7 @@ def _exit_code(sent: Sequence[Notification]) -> ExitCode:
 
 
 def _references(channel: ChannelSettings) -> Iterator[SecretReference]:
-    for reference in (channel.url, channel.token, channel.secret):
+    for reference in (channel.url, channel.token):
         if reference is not None:
             yield SecretReference.parse(reference)
 

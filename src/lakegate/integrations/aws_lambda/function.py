@@ -110,7 +110,7 @@ def _ingest(function: Function, delivery: MessageBatch, deadline: Deadline) -> M
 
 
 def _notify_late(function: Function) -> None:
-    """Send alerts about late tables, summaries of grouped alerts, and due events to downstream systems."""
+    """Send alerts about late tables, and due events to downstream systems."""
     try:
         late = function.lake.notify_late()
         function.lake.send_downstream()

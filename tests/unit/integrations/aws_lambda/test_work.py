@@ -6,7 +6,6 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -27,16 +26,14 @@ from lakegate.integrations.aws_lambda import function, handler
 from lakegate.integrations.aws_lambda.events import EventMessage
 from lakegate.integrations.aws_lambda.function import NotDoneError, open_log
 from lakegate.integrations.aws_lambda.work import Function, ingest_files
-from lakegate.journal.factory import open_journal
 from lakegate.lake import Lake
-from lakegate.model.downstream import Notice
 from lakegate.model.request import WriteMode
 from lakegate.progress import LogNarrator
 from lakegate.sources.discovery import FoundFile
 from lakegate.wap.deadline import NEVER, Deadline, DeadlineReachedError
 from support.lambda_support import Queue, s3_event
 from support.loader_support import Outcome, SteppingLake
-from support.notify_support import NOW, rejected_run, told_server
+from support.notify_support import told_server
 
 SETTINGS = Settings.model_validate(
     {
@@ -377,25 +374,20 @@ def scheduled(home: Path, **settings: Any) -> Function:
 
 
 @pytest.mark.usefixtures("log_of_before")
-def test_a_scheduled_call_reports_late_tables_and_counts_with_only_the_journal(
+def test_a_scheduled_call_reports_late_tables_with_only_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lakegate.toml").write_text(
         '[notify.late]\n"nyc.trips" = "1d"\n[[notify.channels]]\nname = "ops"\ntype = "slack"\nurl = "env:HOOK_URL"\n'
     )
     made = scheduled(tmp_path)
-    with closing(open_journal(made.settings.journal, tmp_path)) as journal:
-        run = rejected_run(1)
-        about = Notice(event="rejected", severity="error", tables=run.tables, run=run, at=NOW)
-        first, *_ = [journal.join_alert("ops", "k", about=about) for _ in range(3)]
-        journal.settle_alert("ops", "k", first, sent=True, window_s=0)
     monkeypatch.setattr(function, "_FUNCTIONS", [made])
     with told_server(monkeypatch) as slack:
         for _ in range(2):
             assert handler(SCHEDULED, Called()) == {}
         told = [message["text"] for message in slack.messages]
     made.close()
-    assert [text.partition(":")[2].partition(":")[0].strip() for text in told] == ["late", "2 more rejected"]
+    assert [text.partition(":")[2].partition(":")[0].strip() for text in told] == ["late"]
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["event"], list(line["told"])) for line in lines] == [("nyc.trips: late", ["ops"])] * 2
     assert lines[0]["told"] == {"ops": "sent"}
