@@ -54,20 +54,19 @@ def _pages(lake: BigLake) -> Mapping[str, _Read]:
         tables.list_snapshots(model, table)
         tables.column_history(model, table)
         tables.check_history(model, table)
-        tables.list_partitions(model, table)
         runs.list_runs(model, RunFilter(table=table))
 
     return {
         "home": overview.overview,
         "home, 200 tables": lambda model: overview.overview(model, limit=_TABLES),
-        "branches": lambda model: branches.list_branches(model, examples=3),
+        "branches": branches.list_branches,
         "branches, last page": lambda model: branches.list_branches(model, cursor=str(_BRANCHES - 20)),
-        "rows by branch": lambda model: branches.rows_by_branch(model, table),
+        "branches of a table": lambda model: branches.list_branches(model, table=table),
+        "branch": lambda model: branches.get_branch(model, rejected.branch),
         "runs": runs.list_runs,
         "runs, rejected": lambda model: runs.list_runs(model, RunFilter(status="rejected")),
         "runs, a file that isn't there": lambda model: runs.list_runs(model, RunFilter(file="nowhere.parquet")),
         "run": lambda model: runs.get_run(model, rejected.run_id),
         "table": whole_table,
         "history": history.list_commits,
-        "files": lambda model: runs.list_files(model, search="trips_00042"),
     }

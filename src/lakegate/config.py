@@ -11,7 +11,6 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import quote, urlsplit
@@ -782,7 +781,7 @@ class AuditSettings(_Section):
 
 
 class UiSettings(_Section):
-    """The dashboard, ``lakegate ui``. Other machines need a login: OpenID Connect, or a trusted proxy's."""
+    """The dashboard, ``lakegate ui``. Other machines need a login with OpenID Connect."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -794,12 +793,10 @@ class UiSettings(_Section):
     """Maximum number of failing rows to show for each check. With 0, the dashboard shows none."""
     masked: Annotated[tuple[str, ...], _JSON] = ()
     """Columns whose values aren't shown: name patterns such as ``["email", "*_name"]``."""
-    query: bool | None = None
-    """Whether visitors may run SQL, which shows every value. Default: unless ``examples`` is 0 or ``masked`` is set."""
     users: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Who may see it: patterns of names or e-mail addresses, such as ``*@example.com``. Default: all who log in."""
     actors: Annotated[tuple[str, ...], _JSON] = ("*",)
-    """Which of them may publish, discard and revert with ``--allow-actions``. Default: all."""
+    """Which of them may publish and discard with ``--allow-actions``. Default: all."""
     oidc_metadata_url: WebUrl | None = None
     """The provider's ``…/.well-known/openid-configuration``."""
     oidc_client_id: str | None = None
@@ -808,20 +805,6 @@ class UiSettings(_Section):
     """The client's secret, by reference."""
     cookie_secret: Reference | None = None
     """Key that signs the login cookie, by reference: at least 32 random characters."""
-    user_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,64}$")
-    """Header in which a proxy that logs people in passes their name, such as ``X-Forwarded-Email``."""
-    trusted_proxies: Annotated[tuple[str, ...], _JSON] = ()
-    """Addresses or networks of that proxy. Requests from anywhere else are refused."""
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _validate_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for one in value:
-            try:
-                ip_network(one, strict=False)
-            except ValueError:
-                raise ValueError(f"'{one}' is neither an IP address nor a network such as '10.0.0.0/8'") from None
-        return value
 
 
 class Settings(_Section):

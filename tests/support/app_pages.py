@@ -1,50 +1,31 @@
-"""The dashboard's pages without a browser: what they draw, as HTML, for a lake made by ``big_lake``."""
+"""The dashboard's pages without a browser, on a lake made by ``big_lake`` or in memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from lakegate.config import UiSettings
-from lakegate.dashboard.ui import session, shell
+from lakegate.dashboard import script
+from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access
-from lakegate.dashboard.ui.pages import Page, find_pages
 from lakegate.dashboard.ui.session import Shared
 from support.big_lake import BigLake
 from support.dashboard_server import open_lake
 
-SCRIPT = Path(shell.__file__).parents[1] / "script.py"
-
 
 def share(lake: BigLake, *, actions: bool = False, **settings: Any) -> None:
     """Let pages show a lake."""
-    access = Access("none", actions, UiSettings(**settings))
+    access = Access(allow_actions=actions, settings=UiSettings(**settings))
     session.share(Shared(open_lake(lake), lake.model(), access))
 
 
-class Visit(AppTest):
-    """One visitor on one page. AppTest opens the first page only, so while it draws, that's the one."""
-
-    page: Page
-
-    def _run(self, *args: Any, **options: Any) -> AppTest:
-        first = replace(self.page, path="", listed=True)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shell, "find_pages", lambda: (first,))
-            # Each run looks for components in the metadata of all installed packages, most of a second.
-            patch.setattr(manifest_scanner, "scan_component_manifests", list)
-            return super()._run(*args, **options)
-
-
-def opened(path: str, **parameters: str) -> Visit:
+def opened(page: str, **parameters: str) -> AppTest:
     """Return a page that was drawn without an exception."""
-    tested = Visit(str(SCRIPT), default_timeout=120)
-    tested.page = next(page for page in find_pages() if page.path == path)
+    tested = AppTest.from_file(script.__file__, default_timeout=120)
+    tested.switch_page(str(Path("ui/pages", f"{page}.py")))
     for name, value in parameters.items():
         tested.query_params[name] = value
     tested.run()
@@ -52,11 +33,11 @@ def opened(path: str, **parameters: str) -> Visit:
     return tested
 
 
-def html_of(tested: AppTest) -> str:
-    """Return the markup on a page."""
-    return "\n".join(str(one.proto.body) for one in tested.get("html") if hasattr(one.proto, "body"))
-
-
-def shown(path: str, **parameters: str) -> str:
-    """Return the markup on a page that is drawn for the first time."""
-    return html_of(opened(path, **parameters))
+def texts(tested: AppTest) -> str:
+    """Return all that a page says: its texts, messages, metrics, commands and the cells of its tables."""
+    kinds = ("title", "subheader", "text", "code", "error", "warning", "info", "caption", "markdown")
+    elements: list[Any] = [one for kind in kinds for one in tested.get(kind)]
+    said = [str(one.value) for one in elements]
+    said += [f"{one.label} {one.value}" for one in tested.metric]
+    links = [f"{one.proto.label} {one.proto.page} {one.proto.query_string}" for one in tested.get("page_link")]
+    return "\n".join([*said, *links, *(one.value.to_csv(index=False) for one in tested.dataframe)])

@@ -1,4 +1,4 @@
-"""The commits of ``main`` or another ref, with the runs that made them."""
+"""The commits of ``main``, with the runs that made them."""
 
 from __future__ import annotations
 
@@ -48,10 +48,8 @@ class CommitLine(Value):
     accepted_by: str | None = None
 
 
-def list_commits(
-    model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: str | None = None
-) -> ResultPage[CommitLine]:
-    """Return a page of a ref's commits, newest first.
+def list_commits(model: ReadModel, *, limit: int = 50, cursor: str | None = None) -> ResultPage[CommitLine]:
+    """Return a page of the commits of ``main``, newest first.
 
     Returns:
         The page. Without the journal, no commit counts as reverted, and ``problems`` says so.
@@ -59,12 +57,12 @@ def list_commits(
     Raises:
         InputError: The cursor isn't one, or isn't in the history of ``main``.
     """
-    if cursor is not None and not is_commit_hash(cursor):
-        raise invalid_cursor(cursor)
-    if cursor is not None and ref == MAIN:
-        model.resolve(ref, cursor)  # raises for a commit of a branch, which must not show as published
+    if cursor is not None:
+        if not is_commit_hash(cursor):
+            raise invalid_cursor(cursor)
+        model.require_on_main(cursor)  # a commit of a branch must not show as published
     size, problems = page_size(limit), list[Problem]()
-    found = list(islice(model.catalog.history(cursor or ref, operations=True), size + 1))
+    found = list(islice(model.catalog.history(cursor or MAIN, operations=True), size + 1))
     shown = found[:size]
     runs: Mapping[str, RunLine] = {}
     with model.reading("journal", problems):

@@ -8,9 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from lakegate.dashboard.model import Problem, ReadModel, ResultPage, TableFacts, paginate
-from lakegate.dashboard.quarantine import count_waiting
 from lakegate.errors import LakegateError
-from lakegate.model.base import Value
 from lakegate.model.downstream import DownstreamStatus
 from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import MAIN, TablePointer
@@ -32,23 +30,6 @@ _MOST_TABLES = 20_000
 _MOST_FAILED = 500
 _MOST_REJECTED = 300
 """While the catalog is unavailable, the newest rejected runs to read for whether they kept their branch."""
-_TREND = 20
-
-
-class PublishPoint(Value):
-    """The last publish of a table: its run, and when it ended."""
-
-    run_id: str
-    at: datetime
-
-
-class ChecksPoint(Value):
-    """How many checks failed in one run of a table, by severity."""
-
-    run_id: str
-    status: RunStatus
-    errors: int
-    warnings: int
 
 
 class TableOverview(TableFacts):
@@ -57,28 +38,23 @@ class TableOverview(TableFacts):
     Attributes:
         needs: Why a human should look at it, the most urgent reason first; empty if all is well.
         exists: Whether it's on ``main``; ``None`` if the catalog is unavailable.
-        last_publish: The last run that brought data and wasn't reverted.
+        published_at: When the last run that brought data and wasn't reverted ended.
         expected_every: How often a publish is expected (``notify.late``); ``None`` if no limit is set.
         late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
         waiting: Rejected batches that wait on their branches.
-        waiting_runs: Up to five of their runs, newest first.
-        quarantines: Whether rows of it were ever quarantined.
-        checks_trend: Failed checks of its newest runs, oldest first.
+        last_run: Its newest run.
     """
 
     table: str
     needs: tuple[Need, ...] = ()
     exists: bool | None = None
-    last_publish: PublishPoint | None = None
+    published_at: datetime | None = None
     expected_every: str | None = None
     late_s: float | None = None
     waiting: int = 0
-    waiting_runs: tuple[str, ...] = ()
     quarantined: int = 0
-    quarantines: bool = False
     last_run: str | None = None
     last_status: RunStatus | None = None
-    checks_trend: tuple[ChecksPoint, ...] = ()
     problem: Problem | None = None
 
 
@@ -158,11 +134,6 @@ def _downstream(model: ReadModel, problems: list[Problem]) -> tuple[DownstreamSt
     return ()
 
 
-def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> TableOverview:
-    """Return one table as the home page shows it."""
-    return _table_overviews(model, read_facts(model, problems), [table], problems)[0]
-
-
 def read_facts(model: ReadModel, problems: list[Problem]) -> LakeFacts:
     """Return which tables wait for a decision, failed or are late, and what is running. Adds to ``problems``."""
     known = LakeFacts()
@@ -177,7 +148,13 @@ def _read_catalog(model: ReadModel, known: LakeFacts) -> None:
     main = model.catalog.get_ref(MAIN)
     known.pointers = model.tables(main)
     known.branches = tuple(ref.name for ref in model.branches())
-    known.quarantined = count_waiting(model, known.pointers)
+    quarantines = [pointer for name, pointer in known.pointers.items() if is_quarantine(name)]
+    counts = model.read_each(quarantines, model.count_waiting)
+    known.quarantined = {
+        str(pointer.table).removesuffix(SUFFIX): count
+        for pointer, count in zip(quarantines, counts, strict=True)
+        if not isinstance(count, LakegateError) and count
+    }
 
 
 def _read_journal(model: ReadModel, known: LakeFacts) -> None:
@@ -244,15 +221,16 @@ def _table_overviews(
     model: ReadModel, known: LakeFacts, names: Sequence[str], problems: list[Problem]
 ) -> tuple[TableOverview, ...]:
     publishes: Mapping[str, RunLine] = {}
-    trends: Mapping[str, tuple[ChecksPoint, ...]] = {}
+    newest: Mapping[str, Sequence[RunLine]] = {}
     with model.reading("journal", problems):
         publishes = model.journal.pages.last_publishes(names)
-        trends = checks_trends(model, names, limit=_TREND)
+        newest = model.journal.pages.newest_of(names, limit=1)
     pointers = known.pointers or {}
     present = [name for name in names if name in pointers]
     read = dict(zip(present, model.read_each(present, lambda name: model.facts(pointers[name])), strict=True))
     return tuple(
-        _table_overview(model, known, name, publishes.get(name), trends.get(name, ()), read.get(name)) for name in names
+        _table_overview(model, known, name, publishes.get(name), next(iter(newest.get(name, ())), None), read.get(name))
+        for name in names
     )
 
 
@@ -261,46 +239,25 @@ def _table_overview(
     known: LakeFacts,
     table: str,
     publish: RunLine | None,
-    trend: tuple[ChecksPoint, ...],
+    newest: RunLine | None,
     facts: TableFacts | LakegateError | None,
 ) -> TableOverview:
-    pointers = known.pointers or {}
     needs = _needs(known, table)
     problem = None
     if isinstance(facts, LakegateError):
         problem, facts = Problem.of("table", facts), None
         needs = ("unreadable", *needs)
-    at = None if publish is None else publish.finished_at or publish.started_at
-    waiting = known.waiting.get(table, ())
     return TableOverview(
         **dict(facts or TableFacts()),
         table=table,
         needs=needs,
         exists=None if known.pointers is None else table in known.pointers,
-        last_publish=None if publish is None or at is None else PublishPoint(run_id=publish.run_id, at=at),
+        published_at=None if publish is None else publish.finished_at or publish.started_at,
         expected_every=model.settings.notify.late.get(table),
         late_s=known.late.get(table),
-        waiting=len(waiting),
-        waiting_runs=tuple(line.run_id for line in waiting[:5]),
+        waiting=len(known.waiting.get(table, ())),
         quarantined=known.quarantined.get(table, 0),
-        quarantines=f"{table}{SUFFIX}" in pointers,
-        last_run=trend[-1].run_id if trend else None,
-        last_status=trend[-1].status if trend else None,
-        checks_trend=trend,
+        last_run=None if newest is None else newest.run_id,
+        last_status=None if newest is None else newest.status,
         problem=problem,
     )
-
-
-def checks_trends(model: ReadModel, tables: Sequence[str], *, limit: int) -> Mapping[str, tuple[ChecksPoint, ...]]:
-    """Return how many checks failed in the newest runs of each table, oldest run first."""
-    pages = model.journal.pages
-    newest = pages.newest_of(tables, limit=limit)
-    failing = pages.failing({line.run_id for lines in newest.values() for line in lines})
-    return {
-        table: tuple(_point(line, failing.get((line.run_id, table), (0, 0))) for line in reversed(lines))
-        for table, lines in newest.items()
-    }
-
-
-def _point(line: RunLine, failing: tuple[int, int]) -> ChecksPoint:
-    return ChecksPoint(run_id=line.run_id, status=line.status, errors=failing[0], warnings=failing[1])

@@ -3,7 +3,7 @@
 It isn't in ``ui/`` because Streamlit would treat the folder ``pages`` next to it as pages of its own kind.
 """
 
-from lakegate.dashboard.ui.shell import show
+from lakegate.dashboard.ui.app import show
 
 if __name__ == "__main__":
     show()

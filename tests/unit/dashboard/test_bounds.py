@@ -19,7 +19,6 @@ from support.big_lake import BigLake
 _PAGES: dict[str, Callable[[ReadModel, BigLake], Any]] = {
     "home": lambda model, _: overview.overview(model),
     "branches": lambda model, _: branches.list_branches(model),
-    "rows by branch": lambda model, lake: branches.rows_by_branch(model, lake.tables[0]),
     "runs": lambda model, _: runs.list_runs(model),
     "runs of a table": lambda model, lake: runs.list_runs(model, RunFilter(table=lake.tables[0], status="rejected")),
     "runs by status": lambda model, _: runs.list_runs(model, RunFilter(status="rejected")),
@@ -28,12 +27,8 @@ _PAGES: dict[str, Callable[[ReadModel, BigLake], Any]] = {
     "runs by id": lambda model, _: runs.list_runs(model, RunFilter(run_id="2026")),
     "runs by file": lambda model, _: runs.list_runs(model, RunFilter(file="trips")),
     "a run": lambda model, lake: runs.get_run(model, lake.runs[-1].run_id),
-    "a table": lambda model, lake: tables.get_table(model, lake.tables[0]),
     "checks": lambda model, lake: tables.check_history(model, lake.tables[0]),
     "history": lambda model, _: history.list_commits(model),
-    "files": lambda model, _: runs.list_files(model),
-    "files by name": lambda model, _: runs.list_files(model, search="trips"),
-    "files of a table": lambda model, lake: runs.list_files(model, table=lake.tables[0]),
 }
 
 

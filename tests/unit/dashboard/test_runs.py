@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakegate.dashboard.model import ReadModel, ResultPage
-from lakegate.dashboard.runs import RunDetail, RunSummary, get_run, list_files, list_run_files, list_runs
+from lakegate.dashboard.runs import RunDetail, RunSummary, get_run, list_runs
 from lakegate.dashboard.tables import check_history
 from lakegate.errors import InputError, NotFoundError
 from lakegate.journal import pages
@@ -94,11 +94,11 @@ def test_a_search_stops_and_goes_on(big: BigLake, monkeypatch: pytest.MonkeyPatc
     assert found == [big.runs[5].run_id]
 
 
-def test_a_file_of_a_rejected_run_is_found_and_named(model: ReadModel, load: Load) -> None:
+def test_a_file_of_a_rejected_run_is_found(model: ReadModel, load: Load) -> None:
     load({"id": 1}, name="monday")
     rejected = load({"id": None}, {"id": 9}, name="tuesday")
     (one,) = list_runs(model, RunFilter(file="tuesday")).items
-    assert (one.run_id, one.matching_files) == (rejected.run_id, ("tuesday.parquet",))
+    assert one.run_id == rejected.run_id
 
 
 def test_one_run(big: BigLake) -> None:
@@ -106,22 +106,19 @@ def test_one_run(big: BigLake) -> None:
     run = next(run for run in big.runs if run.status == "rejected")
     detail = get_run(model, run.run_id)
     assert detail.branch_exists
-    assert [(step.name, step.starts_s, step.seconds) for step in detail.steps][1] == ("audit", 2.1, 0.6)
+    assert detail.run == run
     verdicts = [one.verdict for one in detail.checks]
     assert verdicts == sorted(verdicts)
     assert any("🐘 emoji" in row for row in detail.checks[0].examples)
-    assert [one.command.split()[1] for one in detail.commands] == ["diff", "publish", "discard", "runs"]
-    assert detail.notifications
+    assert [command.split()[1] for command in detail.commands] == ["diff", "publish", "discard"]
     assert RunDetail.model_validate_json(detail.model_dump_json()) == detail
     assert get_run(model, run.run_id[:-3] + run.run_id[-3:]) == detail
-    files = list_run_files(model, run.run_id)
-    assert files.total == detail.summary.files
 
 
 def test_hostile_text_comes_back_as_it_is(big: BigLake) -> None:
     detail = get_run(big.model(), big.runs[0].run_id)
-    assert detail.accepted is not None
-    assert detail.accepted.reason == HOSTILE
+    assert detail.run.accepted is not None
+    assert detail.run.accepted.reason == HOSTILE
     assert any(one.name == HOSTILE for one in detail.checks)
 
 
@@ -170,7 +167,6 @@ def test_whatever_somebody_types_is_answered(big: BigLake, text: str) -> None:
     model = big.model()
     wanted = RunFilter(table=text, status=text, kind=text, orchestrator=text, run_id=text, file=text)
     assert list_runs(model, wanted).items == ()
-    assert list_files(model, search=text, table=text).items == ()
     assert check_history(model, text) == ()
     with pytest.raises(NotFoundError) as raised:
         get_run(model, text)

@@ -31,8 +31,7 @@ def metrics(app: App, /, *, file: Path | None) -> None:
     """Print metrics in the text format of Prometheus.
 
     Each run adds its numbers to the journal when it ends, so the metrics cover all processes and machines that share
-    the journal. Reading them takes milliseconds and starts nothing. The dashboard serves the same metrics at /metrics,
-    except with OpenID Connect, because a scraper can't log in.
+    the journal. Reading them takes milliseconds and starts nothing.
     """
     if app.json and file is not None:
         raise click.UsageError("--file needs --output prometheus.")

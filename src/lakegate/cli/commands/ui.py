@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import webbrowser
-from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import PurePath
 
@@ -31,29 +30,29 @@ _ON_TERMINALS = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
 @click.option(
     "--allow-actions",
     is_flag=True,
-    help="Let visitors publish, accept, discard and revert. Each action is recorded with who did it.",
+    help="Let visitors publish, accept and discard branches. Each action is recorded with who did it.",
 )
 def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, allow_actions: bool) -> None:
     """Serve the dashboard, and open it in a browser. Ctrl-C stops it.
 
     It shows every table with its rows, freshness and failing checks, branches and what they would change, runs with
-    their audits, and the history of main. It's read-only unless you pass --allow-actions, and needs Spark only for
-    queries. It sends no data anywhere.
+    their audits, and the history of main. It's read-only unless you pass --allow-actions, and needs no Spark. It sends
+    no data anywhere.
 
-    Only this machine can reach it. To let others in, set up a login in [ui] of lakegate.toml: OpenID Connect, or a
-    proxy that logs people in. Without a login, it refuses to listen on other addresses.
+    Only this machine can reach it. To let others in, set up a login with OpenID Connect in [ui] of lakegate.toml.
+    Without one, it refuses to listen on other addresses.
     """
     try:
         from lakegate.dashboard.ui import server
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("streamlit", "starlette", "uvicorn", "markupsafe"):
+        if (error.name or "").partition(".")[0] not in ("streamlit", "uvicorn"):
             raise
         raise missing_package("The dashboard needs", "streamlit", "ui") from error
     from lakegate.dashboard.model import open_read_model
     from lakegate.dashboard.ui.access import decide_access
     from lakegate.dashboard.ui.session import Shared
 
-    settings = app.settings().ui.model_copy(update={"masked": app.settings().masked})
+    settings = app.settings().ui
     host = host or settings.host
     access = decide_access(settings, host, allow_actions=allow_actions)
     opened = server.listen(host, settings.port if port is None else port)
@@ -71,11 +70,7 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
                 # In a thread: some browsers return only when they're closed, and the server must answer them meanwhile.
                 threading.Thread(target=open_browser, args=(address,), daemon=True).start()
 
-        def waiting(actions: Sequence[str]) -> None:
-            app.narrator.note(f"Waiting for {', '.join(actions)} to end. To stop at once, press Ctrl-C again.")
-
-        shared = Shared(lake, open_read_model(lake), access)
-        server.serve(shared, opened, when_ready=ready, when_waiting=waiting)
+        server.serve(Shared(lake, open_read_model(lake), access), opened, when_ready=ready)
 
 
 def open_browser(address: str) -> None:

@@ -1,63 +1,172 @@
-"""Building blocks of the pages: markup, filters, pagination, error boundaries, queries, downstream systems."""
+"""Building blocks of the pages: text from data, lists, filters, pagination, links and errors.
+
+Streamlit reads most texts as Markdown. Text from data goes through :func:`plain`, or into an element that shows it as
+it is: a dataframe, ``st.text`` or ``st.code``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import streamlit as st
-from markupsafe import Markup
 from structlog.stdlib import get_logger
 
-from lakegate.dashboard.model import Problem, ResultPage
-from lakegate.dashboard.queries import Queries, QueryJob
-from lakegate.dashboard.ui import markup
-from lakegate.dashboard.ui.markup import TableColumn
-from lakegate.dashboard.ui.session import Shared, shared
-from lakegate.errors import InputError, LakegateError, RetryableError
-from lakegate.lake import Lake, connect
-from lakegate.model.downstream import Delivery, DeliveryState, DownstreamStatus
-from lakegate.model.refs import MAIN
-from lakegate.model.schema import masked_row
-from lakegate.model.words import counted, duration
-from lakegate.ports import Narrator
+from lakegate.dashboard.model import CheckLine, Problem, ResultPage, searchable
+from lakegate.dashboard.ui.session import shared
+from lakegate.errors import InputError, LakegateError
+from lakegate.model.checks import failing_cells
+from lakegate.model.words import counted, share
 from lakegate.progress import one_line
 
 _Result = TypeVar("_Result", bound=ResultPage[Any])
-_FILTERS = "lg-filters"
-_POLL_EVERY_S = 0.5
+_PAGES = Path(__file__).parent / "pages"
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+_LONGEST_TEXT = 1_000
+_LONGEST_CELL = 300
+_MOST_COLUMNS = 40
+_MOST_CHECKS_OPEN = 30
+"""Failed checks whose example rows are shown. Those of hundreds would take a browser seconds."""
 _log = get_logger(__name__)
-_TONES: dict[DeliveryState, tuple[markup.Tone, str]] = {
-    "sent": ("ok", "✓"),
-    "pending": ("live", "…"),
-    "failed": ("bad", "✕"),
-    "skipped": ("off", "="),
-    "superseded": ("off", "="),
-}
 
 
-def html(*parts: object) -> None:
-    """Put markup on the page; plain text among it is escaped."""
-    st.html(Markup('<div class="lg">{}</div>').format(markup.joined(*parts, by="")))
+def plain(text: object, *, longest: int = _LONGEST_TEXT) -> str:
+    r"""Return text from data on one line, so that Markdown shows it as it is.
+
+    Example:
+        >>> plain("<b>*a*</b>") == r"\<b\>\*a\*\<\/b\>"
+        True
+    """
+    return _PUNCTUATION.sub(r"\\\1", clean(text, longest=longest))
 
 
-def heading(title: str, about: object | None = None) -> None:
-    """Put a heading on the page, with a line below it that describes the page."""
-    # st.title would read the text as Markdown.
-    heading = Markup('<h1 class="lg-title">{}</h1>').format(markup.text(title, longest=300))
-    html(heading, "" if about is None else markup.note(about))
+def clean(text: object, *, longest: int = _LONGEST_CELL) -> str:
+    """Return text on one line, without characters that can't be sent, and cut after ``longest`` characters."""
+    shown = searchable(one_line(text))
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
 
 
-def note(*parts: object) -> None:
-    """Put a paragraph of secondary text on the page; plain text is escaped."""
-    html(markup.note(*parts))
+def heading(title: str) -> None:
+    """Put a heading on the page, which also names the browser's tab."""
+    st.title(plain(title, longest=300), anchor=False)
 
 
-def show_empty(title: str, *lines: object) -> None:
-    """Show a placeholder for missing content: what's missing, and what to do."""
-    html(markup.empty(title, *lines))
+def facts(*pairs: tuple[str, object]) -> None:
+    """Show names with values, one a line. Empty values are left out."""
+    lines = [f"{name}: {clean(value, longest=_LONGEST_TEXT)}" for name, value in pairs if value not in (None, "")]
+    st.text("\n".join(lines))
+
+
+def commands(lines: Iterable[str]) -> None:
+    """Show commands to copy."""
+    if text := "\n".join(clean(line, longest=_LONGEST_TEXT) for line in lines):
+        st.code(text, language=None, wrap_lines=True)
+
+
+def table(rows: Sequence[Mapping[str, Any]], *, columns: Mapping[str, Any] | None = None, label: str) -> None:
+    """Show rows, which all have the same keys.
+
+    Args:
+        columns: How to show some columns: Streamlit's ``column_config``.
+        label: What the table holds, for screen readers.
+    """
+    st.dataframe(_arrow(rows), hide_index=True, height="content", column_config=_times(rows, columns), alt=label)
+
+
+def listing(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    opens: tuple[str, str, Sequence[str | None]],
+    columns: Mapping[str, Any] | None = None,
+    label: str,
+) -> None:
+    """Show rows that open a page each.
+
+    Args:
+        opens: The page, its parameter, and the parameter's value for each row; ``None`` for rows that open nothing.
+        columns: How to show some columns: Streamlit's ``column_config``.
+        label: What the table holds, for screen readers.
+    """
+    page, name, values = opens
+    visit = st.session_state.setdefault("lg-visit", 0)
+    event: Any = st.dataframe(
+        _arrow(rows),
+        hide_index=True,
+        height="content",
+        column_config=_times(rows, columns),
+        alt=label,
+        on_select="rerun",
+        selection_mode="single-row",
+        key=f"lg-{label}-{visit}",
+    )
+    st.caption("Tick a row to open it.")
+    if event.selection.rows and (value := values[event.selection.rows[0]]) is not None:
+        # Who comes back finds no row ticked, which would lead here again.
+        st.session_state["lg-visit"] += 1
+        go(page, **{name: value})
+
+
+def _times(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return ``columns`` with the format of all times."""
+    times = {name for row in rows for name, value in row.items() if isinstance(value, datetime)}
+    shown = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
+    return dict.fromkeys(times, shown) | dict(columns or {})
+
+
+def _arrow(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    shown = [
+        {clean(name): clean(value) if isinstance(value, str) else value for name, value in row.items()} for row in rows
+    ]
+    return pa.Table.from_pylist(shown)
+
+
+def example_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, label: str) -> None:
+    """Show failing rows as text, the failing columns first."""
+    if not rows:
+        return
+    failing = failing_cells(rows[0], columns)
+    names = [*failing, *(name for name in rows[0] if name not in failing)][:_MOST_COLUMNS]
+    table([{name: _cell(row.get(name)) for name in names} for row in rows], label=label)
+
+
+def _cell(value: object) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def show_checks(checks: Sequence[CheckLine]) -> None:
+    """Show checks, failed ones first: the column, how many rows fail, and some of them."""
+    rows = [
+        {
+            "Verdict": f"{line.verdict} ({line.severity})" if line.verdict == "fail" else line.verdict,
+            "Check": line.check,
+            "Column": ", ".join(line.columns),
+            "Failing rows": line.failing_rows,
+            "Rows": line.total_rows,
+            "Share": share(line.failing_rows, line.total_rows) if line.failing_rows else "",
+            "Quarantined": line.quarantined,
+            "Table": line.table,
+            "Evidence": {"manifest": "file metrics", "journal": "earlier runs"}.get(line.evidence, "rows read"),
+        }
+        for line in checks
+    ]
+    table(rows, label="Checks")
+    failed = [line for line in checks if line.verdict == "fail" or line.quarantined]
+    for line in failed[:_MOST_CHECKS_OPEN]:
+        owner = f"Owner: {line.owner}." if line.owner else None
+        hidden = f"{counted(line.hidden_examples, 'failing row')} not shown (setting ui.examples)."
+        remarks = [*line.remarks, line.description, owner, hidden if line.hidden_examples else None]
+        if not line.examples and not any(remarks):
+            continue
+        with st.expander(
+            f"{plain(line.check, longest=200)}: {counted(line.failing_rows, 'failing row')}", expanded=True
+        ):
+            facts(*((clean(line.name, longest=80), remark) for remark in remarks))
+            example_rows(line.examples, line.columns, label=f"Rows that fail {line.name}")
 
 
 def param(name: str) -> str | None:
@@ -65,11 +174,14 @@ def param(name: str) -> str | None:
     return st.query_params.get(name) or None
 
 
-def start_param(name: str, total: int) -> int:
-    """Return a query parameter that holds an offset below ``total``; 0 if it's missing or invalid."""
-    given = param(name) or ""
-    start = int(given[:9]) if given.isascii() and given.isdecimal() else 0
-    return start if start < total else 0
+def go(page: str, **parameters: str) -> None:
+    """Open another page, named like its module in ``pages/``."""
+    st.switch_page(_PAGES / f"{page}.py", query_params=parameters)
+
+
+def link(page: str, label: str, **parameters: str) -> None:
+    """Show a link to another page, named like its module in ``pages/``."""
+    st.page_link(_PAGES / f"{page}.py", label=plain(label, longest=200), query_params=parameters)
 
 
 @contextmanager
@@ -82,113 +194,45 @@ def boundary(what: str) -> Iterator[None]:
     try:
         yield
     except LakegateError as error:
-        if type(error) is RetryableError:  # from the journal: the catalog's errors have their own class
-            shared().model.mark_unavailable("journal", error)
-        show_alert(error.message, error.hint, tone="off" if isinstance(error, InputError) else "warn")
+        shared().model.failed(error)
+        show_error(error)
     except Exception as error:  # noqa: BLE001 - an unexpected error must not take the whole page down
         _log.exception("the dashboard couldn't show something", what=what)
-        show_alert(
-            f"Couldn't show {what}: {type(error).__name__}.",
-            "This is a bug in lakegate. The terminal of `lakegate ui` has the details.",
-            tone="bad",
+        st.error(
+            f"Couldn't show {what}: {type(error).__name__}. This is a bug in lakegate. The terminal of `lakegate ui` "
+            "has the details."
         )
 
 
-def redraw_every(every_s: float) -> None:
-    """Redraw the page regularly while its content changes, unless a dialog is open."""
-    drawn: list[bool] = []
-
-    @st.fragment(run_every=every_s)
-    def again() -> None:
-        if drawn and not st.session_state.get("lg-busy"):
-            st.rerun()
-        drawn.append(True)
-
-    with st.container(key="lg-again"):
-        again()
-
-
-def show_alert(message: str, hint: str | None = None, *, tone: markup.Tone = "warn") -> None:
-    """Show a problem and what to do about it."""
-    about = Markup('<div class="muted">{}</div>').format(one_line(hint)) if hint else ""
-    html(
-        Markup('<div class="todo {}" role="alert"><div>{}</div>{}</div>').format(
-            tone, markup.text(message, longest=1_000), about
-        )
-    )
+def show_error(error: LakegateError | Problem) -> None:
+    """Show what went wrong, and what to do about it."""
+    st.error(plain(error.message))
+    if error.hint:
+        commands([error.hint])
 
 
 def problems(found: Iterable[Problem]) -> None:
     """Show which parts of the lake couldn't be read."""
-    for one in found:
-        show_alert(one.message, one.hint)
+    for problem in found:
+        show_error(problem)
 
 
-def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
-    """Show a search field whose text is the query parameter ``key``.
-
-    Args:
-        cursor_name: Query parameter with the cursor, which a new search resets.
-    """
-    _note_filter(key)
-    return st.text_input(
-        label,
-        key=key,
-        bind="query-params",
-        placeholder=label,
-        label_visibility="collapsed",
-        max_chars=300,
-        on_change=forget_cursor(cursor_name),
-    ).strip()
+def search_box(label: str, *, key: str) -> str:
+    """Show a search field whose text is the query parameter ``key``."""
+    text = st.text_input(label, key=key, bind="query-params", max_chars=300, on_change=_first_page)
+    return (text or "").strip()
 
 
 def choice(label: str, options: Sequence[str], *, key: str) -> str | None:
     """Show a select box, empty at first, whose value is the query parameter ``key``."""
-    _note_filter(key)
     return st.selectbox(
-        label,
-        options,
-        index=None,
-        key=key,
-        bind="query-params",
-        placeholder=label,
-        label_visibility="collapsed",
-        on_change=forget_cursor("after"),
+        label, options, index=None, key=key, bind="query-params", placeholder="any", on_change=_first_page
     )
 
 
-def ref_box(on_change: Callable[[], None]) -> str:
-    """Show a text field for a branch, tag or commit, ``main`` at first, which is the query parameter ``ref``."""
-    ref = st.text_input(
-        "Branch, tag or commit", value=MAIN, key="ref", bind="query-params", max_chars=300, on_change=on_change
-    )
-    return ref.strip() or MAIN
-
-
-def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows without the values that ``ui.masked`` and ``audit.mask`` hide."""
-    return [masked_row(shared().access.settings.masked, row) for row in rows]
-
-
-def _note_filter(key: str) -> None:
-    st.session_state.setdefault(_FILTERS, set()).add(key)
-
-
-def forget_filters() -> None:
-    """Forget the previous page's filters, whose keys may be this page's too. Keep those that the URL names."""
-    for key in st.session_state.pop(_FILTERS, ()):
-        if key not in st.query_params:
-            st.session_state.pop(key, None)
-
-
-def forget_cursor(name: str) -> Callable[[], None]:
-    """Return a callback for a changed filter, which goes back to the first page of results."""
-
-    def forget() -> None:
-        if name in st.query_params:
-            del st.query_params[name]
-
-    return forget
+def _first_page() -> None:
+    if "after" in st.query_params:
+        del st.query_params["after"]
 
 
 def read_page(read: Callable[[str | None], _Result]) -> _Result:
@@ -199,161 +243,16 @@ def read_page(read: Callable[[str | None], _Result]) -> _Result:
         return read(None)
 
 
-def show_pagination(page: ResultPage[Any], noun: str, *, cursor_name: str = "after") -> None:
-    """Show buttons for the next and the first page of results. Arguments as for :func:`show_page_buttons`."""
-    show_page_buttons(noun, shown=len(page.items), following=page.next, total=page.total, cursor_name=cursor_name)
-
-
-def show_page_buttons(
-    noun: str, *, shown: int, following: str | None, total: int | None = None, cursor_name: str = "after"
-) -> None:
-    """Show buttons for the next and the first page of results.
-
-    Args:
-        noun: What the results are, such as ``run``.
-        following: Cursor of the next page; ``None`` on the last one.
-    """
-    at = param(cursor_name)
-    if at is None and following is None:
+def show_pagination(page: ResultPage[Any], noun: str) -> None:
+    """Show buttons for the next and the first page of results, which are ``noun``s, such as ``run``."""
+    cursor = param("after")
+    if cursor is None and page.next is None:
         return
-    words = counted(shown, noun) + (f" of {total:,}" if total is not None else "")
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        html(markup.muted(words))
-        if at is not None and st.button("First page", key=f"lg-first-{cursor_name}"):
-            del st.query_params[cursor_name]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.text(counted(len(page.items), noun) + (f" of {page.total:,}" if page.total is not None else ""))
+        if cursor is not None and st.button("First page"):
+            del st.query_params["after"]
             st.rerun()
-        if following is not None and st.button("Next page", key=f"lg-next-{cursor_name}"):
-            st.query_params[cursor_name] = following
+        if page.next is not None and st.button("Next page"):
+            st.query_params["after"] = page.next
             st.rerun()
-
-
-@cache
-def queries(known: Shared) -> Queries:
-    """Return the runner of all visitors' queries."""
-
-    def open_lake(narrator: Narrator) -> Lake:
-        return connect(known.lake.home, settings=known.lake.settings, narrator=narrator)
-
-    return Queries(open_lake)
-
-
-def keep_jobs_alive() -> None:
-    """Keep this visitor's queries running: their page is still open."""
-    for known in st.session_state.values():
-        if isinstance(known, QueryJob):
-            known.seen()
-
-
-def watch(*jobs: QueryJob, key: str) -> None:
-    """Show the progress of queries with a stop button. Redraw the page once all have ended."""
-
-    @st.fragment(run_every=_POLL_EVERY_S)
-    def look() -> None:
-        running = [job for job in jobs if job.state == "running"]
-        if not running:
-            st.rerun()
-        job = running[0]
-        with st.container(border=True):
-            live = markup.badge("running", tone="live", sign="●")
-            html(markup.joined(live, " ", markup.text(job.doing), f" · {duration(job.seconds)}"))
-            if job.progress is not None and job.progress[1]:
-                done, total = job.progress
-                st.progress(min(done / total, 1.0))
-            if st.button("Stop", key=key):
-                for one in running:
-                    one.stop()
-                st.rerun()
-
-    look()
-
-
-def show_error(error: LakegateError) -> None:
-    """Show why rows couldn't be read."""
-    show_alert(error.message, error.hint, tone="warn" if isinstance(error, RetryableError) else "bad")
-    if isinstance(error, RetryableError):
-        note("Only queries need Spark; all other pages work without it.")
-
-
-def show_systems(systems: Sequence[DownstreamStatus]) -> None:
-    """Show the downstream systems with what waits for each; nothing if there are none."""
-    if not systems:
-        return
-    html(Markup("<h2>Downstream systems</h2>"))
-    stuck = [one.name for one in systems if one.failed]
-    if stuck:
-        show_alert(
-            f"{', '.join(stuck[:5])}: gave up after many tries. Later events for the same tables are waiting.",
-            f"After fixing it: lakegate downstream retry {stuck[0]}",
-            tone="bad",
-        )
-    columns = (
-        TableColumn("State", "fit"),
-        "System",
-        TableColumn("Queued", "num"),
-        TableColumn("Given up", "num"),
-        TableColumn("Sent", "num"),
-        TableColumn("Last sent", "fit"),
-        "What waits",
-    )
-    html(markup.table(columns, map(_system, systems), caption="Downstream systems"))
-
-
-def _system(one: DownstreamStatus) -> Sequence[object]:
-    state: DeliveryState | None = "failed" if one.failed else "pending" if one.pending else "sent" if one.sent else None
-    badge = markup.badge("nothing yet", tone="off", sign="·")
-    if state is not None:
-        word = {"failed": "given up", "pending": "queued"}.get(state, "up to date")
-        badge = markup.badge(word, tone=_TONES[state][0], sign=_TONES[state][1])
-    name = markup.joined(markup.text(one.name), markup.muted(one.type or "not in the settings here"))
-    return badge, name, f"{one.pending:,}", f"{one.failed:,}", f"{one.sent:,}", markup.ago(one.last_sent_at), _why(one)
-
-
-def _why(one: DownstreamStatus) -> Markup:
-    now, said = shared().model.now(), []
-    if one.oldest is not None:
-        said.append(markup.joined("since ", markup.ago(one.oldest, now), by=""))
-    if one.pending and one.next_at is not None and one.next_at > now:
-        said.append(markup.joined("next try ", markup.ago(one.next_at, now), by=""))
-    if one.reason:
-        said.append(markup.text(one.reason, longest=300))
-    return markup.joined(*said, by="; ") if said else Markup("")
-
-
-def show_deliveries(deliveries: Sequence[Delivery]) -> None:
-    """Show which downstream systems were notified of a run; nothing if none are."""
-    if not deliveries:
-        return
-    columns = (
-        TableColumn("State", "fit"),
-        "System",
-        "Tables",
-        TableColumn("Tries", "num"),
-        TableColumn("When", "fit"),
-        "Why not",
-    )
-    html(
-        Markup("<h2>Downstream systems</h2>"),
-        markup.table(columns, map(_delivery, deliveries), caption="Downstream systems"),
-    )
-    failed = next((one for one in deliveries if one.state == "failed"), None)
-    if failed is not None:
-        given_up = counted(sum(one.state == "failed" for one in deliveries), "delivery", "deliveries")
-        command = markup.code(f"lakegate downstream retry {failed.downstream}")
-        note(given_up, " given up. After fixing it: ", command)
-
-
-def _delivery(one: Delivery) -> Sequence[object]:
-    now = shared().model.now()
-    when = markup.ago(one.ended_at or one.queued_at, now)
-    if one.state == "pending" and one.next_at is not None and one.next_at > now:
-        when = markup.joined("next try ", markup.ago(one.next_at, now), by="")
-    word = {"failed": "given up", "pending": "queued"}.get(one.state, one.state)
-    return (
-        markup.badge(word, tone=_TONES[one.state][0], sign=_TONES[one.state][1]),
-        one.downstream,
-        markup.joined(*map(markup.table_link, one.tables[:10]), by=", ")
-        + (f" and {len(one.tables) - 10:,} more" if len(one.tables) > 10 else ""),
-        f"{one.tries:,}",
-        when,
-        one.reason or "",
-    )
