@@ -87,10 +87,9 @@ def test_a_machine_that_is_kept_keeps_no_token() -> None:
     assert checkout["with"]["persist-credentials"] is False
 
 
-def test_dbos_is_given_what_the_example_says() -> None:
-    told = {"DBOS_PASSWORD": "p%40ss"}  # encoded there, as the file says
-    journal = JournalSettings()
-    config = load_configuration(DEPLOY / "dbos" / "dbos-config.yaml", home=ROOT, journal=journal, environ=told).dbos
+def test_dbos_is_given_what_the_example_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBOS_PASSWORD", "p%40ss")  # encoded there, as the file says
+    config = load_configuration(DEPLOY / "dbos" / "dbos-config.yaml", home=ROOT, journal=JournalSettings()).dbos
     assert config["system_database_url"] == "postgresql://lakegate:p%40ss@db.example.com:5432/lake"
     assert (config["sys_db_pool_size"], config["max_executor_threads"]) == (10, 16)
 

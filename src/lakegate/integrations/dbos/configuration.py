@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,9 +15,9 @@ from urllib.parse import quote
 import certifi
 import yaml
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
+from dbos import error as dbos_errors
+from dbos._dbos_config import load_config
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic.alias_generators import to_camel
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -37,62 +36,8 @@ URL_VARIABLE = "DBOS_SYSTEM_DATABASE_URL"
 VERSION_VARIABLE = "DBOS__APPVERSION"
 EXECUTOR_VARIABLE = "DBOS__VMID"
 
-_REFERENCE = re.compile(r"\$\{([^}]+)\}")
-
-
-class _ConfigSection(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Runtime(_ConfigSection):
-    start: list[str] = Field(default_factory=list)
-    setup: list[str] | None = None
-    max_executor_threads: int | None = None
-    scheduler_polling_interval_sec: float | None = None
-    notification_listener_polling_interval_sec: float | None = None
-    notification_coalesce_sec: float | None = None
-    observability_query_timeout_sec: float | None = None
-
-
-class _Database(_ConfigSection):
-    sys_db_pool_size: int | None = None
-    sys_db_polling_concurrency: int | None = None
-    sys_db_idle_transaction_timeout_sec: float | None = None
-    migrate: list[str] | None = None
-
-
-class _Logs(_ConfigSection, alias_generator=to_camel):
-    log_level: str | None = None
-    console_log_level: str | None = None
-    otlp_log_level: str | None = None
-
-
-class _Exporter(_ConfigSection, alias_generator=to_camel):
-    logs_endpoint: list[str] | None = None
-    traces_endpoint: list[str] | None = None
-
-
-class _Telemetry(_ConfigSection):
-    logs: _Logs = _Logs()
-    OTLPExporter: _Exporter | None = None
-
-
-class _File(_ConfigSection):
-    name: str = Field(default="lakegate", pattern=r"^[a-z0-9_-]{3,256}$")
-    language: str | None = None
-    system_database_url: str | None = None
-    dbos_system_schema: str | None = None
-    run_migrations: bool | None = None
-    use_listen_notify: bool | None = None
-    runtime: _Runtime = Field(default=_Runtime(), alias="runtimeConfig")
-    database: _Database = _Database()
-    telemetry: _Telemetry = _Telemetry()
-    env: Mapping[str, str] = Field(default_factory=dict)
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return {key: str(one) for key, one in value.items()} if isinstance(value, dict) else value
+_DATABASE_KEYS = frozenset({"hostname", "port", "username", "password", "app_db_name", "sys_db_name", "ssl", "ssl_ca"})
+"""How older versions of DBOS named the database; today's ignores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,43 +56,49 @@ class DbosConfiguration:
     logs_all: bool = False
 
 
-def load_configuration(
-    path: Path | None, *, home: Path, journal: JournalSettings, environ: Mapping[str, str] | None = None
-) -> DbosConfiguration:
-    """Read ``dbos-config.yaml``, and fill in defaults.
+def load_configuration(path: Path | None, *, home: Path, journal: JournalSettings) -> DbosConfiguration:
+    """Read ``dbos-config.yaml`` with DBOS's own loader, and fill in defaults.
 
     Without ``system_database_url``, DBOS's tables go next to the journal: into the same Postgres (schema ``dbos``), or
-    into ``.lakegate/dbos.db``.
+    into ``.lakegate/dbos.db``. The variables ``DBOS_SYSTEM_DATABASE_URL``, ``DBOS__APPVERSION`` and ``DBOS__VMID``
+    override the file and the values that lakegate pins.
 
     Args:
         path: The file; ``None`` for the one in the current folder or in ``home``, if there is one.
-        environ: Variables; by default the process's. ``DBOS_SYSTEM_DATABASE_URL``, ``DBOS__APPVERSION`` and
-            ``DBOS__VMID`` override the file and the values that lakegate pins.
 
     Raises:
-        ConfigurationError: If the file can't be read, has an unknown key or value, or refers to an unset variable.
+        ConfigurationError: If the file can't be read, or names the database as older versions of DBOS did.
     """
-    variables = os.environ if environ is None else environ
     found = path or next((one for one in (Path(FILE_NAME), home / FILE_NAME) if one.is_file()), None)
-    file = _File() if found is None else _read(found, variables)
-    url = variables.get(URL_VARIABLE) or file.system_database_url or _url_beside_journal(home, journal)
+    file: dict[str, Any] = {} if found is None else _read(found)
+    runtime, database, telemetry = (file.get(name) or {} for name in ("runtimeConfig", "database", "telemetry"))
+    logs, exporter = (telemetry.get(name) or {} for name in ("logs", "OTLPExporter"))
     given = {
-        **file.runtime.model_dump(exclude={"start", "setup"}),
-        **file.database.model_dump(exclude={"migrate"}),
-        **file.model_dump(include={"name", "dbos_system_schema", "run_migrations", "use_listen_notify"}),
-        **_telemetry(file.telemetry),
-        "system_database_url": _checked(url),
-        "application_version": variables.get(VERSION_VARIABLE) or APPLICATION_VERSION,
-        "executor_id": variables.get(EXECUTOR_VARIABLE) or EXECUTOR_ID,
+        "name": "lakegate",
+        **runtime,
+        **database,
+        **file,
+        "log_level": logs.get("logLevel"),
+        "console_log_level": logs.get("consoleLogLevel"),
+        "otlp_log_level": logs.get("otlpLogLevel"),
+        "enable_otlp": True if exporter else None,
+        "otlp_logs_endpoints": exporter.get("logsEndpoint"),
+        "otlp_traces_endpoints": exporter.get("tracesEndpoint"),
+        "system_database_url": _checked(
+            os.environ.get(URL_VARIABLE) or file.get("system_database_url") or _url_beside_journal(home, journal)
+        ),
+        "application_version": os.environ.get(VERSION_VARIABLE) or APPLICATION_VERSION,
+        "executor_id": os.environ.get(EXECUTOR_VARIABLE) or EXECUTOR_ID,
     }
-    config = {key: value for key, value in given.items() if value is not None}
+    config = {key: value for key, value in given.items() if key in DBOSConfig.__annotations__ and value is not None}
     # JSON, so that any program can read a workflow's input and result, and reading them runs no code.
     config["serializer"] = DBOSPortableJSONSerializer()
+    defaults = {key: str(value) for key, value in (file.get("env") or {}).items()}
     return DbosConfiguration(
         dbos=cast("DBOSConfig", config),
         locks=home / HOME_NAME / "locks",
-        variables={**file.env, **variables},
-        logs_all=file.telemetry.logs.log_level is not None,
+        variables={**defaults, **os.environ},
+        logs_all="logLevel" in logs,
     )
 
 
@@ -163,18 +114,6 @@ def location_of(url: str) -> str:
         return parsed.database or ""
     port = "" if parsed.port is None else f":{parsed.port}"
     return f"{parsed.host}{port}/{parsed.database}"
-
-
-def _telemetry(section: _Telemetry) -> dict[str, Any]:
-    exporter = section.OTLPExporter
-    return {
-        "log_level": section.logs.log_level,
-        "console_log_level": section.logs.console_log_level,
-        "otlp_log_level": section.logs.otlp_log_level,
-        "enable_otlp": None if exporter is None else True,
-        "otlp_logs_endpoints": None if exporter is None else exporter.logs_endpoint,
-        "otlp_traces_endpoints": None if exporter is None else exporter.traces_endpoint,
-    }
 
 
 def _url_beside_journal(home: Path, journal: JournalSettings) -> str:
@@ -213,54 +152,27 @@ def _checked(url: str) -> str:
     return url
 
 
-def _read(path: Path, variables: Mapping[str, str]) -> _File:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        file = cast("dict[str, Any]", load_config(str(path)))
+    except (OSError, UnicodeDecodeError, dbos_errors.DBOSInitializationError) as error:
         raise ConfigurationError(f"Can't read {path}: {error}", file=str(path)) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" (line {mark.line + 1})"
         raise ConfigurationError(f"{path} isn't valid YAML{place}.", file=str(path)) from None
-    if not isinstance(content, dict):
-        raise ConfigurationError(f"{path} has no keys.", hint="Start it with: name: lakegate", file=str(path))
-    try:
-        return _File.model_validate(_substituted(content, path, variables))
-    except ValidationError as error:
-        raise _validation_error(error, path) from None
-
-
-def _substituted(value: Any, path: Path, variables: Mapping[str, str]) -> Any:
-    """Replace ``${NAME}`` with variables, only in values, so that no variable can change the file's structure."""
-    if isinstance(value, dict):
-        return {key: _substituted(one, path, variables) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_substituted(one, path, variables) for one in value]
-    if not isinstance(value, str):
-        return value
-
-    def variable(match: re.Match[str]) -> str:
-        name = match[1].strip()
-        if not variables.get(name):
-            raise ConfigurationError(
-                f"{path} refers to the variable {name}, which isn't set.", hint=f"export {name}=…", file=str(path)
-            )
-        return variables[name]
-
-    return _REFERENCE.sub(variable, value)
-
-
-def _validation_error(error: ValidationError, path: Path) -> ConfigurationError:
-    problems = []
-    for one in error.errors(include_input=False, include_url=False):
-        key = ".".join(str(part) for part in one["loc"])
-        what = "isn't a known key" if one["type"] == "extra_forbidden" else one["msg"]
-        problems.append(f"{key}: {what}")
-    return ConfigurationError(
-        f"{path}: {'; '.join(problems)}",
-        hint="https://docs.dbos.dev/python/reference/configuration lists the keys.",
-        file=str(path),
-    )
+    for name in ("runtimeConfig", "database", "telemetry", "env"):
+        if not isinstance(file.get(name) or {}, dict):
+            raise ConfigurationError(f"{path}: {name} must have keys.", file=str(path))
+    older = sorted(_DATABASE_KEYS & (file.get("database") or {}).keys())
+    older += sorted({"database_url", "application_database_url"} & file.keys())
+    if older:
+        raise ConfigurationError(
+            f"{path} names the database by {', '.join(older)}, which DBOS 3 doesn't read.",
+            hint="Write instead: system_database_url: postgresql://user:${PGPASSWORD}@host:5432/database",
+            file=str(path),
+        )
+    return file
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _INTERNAL = 70
 _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK}
 _EXAMPLES = f"""\b
 Examples:
-  {_PROGRAM} --table_name nyc.trips --branch_name wap/monday --s3_path s3://bucket/monday/
+  {_PROGRAM} --table_name trips --branch_name wap/monday --s3_path s3://bucket/monday/ --namespace nyc
   {_PROGRAM} --table-name nyc.trips --s3-path monday/ --check 'not_null(passenger_count)'
   {_PROGRAM} serve --table nyc.trips --every 5m landing/
   {_PROGRAM} announce nyc.trips s3://bucket/monday/1.parquet
@@ -59,6 +59,14 @@ def _table(value: str) -> str:
     return str(TableIdentifier.parse(value))
 
 
+def _full_name(table: str, namespace: str | None) -> str:
+    if namespace is None or table.startswith(f"{namespace}."):
+        return _table(table)
+    if "." in table:
+        raise click.UsageError(f"--table_name '{table}' isn't in --namespace '{namespace}'. Name the namespace once.")
+    return _table(f"{namespace}.{table}")
+
+
 def _seconds(value: str) -> float:
     seconds = parse_duration(value).total_seconds()
     if seconds == 0.0:
@@ -86,7 +94,8 @@ class _Command(click.Command):
 
 
 @click.group(invoke_without_command=True, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--table_name", "--table-name", "table", type=_table, metavar="TABLE", help="namespace.table.")
+@click.option("--table_name", "--table-name", "table", metavar="TABLE", help="namespace.table, or table.")
+@click.option("--namespace", metavar="NAME", help="Namespace of the table, if --table_name has none.")
 @click.option("--branch_name", "--branch-name", "branch", type=validate_ref_name, metavar="NAME", help="New branch.")
 @click.option("--s3_path", "--s3-path", "path", metavar="PATH", help="File, folder or pattern, local or in a store.")
 @_checks
@@ -94,14 +103,23 @@ class _Command(click.Command):
 @_home
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 @click.pass_context
-def cli(context: click.Context, /, *, table: str | None, path: str | None, output: str, **given: Any) -> None:
+def cli(
+    context: click.Context,
+    /,
+    *,
+    table: str | None,
+    namespace: str | None,
+    path: str | None,
+    output: str,
+    **given: Any,
+) -> None:
     """Write files to a branch, audit them there, and publish them to main: one flow run, now, in this process."""
     if context.invoked_subcommand is not None:
         return
     if table is None or path is None:
         missing = " and ".join(name for name, value in (("--table_name", table), ("--s3_path", path)) if not value)
         raise click.UsageError(f"Pass {missing}, or a command.")
-    context.exit(_run_now({**given, "table": table, "path": path}, output))
+    context.exit(_run_now({**given, "table": _full_name(table, namespace), "path": path}, output))
 
 
 @cli.command(cls=_Command)

@@ -1,36 +1,24 @@
 """Ingest new files: a flow for a schedule, a trigger for announced files, and the deployments of both.
 
-Prefect passes an event to its automations only once. If the server is busy (SQLite: "database is locked") or the
-machine goes down, the flow run that the event should start is lost, and nothing retries it. But Prefect keeps the
-events, so the scheduled flow finds announced files there that were never ingested, and restarts them.
+Prefect passes an event to its automations only once, so an event may be lost. The scheduled flow finds its file by
+looking at the files themselves.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 from prefect import flow, serve
-from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.events import EventPage
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
-    FlowRunFilter,
-    FlowRunFilterExpectedStartTime,
-)
-from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, FlowRun, State
-from prefect.client.schemas.sorting import FlowRunSort
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
 from prefect.deployments.runner import RunnerDeployment
 from prefect.events import DeploymentEventTrigger, Event, Resource
-from prefect.events.filters import EventFilter, EventNameFilter, EventOccurredFilter, EventResourceFilter
-from prefect.events.schemas.events import ReceivedEvent
 from prefect.exceptions import PrefectException
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
@@ -38,7 +26,7 @@ from prefect.states import Completed, Failed
 from prefect.types.entrypoint import EntrypointType
 
 from lakegate.config import find_home
-from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError, RetryableError
+from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, RetryableError
 from lakegate.integrations.prefect.flows import REJECTED, recording_error, run_id_of, wap_flow
 from lakegate.integrations.prefect.steps import RETRYABLE_ERRORS, error_line, open_lake
 from lakegate.lake import Lake
@@ -52,16 +40,6 @@ _MAX_SETTLES = 3
 """How many times ``settle_s`` to wait for files that are being written. The next flow run finds the rest."""
 _CONCURRENCY = 4
 """Maximum number of concurrent flow runs in a serving process."""
-_LOOK_BACK = timedelta(days=1)
-_GRACE = timedelta(seconds=30)
-"""How long an event may take to start its flow run."""
-_SILENCE_TIMEOUT = timedelta(minutes=15)
-"""How long a flow run may be silent before it counts as dead. A wrong guess does no harm: files are published once."""
-_TRIES = 3
-_PAGE = 200
-
-_File = tuple[str, str]
-"""Table and path, as announced."""
 
 
 @flow(name="lakegate-intake", persist_result=False)
@@ -76,7 +54,6 @@ def intake_flow(
     settle_s: float = 5.0,
     max_files: int = 100,
     home: str | None = None,
-    announced: str | None = None,
     with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
 ) -> State[Any]:
     """Ingest new files, each chunk in its own :func:`wap_flow`.
@@ -95,8 +72,6 @@ def intake_flow(
         settle_s: Seconds for which a file must stay unchanged before it is ingested.
         max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
-        announced: The deployment that ingests announced files, ``lakegate-wap/NAME``. Files that it lost are restarted:
-            those of ``table``, or of all tables.
         with_examples: Whether the reports in Prefect show failing rows.
 
     Returns:
@@ -113,15 +88,12 @@ def intake_flow(
     listed = [paths] if isinstance(paths, str) else paths
     try:
         with open_lake(home) as lake:
-            again = restart_lost_files(lake, announced, table) if announced else 0
             loader = FileLoader(lake, listed, _routes(table, routes), settle_s=settle_s, max_files=max_files)
             ended = _ingest_all(lake, loader, settle_s, {**given, "home": home, "with_examples": with_examples})
     except LakegateError as error:
         return Failed(message=error_line(error), data=error)
     counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
-    words = f"Chunks: {counts}." if counts else "Nothing new."
-    restarted = f" Started the flow runs of {again} announced files again." if again else ""
-    return Completed(message=words + restarted, data=dict(ended))
+    return Completed(message=f"Chunks: {counts}." if counts else "Nothing new.", data=dict(ended))
 
 
 def _routes(table: str | None, routes: list[str] | None) -> Routes:
@@ -206,8 +178,8 @@ def deployments(
 ) -> list[RunnerDeployment]:
     """Return the deployment that looks for new files on a schedule, and the one that ingests announced files.
 
-    A scheduled flow run that's due while another one is running is cancelled: the next one finds the same files. The
-    schedule also restarts announced files that no flow run ingested. Other arguments are as for :func:`intake_flow`.
+    A scheduled flow run that's due while another one is running is cancelled: the next one finds the same files.
+    Other arguments are as for :func:`intake_flow`.
 
     Args:
         interval_s: Seconds between two scheduled flow runs.
@@ -223,7 +195,6 @@ def deployments(
                 "paths": [absolute(path) for path in paths],
                 "table": table,
                 "routes": None if routes is None else [absolute(route) for route in routes],
-                "announced": f"{wap_flow.name}/{name}",
             },
             interval=interval_s,
             concurrency_limit=one_at_a_time,
@@ -242,107 +213,6 @@ def deployments(
 def serve_flows(paths: Sequence[str], **given: Any) -> None:
     """Serve :func:`deployments` until the process is stopped."""
     serve(*deployments(paths, **given), limit=_CONCURRENCY)
-
-
-def restart_lost_files(lake: Lake, deployment: str, table: str | None) -> int:
-    """Start a flow run for each file that was announced within the last day but never ingested; return how many.
-
-    Such a file has no flow run since, or its flow runs crashed, failed or fell silent. At most three flow runs are
-    started per file. A file that was published, skipped, rejected or cancelled is left alone. If Prefect doesn't
-    answer, the next scheduled flow run tries again.
-
-    Args:
-        deployment: The deployment of ``wap_flow`` that ingests announced files: ``lakegate-wap/NAME``.
-        table: Only restart this table's files; by default every table's.
-    """
-    logger = get_run_logger()
-    started = 0
-    try:
-        with get_client(sync_client=True) as client:
-            found = client.read_deployment_by_name(deployment)
-            since = max(datetime.now(UTC) - _LOOK_BACK, found.created or datetime.min.replace(tzinfo=UTC))
-            announced = _announced(client, since, table)
-            runs = _flow_runs(client, found.id, since) if announced else {}
-            for file, event in announced.items():
-                tried = [run for run in runs.get(file, ()) if run.created and run.created >= event.received]
-                if len(tried) >= _TRIES or not all(_has_no_outcome(lake, run) for run in tried):
-                    continue
-                logger.warning("%s was announced for %s but not ingested; restarting it.", file[1], file[0])
-                parameters = {"table": file[0], "path": file[1]}
-                # With this key, concurrent callers start only one flow run.
-                key = f"{event.id}-{len(tried)}"
-                client.create_flow_run_from_deployment(found.id, parameters=parameters, idempotency_key=key)
-                started += 1
-    except (httpx.HTTPError, PrefectException, LakegateError) as error:
-        logger.warning("Couldn't look for announced files: %s", str(error) or type(error).__name__)
-    return started
-
-
-def _announced(client: SyncPrefectClient, since: datetime, table: str | None) -> Mapping[_File, ReceivedEvent]:
-    """Return the last event of each announced file, except recent ones whose flow runs may still start."""
-    now = datetime.now(UTC)
-    prefix = "lakegate.table."
-    resource = EventResourceFilter(id_prefix=[prefix]) if table is None else EventResourceFilter(id=[prefix + table])
-    event_filter = EventFilter(
-        # Until tomorrow, since the senders' clocks may be fast.
-        occurred=EventOccurredFilter(since=since, until=now + _LOOK_BACK),
-        event=EventNameFilter(name=[LANDED]),
-        resource=resource,
-    )
-    latest: dict[_File, ReceivedEvent] = {}
-    for event in chain.from_iterable(page.events for page in _pages(client, event_filter)):
-        file = _file(event.payload)
-        if file is not None and (file not in latest or latest[file].received < event.received):
-            latest[file] = event
-    return {file: event for file, event in latest.items() if since <= event.received < now - _GRACE}
-
-
-def _pages(client: SyncPrefectClient, event_filter: EventFilter) -> Iterator[EventPage]:
-    page: EventPage | None = client.read_events(event_filter, limit=50)
-    while page is not None:
-        yield page
-        page = page.get_next_page_sync(client)
-
-
-def _flow_runs(client: SyncPrefectClient, deployment_id: Any, since: datetime) -> Mapping[_File, Sequence[FlowRun]]:
-    of_files: dict[_File, list[FlowRun]] = {}
-    offset = 0
-    while True:
-        page = client.read_flow_runs(
-            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment_id])),
-            flow_run_filter=FlowRunFilter(expected_start_time=FlowRunFilterExpectedStartTime(after_=since)),
-            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-            limit=_PAGE,
-            offset=offset,
-        )
-        for run in page:
-            file = _file(run.parameters)
-            if file is not None:
-                of_files.setdefault(file, []).append(run)
-        if len(page) < _PAGE:
-            return of_files
-        offset += _PAGE
-
-
-def _file(named: Mapping[str, Any]) -> _File | None:
-    table, path = named.get("table"), named.get("path")
-    return (table, path) if isinstance(table, str) and isinstance(path, str) else None
-
-
-def _has_no_outcome(lake: Lake, run: FlowRun) -> bool:
-    """Return whether a flow run ended without an outcome for its file, or seems to be dead."""
-    state = run.state
-    if state is None:
-        return False
-    if state.is_crashed() or state.is_failed():
-        return state.name != REJECTED
-    if not (state.is_pending() or state.is_running()):
-        return False
-    try:
-        # If its process died, another process has recovered the run.
-        return lake.run(run_id_of(run.id)).status == "failed"
-    except NotFoundError:
-        return datetime.now(UTC) - state.timestamp > _SILENCE_TIMEOUT
 
 
 LANDED = "lakegate.file.landed"

@@ -26,7 +26,7 @@ WATCH = ScheduledScan(paths=[FOLDER], table=TABLE, settle_s=0.0)
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("dbos")
-    configuration = load_configuration(None, home=folder, journal=JournalSettings(), environ={})
+    configuration = load_configuration(None, home=folder, journal=JournalSettings())
     with program.launched(configuration):
         yield
 

@@ -142,8 +142,9 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def configuration(database: Path) -> DbosConfiguration:
-    variables = {"DBOS_SYSTEM_DATABASE_URL": f"sqlite:///{database}"}
-    return load_configuration(None, home=database.parent, journal=JournalSettings(), environ=variables)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DBOS_SYSTEM_DATABASE_URL", f"sqlite:///{database}")
+        return load_configuration(None, home=database.parent, journal=JournalSettings())
 
 
 @pytest.fixture(scope="module")
