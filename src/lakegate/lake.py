@@ -733,23 +733,18 @@ class Lake:
         on_failure: OnFailure | None = None,
         action: Action | None = None,
         undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
-        compacts: bool = False,
     ) -> AbstractContextManager[Transaction]:
         run_id = new_run_id()
-        word = "optimize" if compacts else "transaction"
         return transaction(
             self._context,
             run_id=run_id,
             name=name,
-            branch=branch or f"{self.settings.ingest.branch_prefix}/{word}_{run_id}",
+            branch=branch or f"{self.settings.ingest.branch_prefix}/transaction_{run_id}",
             target=MAIN,
-            # A compaction changes no row, so no check's verdict changes either.
-            configured=self._configured_checks if not compacts else lambda _: (),
+            configured=self._configured_checks,
             on_failure=on_failure or self.settings.ingest.on_failure,
-            kind="maintenance" if compacts else "transaction",
             action=action,
             undoes=undoes,
-            compacts=compacts,
         )
 
     def transact(
@@ -793,14 +788,11 @@ class Lake:
         attempts: int,
         begin: Callable[[], AbstractContextManager[Transaction]],
         work: Callable[[Transaction], _Result],
-        *,
-        compacts: str | None = None,
     ) -> _Result:
         """Do ``work`` in a transaction, and again each time another run has changed one of its tables.
 
         Args:
             attempts: How often to try. From the third attempt on, other runs let this one publish first.
-            compacts: The table that ``work`` compacts.
         """
         with ExitStack() as stack:
             for attempt in range(1, attempts):
@@ -809,7 +801,7 @@ class Lake:
                         return work(tx)
                 except NotReplayableError as error:
                     # Only this is worth another attempt: the publish itself rebases onto all other changes.
-                    table = compacts or str(error.context.get("table"))
+                    table = str(error.context.get("table"))
                     self._components.narrator.note(
                         f"{table} changed on main meanwhile; running it again on the new main."
                     )
@@ -1368,10 +1360,9 @@ class Lake:
         rewrite_manifests: bool = False,
         attempts: int = 3,
     ) -> Run:
-        """Compact a table's small files on a branch, and publish that if no row changed.
+        """Compact a table's small files on ``main`` by Iceberg's ``rewrite_data_files``, which changes no row.
 
-        Rows that others append to ``main`` meanwhile stay: the compaction is rebased onto them. Partitions whose files
-        others rewrite or revert meanwhile are left out. Another run compacts them; with ``sort``, the next call does.
+        Rows that others append meanwhile stay. Afterwards, the number of rows is compared with the one before.
 
         Args:
             table: ``namespace.table``.
@@ -1381,23 +1372,22 @@ class Lake:
             attempts: Maximum number of attempts, if others rewrite the same files meanwhile.
 
         Returns:
-            The run, the last one if there were several, which can be reverted; ``skipped`` if there was nothing to
-            compact.
+            The run; ``skipped`` if there was nothing to compact.
 
         Raises:
             NotFoundError: There's no such table.
             SchemaError: It has no such column.
             InputError: The condition or the order can't be used.
-            AuditFailedError: Rows changed. Nothing was published.
-            ConflictError: The last attempt conflicted, too. Nothing was published.
+            AuditFailedError: The number of rows changed. The hint says how to restore the table.
+            ConflictError: The last attempt conflicted, too. Nothing was changed.
 
         Example:
             >>> lake.optimize_table("nyc.trips").status
             'skipped'
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
+        from lakegate.wap.table_changes import optimize, sort_order
         from lakegate.wap.table_changes import rewrite_manifests as rewrite
-        from lakegate.wap.table_changes import sort_order
 
         identifier = TableIdentifier.parse(table)
         if rewrite_manifests:
@@ -1413,31 +1403,9 @@ class Lake:
             condition = None if where is None else read_predicate(where).sql
         except PredicateError as error:
             raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
-        return self._compact(identifier, order, condition, attempts)
-
-    def _compact(self, table: TableIdentifier, sort: str | None, where: str | None, attempts: int) -> Run:
-        """Compact a table, then the partitions that others rewrote meanwhile. Return the last run that did any work."""
-        from lakegate.wap.table_changes import optimize, partitions_left
-
-        def begin() -> AbstractContextManager[Transaction]:
-            return self._transaction(f"optimize {table}", on_failure="drop", compacts=True)
-
-        def work(tx: Transaction) -> Transaction:
-            optimize(self._context, tx, table, sort=sort, where=where)
-            return tx
-
-        run = self._retry_conflicts(attempts, begin, work, compacts=str(table)).run
-        for _ in range(attempts - 1):
-            # With a sort order, it would rewrite all partitions again.
-            if sort is not None or not partitions_left(self._context, run, table):
-                break
-            try:
-                more = self._retry_conflicts(1, begin, work).run
-            except LakegateError as error:
-                self._components.narrator.note(f"Left out the partitions that others rewrote: {error.message}")
-                break
-            run = more if more.publication is not None else run
-        return run
+        return optimize(
+            self._context, identifier, sort=order, where=condition, attempts=attempts, new_run_id=new_run_id()
+        )
 
     # Refs
 

@@ -427,13 +427,6 @@ class TableEditor(Protocol):
     def rebase_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
         """Return why :meth:`rebase` would refuse these snapshots; ``None`` if it wouldn't. Writes nothing."""
 
-    def rebase_compaction(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
-        """Replace in ``onto`` the data files that a compaction replaced between ``before`` and ``source``.
-
-        Raises:
-            NotReplayableError: When it did anything else, or ``onto`` changed the files that it replaced.
-        """
-
     def trim_snapshots(
         self,
         pointer: TablePointer,
@@ -729,19 +722,18 @@ class EngineTransaction(Protocol):
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
         """Rewrite small data files, and those with delete files, into larger ones with the same rows.
 
+        Iceberg commits this on the branch, again if others have appended to the table meanwhile.
+
         Args:
             sort: Order of the rows in SQL, or ``zorder(a, b)``. ``None`` keeps their current order.
             where: A validated condition. Only files that may hold rows for which it's true are rewritten.
+
+        Raises:
+            NotReplayableError: When others have changed the same files, or have kept changing the table.
         """
 
-    def fingerprint(
-        self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
-    ) -> Mapping[str, Any]:
-        """Return, for each partition, the number of rows and a hash of their content, whatever their order.
-
-        With ``row_ids``, also a hash of the row ids and last changes, ``None`` where a row has none yet (version 3).
-        ``at`` is a commit in the branch's history. By default, the branch is read as it is now.
-        """
+    def count(self, table: TableIdentifier, *, at: str) -> int:
+        """Return the table's number of rows at ``at``, a commit in the branch's history."""
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the names of the tables that ``statement`` reads, and of those it changes.

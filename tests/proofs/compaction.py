@@ -1,8 +1,8 @@
 """A table that many processes write to is compacted all the time, and neither waits for the other for long.
 
 Sixteen writers ingest one small file after the other into one table, one process compacts it without a pause, and one
-reverts a run now and then, which is refused if its files were compacted since. In
-the end every row is there that wasn't reverted, once, and none of those that were.
+reverts a run now and then, which is refused if its files were compacted since. In the end every row is there that
+wasn't reverted, once, and none of those that were.
 """
 
 from __future__ import annotations
@@ -148,11 +148,10 @@ class _Contest:
         counts = sorted(len(each) for each in self.waits.values())
         told = Counter(answer["code"] or answer["status"] for _, answer in self.compacted)
         compactions = ", ".join(f"{count} {status}" for status, count in sorted(told.items()))
-        replays = sum(answer["replayed"] for _, answer in self.compacted)
         longest = max(answer["seconds"] for _, answer in self.compacted)
         return (
             f"{len(waits)} publishes in {self.size.seconds:.0f} s, {counts[0]} to {counts[-1]} a writer, each in "
-            f"{median(waits):.1f} s, at most {waits[-1]:.1f} s; compactions: {compactions}, {replays} of them rebased, "
+            f"{median(waits):.1f} s, at most {waits[-1]:.1f} s; compactions: {compactions}, "
             f"at most {longest:.1f} s each; {len(self.reverted)} reverts"
         )
 

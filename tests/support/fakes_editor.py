@@ -79,10 +79,6 @@ class TableEdits:
                 refused[place] = error
         return onto, refused
 
-    def rebase_compaction(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
-        del before
-        _refuse(onto, f"snapshot {source.snapshot_id} isn't a one-step compaction")
-
     @staticmethod
     def can_rewrite_manifests(pointer: TablePointer) -> bool:
         return pointer.table.name != "zones"

@@ -14,7 +14,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
-from lakegate.model.tables import CreateTable, Snapshot
+from lakegate.model.tables import REPLACE, CreateTable, Snapshot
 
 if TYPE_CHECKING:
     from support.fakes import FakeLakehouse, Row, TableVersion
@@ -77,12 +77,22 @@ class FakeTransaction:
         self._write(table, before, kept, [*survivors, *given])
 
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
-        raise NotImplementedError
+        """Put all rows into one file, if they are in several."""
+        pointer = self._pointer(table)
+        assert pointer is not None
+        if len(self._lakehouse.versions[pointer.metadata_location].rows) < 2:
+            return
+        self.overwrite(table, self.table(table), None)
+        pointer = self._pointer(table)
+        assert pointer is not None
+        version = self._lakehouse.versions[pointer.metadata_location]
+        *before, last = version.snapshots
+        summary = {key: value for key, value in last.summary.items() if key != RUN_ID_PROPERTY}
+        snapshots = (*before, last.model_copy(update={"operation": REPLACE, "summary": summary}))
+        self._lakehouse.versions[pointer.metadata_location] = replace(version, snapshots=snapshots)
 
-    def fingerprint(
-        self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
-    ) -> Mapping[str, Any]:
-        raise NotImplementedError
+    def count(self, table: TableIdentifier, *, at: str) -> int:
+        return len(self._lakehouse.rows_on(at, str(table)))
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Of the statements ``TABLE a.t`` and ``DROP TABLE a.t``."""

@@ -26,16 +26,13 @@ from lakegate.iceberg.lineage import (
     check_version,
     is_editable,
     refuse,
-    state_of,
 )
 from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, LoadedTable, SnapshotProducer
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
-from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 from lakegate.model.tables import REPLACE
-from lakegate.model.words import counted
 
 _COUNT_PREFIXES = (
     "added-",
@@ -138,55 +135,6 @@ class IcebergTableEditor:
         except NotReplayableError as error:
             return error.message
         return None
-
-    def rebase_compaction(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
-        """Rebase onto ``onto`` the compaction that led from ``before`` to ``source``.
-
-        A partition conflicts if a file that the compaction replaced has left ``onto``, has new row ids, or has other
-        delete files than in ``before``. Conflicting partitions are skipped; the snapshot's summary says how many
-        (:data:`~lakegate.model.run.PARTITIONS_LEFT_PROPERTY`).
-        """
-        staged, table, base = self._table(source), self._table(onto), self._table(before)
-        for each in (staged, table):
-            check_version(each.document, each.pointer)
-        definitions = [state_of(each.document, each.pointer, ()).definition for each in (base, staged, table)]
-        if definitions[0] != definitions[1]:
-            refuse(onto, "this run also changed its schema, partitioning, sort order or properties", RUN_AGAIN)
-        if definitions[0] != definitions[2]:
-            refuse(onto, "its schema, partitioning, sort order or properties changed meanwhile", RUN_AGAIN)
-        snapshot_id = source.snapshot_id
-        check_lineage(staged.document, [snapshot_id], table.document, onto)
-        snapshot = metadata.find_snapshot(staged.document, snapshot_id) or {}
-        summary = dict(snapshot.get("summary") or {})
-        one_step = snapshot.get("parent-snapshot-id") == before.snapshot_id
-        if summary.pop("operation", None) != REPLACE or not one_step:
-            refuse(onto, f"snapshot {snapshot_id} isn't a one-step compaction", RUN_AGAIN, snapshot_id=snapshot_id)
-        manifests = staged.manifests_of(snapshot)
-        new_manifests = [line for line in manifests.manifests if line.file.added_snapshot_id == snapshot_id]
-        head = Head.of(table)
-        if metadata.find_snapshot(table.document, snapshot_id) is not None:
-            refuse(onto, f"it has snapshot {snapshot_id} already", "See 'lakegate log'.", snapshot_id=snapshot_id)
-        if not metadata.descends(table.document, onto, before.snapshot_id):
-            refuse(onto, f"its history no longer has snapshot {before.snapshot_id}, where this run began", RUN_AGAIN)
-        producer = SnapshotProducer(table, head, snapshot_id)
-        base_producer = SnapshotProducer(base, Head.of(base), snapshot_id)
-        compaction = producer.read_compaction(new_manifests)
-        try:
-            kept, replaced, deletes = producer.without_replaced(compaction.paths, compaction.deletes, base_producer)
-        except NotReplayableError:
-            skipped = producer.changed_partitions(compaction, base_producer)
-            rest = compaction.without(skipped)
-            if rest is None:
-                raise
-            summary = {key: value for key, value in summary.items() if not key.startswith(_COUNT_PREFIXES)}
-            compaction, summary = rest, {**summary, **rest.counts(), PARTITIONS_LEFT_PROPERTY: str(len(skipped))}
-            kept, replaced, deletes = producer.without_replaced(compaction.paths, compaction.deletes, base_producer)
-        added = [producer.write_manifest(one.container, one.entries, one.spec_id) for one in compaction.added]
-        rows, rows_replaced = (sum(line.live_rows for line in added), sum(one.file.record_count for one in replaced))
-        # The new files lack the rows that delete files had hidden.
-        if rows != rows_replaced and not (deletes and rows < rows_replaced):
-            refuse(onto, f"snapshot {snapshot_id} replaced {counted(rows_replaced, 'row')} with {rows:,}", RUN_AGAIN)
-        return _commit_one(producer, (*added, *kept), REPLACE, summary)
 
     def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
         """List the same data files in fewer manifests, in one new snapshot (operation ``replace``)."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import permutations, product
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 from pyiceberg.manifest import (
@@ -22,14 +22,13 @@ from pyiceberg.types import UUIDType
 from lakegate.errors import AuditFailedError, InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles, read_errors
-from lakegate.iceberg.lineage import RUN_AGAIN, refuse
+from lakegate.iceberg.lineage import refuse
 from lakegate.iceberg.manifests import (
     Container,
     FileEntry,
     ForeignLayoutError,
     ListedManifest,
     ManifestList,
-    comparable_values,
     count_mismatches,
     explicit_first_row_id,
     may_apply,
@@ -45,15 +44,10 @@ from lakegate.iceberg.manifests import (
 )
 from lakegate.iceberg.metadata import Document
 from lakegate.model.refs import TablePointer
-from lakegate.model.words import counted
 
 _MERGE_COUNT_DEFAULT = 100
 _MERGE_BYTES_DEFAULT = 8 * 1024 * 1024
 _Parsed = TypeVar("_Parsed")
-_Partition: TypeAlias = tuple[int, tuple[Any, ...]]
-"""A partition: its spec and its values."""
-_DeleteFileKey: TypeAlias = tuple[str, str | None, int, int]
-"""Identifies a delete file: its path, the one data file it references, its sequence number, its number of deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,64 +111,6 @@ class _ManifestContent:
     @property
     def live(self) -> list[FileEntry]:
         return [entry for entry in self.entries if entry.is_live]
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What a compaction did.
-
-    Attributes:
-        added: The data files that it added, by manifest.
-        replaced: The data files that it replaced, each with its partition spec.
-        deletes: The delete files that it removed.
-    """
-
-    added: list[_ManifestContent] = field(default_factory=list)
-    replaced: list[tuple[FileEntry, int]] = field(default_factory=list)
-    deletes: set[_DeleteFileKey] = field(default_factory=set)
-
-    @property
-    def paths(self) -> list[str]:
-        """The data files that it replaced."""
-        return [entry.file.file_path for entry, _ in self.replaced]
-
-    def without(self, partitions: Collection[_Partition]) -> Compaction | None:
-        """Return the compaction of the other partitions; ``None`` if there are none, or they can't be separated."""
-        rows_before = self._rows(self.replaced)
-        rows_after = self._rows([(e, one.spec_id) for one in self.added for e in one.entries])
-        specs = {spec_id for spec_id, _ in (*rows_before, *rows_after)}
-        crosses = any(number > rows_before[partition] for partition, number in rows_after.items())
-        if self.deletes or len(specs) != 1 or crosses:
-            return None
-        replaced = [one for one in self.replaced if _partition_of(*one) not in partitions]
-        added = [
-            replace(
-                one, entries=[entry for entry in one.entries if _partition_of(entry, one.spec_id) not in partitions]
-            )
-            for one in self.added
-        ]
-        return Compaction([one for one in added if one.entries], replaced) if replaced else None
-
-    @staticmethod
-    def _rows(files: Sequence[tuple[FileEntry, int]]) -> Counter[_Partition]:
-        counts = Counter[_Partition]()
-        for entry, spec_id in files:
-            counts[_partition_of(entry, spec_id)] += entry.file.record_count
-        return counts
-
-    def counts(self) -> dict[str, str]:
-        """Return its counts as entries of a snapshot's summary."""
-        added, replaced = [entry for one in self.added for entry in one.entries], [entry for entry, _ in self.replaced]
-        found = {
-            "added-data-files": len(added),
-            "added-files-size": sum(entry.file.file_size_in_bytes for entry in added),
-            "added-records": sum(entry.file.record_count for entry in added),
-            "changed-partition-count": len({_partition_of(*one) for one in self.replaced}),
-            "deleted-data-files": len(replaced),
-            "deleted-records": sum(entry.file.record_count for entry in replaced),
-            "removed-files-size": sum(entry.file.file_size_in_bytes for entry in replaced),
-        }
-        return {key: str(number) for key, number in found.items()}
 
 
 @dataclass(frozen=True)
@@ -245,97 +181,6 @@ class SnapshotProducer:
         ours = [replace(e, snapshot_id=self.snapshot_id) for e in added if e.file.file_path not in without]
         copy = self.write_manifest(content.container, ours, content.spec_id, inherit=True) if ours else None
         return copy, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
-
-    def read_compaction(self, manifests: Sequence[ListedManifest]) -> Compaction:
-        """Return what a staged compaction did.
-
-        Args:
-            manifests: The manifests that the staged snapshot (of this snapshot's id) wrote.
-        """
-        found = Compaction()
-        for manifest in manifests:
-            content = self.read(manifest)
-            ours = [entry for entry in content.entries if entry.snapshot_id == self.snapshot_id]
-            changed = [entry for entry in ours if entry.status != ManifestEntryStatus.EXISTING]
-            if manifest.file.content != ManifestContent.DATA:
-                if any(entry.is_live for entry in changed):
-                    refuse(self.table.pointer, "the compaction added delete files", RUN_AGAIN)
-                found.deletes.update(_delete_key(entry) for entry in changed)
-                continue
-            found.replaced.extend((entry, content.spec_id) for entry in changed if not entry.is_live)
-            # Keep the data sequence numbers: they decide which delete files apply.
-            new = [replace(e, file_sequence_number=self.sequence_number) for e in changed if e.is_live]
-            if new:
-                found.added.append(replace(content, entries=new))
-        return found
-
-    def changed_partitions(self, compaction: Compaction, base: SnapshotProducer) -> frozenset[_Partition]:
-        """Return the partitions in which others changed files that the compaction replaced.
-
-        Args:
-            base: A producer on the head that the compaction began with.
-        """
-        paths = compaction.paths
-        files = base._live_files(base._manifests_with(paths), paths)
-        now = {_row_identity(entry) for entry, _ in self._live_files(self._manifests_with(paths), paths)}
-        # Delete files that are live in only one of the two states were added or removed meanwhile.
-        listed = base._delete_files(), self._delete_files()
-        deletes = [{_delete_key(one[0]): one for one in found} for found in listed]
-        changed = [one for ours, theirs in permutations(deletes) for key, one in ours.items() if key not in theirs]
-        return frozenset(
-            _partition_of(*file)
-            for file in files
-            if _row_identity(file[0]) not in now or any(self._may_apply(*delete, *file) for delete in changed)
-        )
-
-    def without_replaced(
-        self, paths: Collection[str], removed_deletes: Collection[_DeleteFileKey], base: SnapshotProducer
-    ) -> tuple[list[ListedManifest], list[FileEntry], frozenset[_DeleteFileKey]]:
-        """Return the head's manifests without the files that a compaction replaced.
-
-        Args:
-            paths: The data files that it replaced.
-            removed_deletes: The delete files that it removed.
-            base: A producer on the head that it began with.
-
-        Returns:
-            The manifests, the entries of the data files, and the delete files of ``base``.
-
-        Raises:
-            NotReplayableError: When a data file is no longer live, or has another sequence number or other row ids;
-                when a new delete file may apply to one, or one that applied is gone; or when a delete file to remove
-                is no longer live.
-        """
-        base_deletes = list(base._delete_files())
-        allowed = frozenset(_delete_key(delete) for delete, _ in base_deletes)
-        kept, dropped = self.without_files(paths, allowed_deletes=allowed)
-        files = base._live_files(base._manifests_with(paths), paths)
-        # A file that others removed and added again has another sequence number or row ids: its rows are new ones.
-        if {_row_identity(entry) for entry in dropped} != {_row_identity(entry) for entry, _ in files}:
-            refuse(self.table.pointer, "its rows got other ids meanwhile", RUN_AGAIN)
-        live_deletes = {_delete_key(delete) for delete, _ in self._delete_files()}
-        removed = (one for one in base_deletes if _delete_key(one[0]) not in live_deletes)
-        if any(self._may_apply(*delete, *file) for delete, file in product(removed, files)):
-            refuse(
-                self.table.pointer, "rows that delete files had hidden from the compaction are visible again", RUN_AGAIN
-            )
-        if not removed_deletes:
-            return kept, dropped, allowed
-        missing = set(removed_deletes)
-        for index, manifest in enumerate(kept):
-            if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
-                content = self.read(manifest)
-                hits = {_delete_key(entry) for entry in content.live} & missing
-                if hits:
-                    missing -= hits
-                    kept[index] = self._write_without(
-                        content, lambda entry: _delete_key(entry) in removed_deletes, manifest.file.content
-                    )
-        if missing:
-            what = f"{counted(len(missing), 'delete file')} that the compaction removed"
-            reason = f"{what} {'is' if len(missing) == 1 else 'are'} no longer in it"
-            refuse(self.table.pointer, reason, RUN_AGAIN)
-        return kept, dropped, allowed
 
     def _delete_files(self) -> Iterator[tuple[FileEntry, int]]:
         """Yield the head's delete files, each with its partition spec."""
@@ -456,16 +301,11 @@ class SnapshotProducer:
                 table=str(self.table.pointer.table),
             )
 
-    def without_files(
-        self, paths: Collection[str], *, allowed_deletes: Collection[_DeleteFileKey] = ()
-    ) -> tuple[list[ListedManifest], list[FileEntry]]:
+    def without_files(self, paths: Collection[str]) -> tuple[list[ListedManifest], list[FileEntry]]:
         """Return the head's manifests without the data files at ``paths``, and the entries of these files.
 
-        Args:
-            allowed_deletes: Delete files that may apply to them.
-
         Raises:
-            NotReplayableError: When one of the files isn't live, or another delete file may apply to it.
+            NotReplayableError: When one of the files isn't live, or a delete file may apply to it.
         """
         manifests, rewritten, removed = self.head.manifests.manifests, self._manifests_with(paths), set(paths)
         dropped = self._live_files(rewritten, paths)
@@ -478,8 +318,7 @@ class SnapshotProducer:
                 "They were rewritten or deleted since. To see by which commit: lakegate log",
                 path=path,
             )
-        others = [delete for delete in self._delete_files() if _delete_key(delete[0]) not in allowed_deletes]
-        for delete, file in product(others, dropped):
+        for delete, file in product(self._delete_files(), dropped):
             if self._may_apply(*delete, *file):
                 path = file[0].file.file_path
                 refuse(
@@ -613,19 +452,6 @@ class SnapshotProducer:
             ):
                 return None
             return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
-
-
-def _partition_of(entry: FileEntry, spec_id: int) -> _Partition:
-    return spec_id, tuple(comparable_values(entry.file.partition))
-
-
-def _row_identity(entry: FileEntry) -> tuple[str, int, int | None]:
-    return entry.file.file_path, entry.sequence_number, entry.first_row_id
-
-
-def _delete_key(entry: FileEntry) -> _DeleteFileKey:
-    """Return the key of a delete file. The path alone isn't enough: one file holds several deletion vectors."""
-    return entry.file.file_path, entry.file[-1], entry.sequence_number, entry.file.record_count
 
 
 def _partition_sort_key(entry: FileEntry) -> list[tuple[bool, Any]]:

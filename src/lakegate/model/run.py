@@ -29,8 +29,6 @@ expiry or a rename, which change no row."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
-PARTITIONS_LEFT_PROPERTY = "lakegate.partitions-left"
-"""In a compaction's snapshot summary: the number of partitions it skipped because others rewrote them meanwhile."""
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -61,7 +59,6 @@ class StagedTable(Value):
         data_files: Data files added; 0 if unknown.
         reason: Why it isn't an append, in words that follow "because".
         schema_changes: Changes to the table's columns.
-        compacted: Whether lakegate proved, by comparing them, that it only put the same rows into other files.
         by_anyone: Whether it was found on a branch that anybody may have written to. What its metadata says about the
             values in its files proves nothing then.
     """
@@ -82,7 +79,6 @@ class StagedTable(Value):
     data_files: int
     reason: str | None = None
     schema_changes: tuple[SchemaChange | ColumnChange, ...] = ()
-    compacted: bool = False
     by_anyone: bool = False
 
     @property

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from lakegate.errors import InputError, SchemaError
+from lakegate.errors import InputError, LakegateError, NotReplayableError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema, reserved_names
@@ -27,13 +27,13 @@ from lakegate.spark.failures import (
 )
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless
 from lakegate.spark.reader import iceberg_schema, with_fields
-from lakegate.spark.scans import LOSSLESS_JSON, collect_rows
 from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, always_true, end_session, is_connect, plan_now
 from lakegate.spark.statement import Statement, parse_statement
 
-_ROW_IDS = ("_row_id", "_last_updated_sequence_number")
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+_LOST = "Cannot commit rewrite because of a"
+"""What Iceberg says of a compaction that lost to concurrent commits."""
 _TIMES = frozenset({"timestamp", "timestamp_ntz"})
 _FLOATS = frozenset({"float", "double"})
 _DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
@@ -137,7 +137,7 @@ class SparkTransaction:
                 self._create(frame.writeTo(table.sql(CATALOG)), create)
 
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
-        """Run Iceberg's ``rewrite_data_files`` in one snapshot. With ``sort``, it rewrites all files."""
+        """Run Iceberg's ``rewrite_data_files`` in one commit. With ``sort``, it rewrites all files."""
         arguments = [
             f"table => {sql_string('.'.join(map(quote, table.parts)))}",
             # Also rewrite files with deletes, which make every read slower.
@@ -147,28 +147,23 @@ class SparkTransaction:
             arguments += ["strategy => 'sort'", f"sort_order => {sql_string(sort)}"]
         if where is not None:
             arguments.append(f"where => {sql_string(where)}")
-        with _user_errors(f"compacting {table} on branch {self._branch}"):
-            self._session.sql(f"CALL {CATALOG}.system.rewrite_data_files({', '.join(arguments)})").collect()
+        try:
+            with _user_errors(f"compacting {table} on branch {self._branch}"):
+                self._session.sql(f"CALL {CATALOG}.system.rewrite_data_files({', '.join(arguments)})").collect()
+        except LakegateError as error:
+            if _LOST not in str(error.__cause__):
+                raise
+            raise NotReplayableError(
+                f"{table} couldn't be compacted: other runs changed the same files, or kept changing the table.",
+                hint="Run it again when fewer runs write to the table.",
+                table=str(table),
+                branch=self._branch,
+            ) from error
 
-    def fingerprint(
-        self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
-    ) -> Mapping[str, Any]:
-        """Return, for each partition, its number of rows, an order-independent hash of them, and one with row ids."""
-        frame = self.table(table)
-        name = table.sql(CATALOG) if at is None else table.sql(CATALOG, ref=f"{self._branch}#{at}")
-        values = [value for field in frame.schema.fields for value in _hashed(quote(field.name), field.dataType)]
-        partition = "CAST(_partition AS STRING)" if by_partition else "''"
-        total = f"sum(CAST(xxhash64({', '.join(values)}) AS DECIMAL(38, 0)))"
-        lineage = "NULL"
-        if row_ids:
-            named = f"sum(CAST(xxhash64({', '.join((*values, *_ROW_IDS))}) AS DECIMAL(38, 0)))"
-            lineage = f"if(count({_ROW_IDS[0]}) = count(*), {named}, NULL)"
-        with _user_errors(f"reading {table} on branch {self._branch}"):
-            found = self._session.sql(
-                f"SELECT {partition} AS part, count(*) AS rows, {total} AS hash, {lineage} AS ids "  # noqa: S608 - all quoted
-                f"FROM {name} GROUP BY 1"
-            )
-            return {row["part"]: (row["rows"], row["hash"], row["ids"]) for row in collect_rows(found)}
+    def count(self, table: TableIdentifier, *, at: str) -> int:
+        """Return the table's number of rows at a commit."""
+        with _user_errors(f"counting the rows of {table}"):
+            return int(self._session.table(table.sql(CATALOG, ref=f"{self._branch}#{at}")).count())
 
     @property
     def session(self) -> Any:
@@ -338,19 +333,6 @@ def _schema(frame: Any) -> Schema:
     return Schema(
         columns=tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
     )
-
-
-def _hashed(column: str, kind: Any) -> Iterator[str]:
-    """Yield expressions whose hash differs for different values of a column."""
-    # xxhash64 skips NULLs, and can't hash maps and variants, so nested values are hashed as JSON.
-    yield f"to_json(struct({column}), {LOSSLESS_JSON})" if _is_nested(kind) else column
-    yield f"{column} IS NULL"
-    if kind.simpleString() in _FLOATS:
-        yield f"{column} = 0 AND CAST({column} AS STRING) = '-0.0'"  # which xxhash64 doesn't distinguish from 0.0
-
-
-def _is_nested(kind: Any) -> bool:
-    return any(name in kind.simpleString() for name in ("array<", "map<", "struct<", "variant", "geo"))
 
 
 def _typed(column: Column) -> str:

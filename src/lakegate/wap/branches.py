@@ -30,7 +30,7 @@ _UNKNOWN_TO_OLDER: Final[dict[str, Any]] = {
         "orchestrator": True,
         "actions": True,
         "adopted": True,
-        "staged": {"__all__": {"compacted": True, "by_anyone": True}},
+        "staged": {"__all__": {"by_anyone": True}},
     },
 }
 """Fields that branches leave out: nobody needs them there, and older releases that read this format reject them."""

@@ -66,6 +66,9 @@ RENAMES_PROPERTY = "lakegate.renames"
 
 _KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "restore": "restored"}
 
+COMPACTION_PROPERTY = "lakegate.compaction"
+"""The commit in which Iceberg compacted the run's table; it names no run itself."""
+
 FORMAT = 2
 """Format of properties that name source files. A release that doesn't know a commit's format publishes nothing."""
 _REVIVED_FORMAT = 3

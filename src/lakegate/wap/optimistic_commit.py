@@ -310,8 +310,6 @@ def _expired_snapshots(context: Context, staged: StagedTable, now: TablePointer 
 
 def _rebased(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
     try:
-        if staged.compacted and now is not None and staged.before is not None:
-            return context.editor.rebase_compaction(staged.pointer, staged.before, now)
         if not staged.only_adds:
             did = staged.reason or "it changed rows"
             reason = f"this run did more than add rows to it: {did}"

@@ -25,6 +25,7 @@ from lakegate.model.tables import DataFile, TableChange
 from lakegate.points import require_branch
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
+    COMPACTION_PROPERTY,
     files_in,
     files_of_snapshots,
     find_commit,
@@ -69,7 +70,7 @@ def revert(
 
     def plan_at(head: Ref) -> TablesPlan:
         commit = find_commit(context, run_id, head)
-        _require_publish(commit)
+        _require_publish(context, commit)
         history = _History(context, head, since=commit.parent)
         return _Revert(context, history, history.commit_of(run_id), head).plan()
 
@@ -452,10 +453,17 @@ class _Revert:
         )
 
 
-def _require_publish(commit: Commit) -> None:
-    """Refuse to revert a run that undid or renamed something."""
+def _require_publish(context: Context, commit: Commit) -> None:
+    """Refuse to revert a run that undid, renamed or compacted something."""
     kind, run_id, table = kind_of(commit), run_of(commit), tables_in(commit)[0]
-    renames = renames_in(commit)
+    renames, compaction = renames_in(commit), commit.properties.get(COMPACTION_PROPERTY)
+    if compaction is not None:
+        before = next(iter(context.catalog.history(compaction))).parent or compaction
+        raise InputError(
+            f"Run {run_id} compacted {table}, which changed no row; it can't be reverted.",
+            hint=f"To go back to the files before: lakegate table restore {table} --at {before[:12]}",
+            run_id=run_id,
+        )
     if renames:
         old, new = renames[0]
         raise InputError(

@@ -1,34 +1,41 @@
 """Changes to whole tables, each in one commit: drop, rename, truncate, compact, expire, rewrite manifests.
 
-Compacting and truncating write files on a transaction's branch. The others only change metadata; each of them is a
-run, and also raises the errors of :func:`~lakegate.wap.table_commit.run_plan`.
+Truncating writes files on a transaction's branch, and Iceberg compacts a table on ``main``. The others only change
+metadata. Each but truncating is a run, and also raises the errors of
+:func:`~lakegate.wap.table_commit.run_plan`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime
-from typing import Any
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
 
 from lakegate.errors import (
     AlreadyExistsError,
     AuditFailedError,
     IdentifierError,
     InputError,
-    LakegateError,
     NotReplayableError,
+    OutcomeUnknownError,
 )
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
-from lakegate.model.refs import Ref, TablePointer
-from lakegate.model.run import BRINGS_DATA, PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY, Run, RunKind, UndoneTable
+from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.run import BRINGS_DATA, RUN_ID_PROPERTY, Publication, Run, RunKind, UndoneTable
 from lakegate.model.schema import Schema
+from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted, moment, unknown_column
 from lakegate.points import unknown_table
+from lakegate.ports import EngineTransaction
+from lakegate.wap import failpoints
 from lakegate.wap.context import Context
+from lakegate.wap.history import AUDIT_PROPERTY, COMPACTION_PROPERTY, TABLES_PROPERTY, run_of, sync
+from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.optimistic_commit import commit_on_head, holding_publish_lock
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
+from lakegate.wap.recover import recover
 from lakegate.wap.table_commit import PlanAt, TablePlan, TablesPlan, dropped_table, run_plan
 from lakegate.wap.transaction import Transaction
 
@@ -141,56 +148,115 @@ def _standing_runs(context: Context, table: TableIdentifier, kinds: Collection[R
 
 
 def optimize(
-    context: Context,
-    tx: Transaction,
-    table: TableIdentifier,
-    *,
-    sort: str | None = None,
-    where: str | None = None,
-) -> None:
-    """Compact the table on the transaction's branch.
+    context: Context, table: TableIdentifier, *, sort: str | None, where: str | None, attempts: int, new_run_id: str
+) -> Run:
+    """Compact a table on ``main`` by Iceberg's procedure, and compare its numbers of rows before and after.
+
+    Iceberg's commit names no run. A second commit, which changes nothing, says which run it was, and that no row is
+    missing.
 
     Args:
         sort: Sort order of the rows in SQL (:func:`sort_order`).
-        where: A validated condition that limits what is compacted. All rows are compared nevertheless: rewritten files
-            also contain rows that don't match it.
+        where: A validated condition that limits what is compacted.
+        attempts: How often to try if others change the same files. From the second attempt on, they wait.
+
+    Returns:
+        The new run: ``published``, or ``skipped`` if there's nothing to compact.
 
     Raises:
-        AuditFailedError: When the compaction changed rows.
+        AuditFailedError: When the number of rows changed.
+        NotReplayableError: When the last attempt conflicted, too.
     """
-    head = context.catalog.get_ref(tx.branch)
-    tx.engine.compact(table, sort=sort, where=where)
-    pointer = context.catalog.get_table(table, head)
-    if pointer is None or context.catalog.get_ref(tx.branch).hash == head.hash:
-        return  # nothing to compact, so nothing to compare
-    found = context.reader.metadata(pointer)
-    # If the partitioning has changed, a compaction moves rows from old partitions to new ones.
-    by_partition = bool(found.partition_by) and not context.reader.has_other_specs(pointer)
-    row_ids = found.format_version > 2  # version 3 is the first with row ids
-    before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids, at=head.hash)
-    after = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
-    for part in sorted(before.keys() | after.keys()):
-        then, now = before.get(part), after.get(part)
-        if not _is_same(then, now):
-            raise AuditFailedError(
-                f"The compaction of {table} isn't published: it changed rows ({part or 'of the table'}, "
-                f"{then} before, {now} after).",
-                hint="Nothing was changed. Please report this.",
-                table=str(table),
-                branch=tx.branch,
-            )
+    recover(context)
+    head = sync(context, MAIN)
+    _existing(context, table, head)
+    run = Run(
+        run_id=new_run_id,
+        kind="maintenance",
+        name=f"optimize {table}",
+        tables=(str(table),),
+        branch="",
+        status="running",
+        started_at=datetime.now(UTC),
+        target=MAIN,
+        base=head.hash,
+    )
+    with running(context, run) as progress:
+        context.require_writable()
+        engine = context.engine().transaction(MAIN, new_run_id)
+        try:
+            with progress.step("write"), context.narrator.step(f"Compacting {table}"), ExitStack() as lock:
+                for left in reversed(range(attempts)):
+                    try:
+                        engine.compact(table, sort=sort, where=where)
+                        break
+                    except NotReplayableError as error:
+                        if not left:
+                            raise
+                        context.narrator.note(f"{error.message} Compacting it again.")
+                        lock.enter_context(holding_publish_lock(context, MAIN, [str(table)]))
+            failpoints.reach("before-publish")
+            compaction = _compaction_since(context, table, head)
+            if compaction is None:
+                return progress.end(status="skipped", detail=f"{table} has no files to compact.")
+            with progress.step("audit"):
+                rows = _require_same_count(engine, table, compaction)
+        finally:
+            engine.close()
+        with progress.step("publish"):
+            commit = _claim_compaction(context, progress, compaction, rows)
+        publication = Publication(run_id=new_run_id, target=MAIN, commit=commit, tables=run.tables, rows=0)
+        progress.end(status="published", publication=publication)
+    sync(context, MAIN)
+    return progress.run
 
 
-def partitions_left(context: Context, run: Run, table: TableIdentifier) -> int:
-    """Return how many partitions a compaction skipped because other runs had rewritten them."""
-    if run.publication is None:
-        return 0
-    commit = Ref.detached(run.publication.commit)
-    with suppress(LakegateError):  # the compaction is published, even if this can't be read
-        pointer = context.catalog.get_table(table, commit)
-        snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
-        return 0 if snapshot is None else int(snapshot.summary.get(PARTITIONS_LEFT_PROPERTY, 0))
-    return 0
+def _compaction_since(context: Context, table: TableIdentifier, head: Ref) -> Commit | None:
+    """Return the newest commit since ``head`` that only put the table's rows into other files, and names no run."""
+    for commit in context.catalog.history(MAIN, until=head.hash, operations=True):
+        pointer = next((one for one in commit.puts if one.table == table), None)
+        if pointer is not None and run_of(commit) is None:
+            snapshot = context.reader.metadata(pointer).snapshot
+            if snapshot is not None and snapshot.operation == REPLACE:
+                return commit
+    return None
+
+
+def _require_same_count(engine: EngineTransaction, table: TableIdentifier, compaction: Commit) -> int:
+    parent = str(compaction.parent)
+    before, after = engine.count(table, at=parent), engine.count(table, at=compaction.hash)
+    if before != after:
+        raise AuditFailedError(
+            f"The compaction of {table} changed its number of rows from {before:,} to {after:,}, in commit "
+            f"{compaction.hash[:12]} on {MAIN}.",
+            hint=f"Restore the table: lakegate table restore {table} --at {parent[:12]}. Then please report this.",
+            table=str(table),
+            commit=compaction.hash,
+        )
+    return after
+
+
+def _claim_compaction(context: Context, progress: Progress, compaction: Commit, rows: int) -> str:
+    """Make the commit that says which run made a compaction, and return its hash."""
+    run = progress.run
+    properties = {
+        RUN_ID_PROPERTY: run.run_id,
+        TABLES_PROPERTY: run.table,
+        COMPACTION_PROPERTY: compaction.hash,
+        AUDIT_PROPERTY: f"{counted(rows, 'row')} before and after",
+    }
+
+    def build(head: Ref) -> CommitRequest:
+        message = f"Optimize {run.table}: the same {counted(rows, 'row')} in other files"
+        return CommitRequest(branch=MAIN, base=head.hash, message=message, at_head=True, properties=properties)
+
+    unknown = OutcomeUnknownError(
+        f"The catalog became unavailable while run {run.run_id} recorded the compaction of {run.table}. The table is "
+        "compacted, and holds the same rows.",
+        hint="When the catalog is back: lakegate log --limit 5",
+        run_id=run.run_id,
+    )
+    return commit_on_head(context, MAIN, run.run_id, build, unknown=unknown, confirm=progress.require_lease)
 
 
 def sort_order(text: str, schema: Schema, table: TableIdentifier) -> str:
@@ -274,11 +340,6 @@ def _existing(context: Context, table: TableIdentifier, head: Ref) -> TablePoint
 def _same_rows(message: str, state: TablePointer, nothing: str | None) -> TablesPlan:
     plans = {state.table: TablePlan(state, UndoneTable(table=str(state.table), rows=0, data_files=0))}
     return TablesPlan(message, plans, nothing=nothing)
-
-
-def _is_same(then: Sequence[Any] | None, now: Sequence[Any] | None) -> bool:
-    """Return whether rows are the same. Rows from before an upgrade to version 3 may have got row ids since."""
-    return then == now or bool(then and now and then[-1] is None and then[:-1] == now[:-1])
 
 
 def _terms(terms: list[str], schema: Schema, table: TableIdentifier) -> Iterator[str]:

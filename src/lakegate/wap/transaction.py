@@ -354,7 +354,6 @@ def transaction(
     action: Action | None = None,
     kind: RunKind = "transaction",
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
-    compacts: bool = False,
 ) -> Iterator[Transaction]:
     """Let the body write to a branch; at its end, audit and publish all changes in one commit, or nothing.
 
@@ -363,7 +362,6 @@ def transaction(
     Args:
         action: Who does this, to be recorded with the run.
         undoes: Given the base, returns the runs whose rows the body removes: their source files can be ingested again.
-        compacts: Whether the body only rewrites the files of a table, and raises if that changed rows.
 
     Raises:
         AuditFailedError: At the end, when a check fails. Nothing is published.
@@ -400,8 +398,6 @@ def transaction(
             engine.close()
         head = context.catalog.get_ref(branch)
         staged = staged_since(context, base, head, target=target, run_id=run_id)
-        if compacts:
-            staged = tuple(one.model_copy(update={"compacted": True}) for one in staged)
         _finish(context, progress, tx, staged, on_failure)
 
 

@@ -14,7 +14,7 @@ from lakegate.model.run import HistoryEvent, Run
 from lakegate.model.words import counted
 from lakegate.ports import Step
 from lakegate.wap.context import Context
-from lakegate.wap.history import event_of, run_of, unreadable_in
+from lakegate.wap.history import COMPACTION_PROPERTY, event_of, run_of, unreadable_in
 
 _PROGRESS_EVERY = 100
 _RUNS_AT_ONCE = 500
@@ -38,6 +38,7 @@ class MainCommits:
         events: The commits' events, newest first.
         unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it hasn't read any.
         findings: Problems with the commits themselves.
+        _compactions: Commits by Iceberg that a later commit says a run made.
     """
 
     context: Context
@@ -49,6 +50,7 @@ class MainCommits:
     events: list[HistoryEvent] = field(default_factory=list)
     unread: int | None = None
     findings: list[VerifyFinding] = field(default_factory=list)
+    _compactions: set[str] = field(default_factory=set)
 
     def is_wanted(self, tables: Collection[str]) -> bool:
         """Return whether one of ``tables`` is to be verified."""
@@ -87,7 +89,9 @@ class MainCommits:
         if event is not None:
             self.runs[event.run_id] = commit.hash
             self.events.append(event)
-        if is_new and run_of(commit) is None and (changed := self._changed(commit)):
+        self._compactions.add(commit.properties.get(COMPACTION_PROPERTY, ""))
+        is_foreign = is_new and run_of(commit) is None and commit.hash not in self._compactions
+        if is_foreign and (changed := self._changed(commit)):
             self.findings.append(_foreign(commit, changed))
 
     def _changed(self, commit: Commit) -> list[str]:

@@ -10,9 +10,8 @@ from pyiceberg.typedef import Record
 
 from lakegate.errors import NotReplayableError
 from lakegate.iceberg.lineage import check_layout, check_lineage, check_schema
-from lakegate.iceberg.manifests import Container, FileEntry, may_apply
+from lakegate.iceberg.manifests import FileEntry, may_apply
 from lakegate.iceberg.metadata import unpartitioned_specs
-from lakegate.iceberg.snapshot_producer import Compaction, _ManifestContent, _partition_of
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
@@ -180,19 +179,6 @@ def test_delete_files_in_the_partition_of_nan_may_apply(content: int) -> None:
     delete, file = (entry(path, number, content, Record(float("nan"))) for path, number in (("d", 6), ("f", 5)))
     assert may_apply(delete, 0, file, 0)
     assert not may_apply(delete, 0, entry("f", 5, 0, Record(1.5)), 0)
-
-
-def test_a_compaction_can_be_separated_from_one_in_the_partition_of_nan() -> None:
-    def file(path: str, region: float, rows: int) -> FileEntry:
-        return entry(path, 5, 0, Record(region), record_count=rows)
-
-    replaced = [(file("a", float("nan"), 1), 0), (file("b", float("nan"), 1), 0), (file("c", 1.5, 2), 0)]
-    new = [file("d", float("nan"), 2), file("e", 1.5, 2)]
-    compaction = Compaction([_ManifestContent(0, Container({}, []), new)], replaced)
-    changed = {_partition_of(file("f", float("nan"), 1), 0)}
-    left = compaction.without(changed)
-    assert left is not None
-    assert (left.paths, [one.file.file_path for one in left.added[0].entries]) == (["c"], ["e"])
 
 
 def test_equality_deletes_of_a_spec_whose_fields_were_all_dropped_may_apply_everywhere() -> None:

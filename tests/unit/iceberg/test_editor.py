@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.resolver import resolve_reader
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
@@ -61,7 +60,6 @@ from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer
 from lakegate.iceberg.snapshot_producer import LoadedTable as TableState
 from lakegate.model.maintenance import Flaw
 from lakegate.model.refs import TablePointer
-from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 from support.iceberg_tables import (
     IcebergTables,
     append,
@@ -829,53 +827,6 @@ def test_staged_files_can_be_left_out_as_if_never_appended(
         editor.append_without(staged, ids, before, ["s3://elsewhere/1.parquet"])
 
 
-def compacted(tables: IcebergTables, base: TablePointer) -> TablePointer:
-    """Return the table with its data files put together, as Spark's compaction leaves it."""
-    table = tables.at(base)
-    files = list(_dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io))
-    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as overwrite:
-        for task in table.scan().plan_files():
-            overwrite.delete_data_file(task.file)
-        for file in files:
-            overwrite.append_data_file(file)
-    pointer = pointer_to(table, "branch")
-    snapshots = document_at(pointer)["snapshots"]
-    snapshots[-1]["summary"]["operation"] = "replace"
-    return rewritten(pointer, {"snapshots": snapshots})
-
-
-def test_a_compaction_is_rebased_onto_what_was_appended_meanwhile(
-    tables: IcebergTables, editor: IcebergTableEditor
-) -> None:
-    table = tables.create()
-    for number in range(3):
-        append(table, [number])
-    base = pointer_to(table)
-    staged = compacted(tables, base)
-    assert ids_at(staged) == [0, 1, 2]
-    main = appended(tables, base, [7, 8]).model_copy(update={"content_id": "main"})
-
-    moved = editor.rebase_compaction(staged, base, main)
-
-    assert (ids_at(moved), moved.snapshot_id, moved.content_id) == ([0, 1, 2, 7, 8], staged.snapshot_id, "main")
-    live = [entry for entry in entries_at(moved) if entry.is_live]
-    assert sorted(entry.file.record_count for entry in live) == [2, 3]
-    assert sorted((e.sequence_number, e.file_sequence_number) for e in live) == [(4, 4), (4, 5)]
-    assert min(line.file.min_sequence_number for line in manifests_at(moved)) == 4
-    (snapshot,) = [one for one in document_at(moved)["snapshots"] if one["snapshot-id"] == moved.snapshot_id]
-    assert (snapshot["sequence-number"], snapshot["parent-snapshot-id"]) == (5, main.snapshot_id)
-    totals = {key: snapshot["summary"][key] for key in ("operation", "total-records", "total-data-files")}
-    assert totals == {"operation": "replace", "total-records": "5", "total-data-files": "2"}
-    assert ids_at(appended(tables, moved, [9])) == [0, 1, 2, 7, 8, 9]
-
-    gone = editor.drop_files(main, [entry_path(tables.at(base))], {})
-    for onto, reason in ((gone, "no longer in it"), (moved, "already")):
-        with pytest.raises(NotReplayableError, match=reason):
-            editor.rebase_compaction(staged, base, onto)
-    with pytest.raises(NotReplayableError, match="isn't a one-step compaction"):
-        editor.rebase_compaction(appended(tables, base, [5]), base, main)
-
-
 def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     exact = 1.3139546443756256
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "fare", DoubleType()))
@@ -910,59 +861,6 @@ def test_manifests_of_partitions_by_uuid_have_no_bounds(tables: IcebergTables, e
     (line,) = manifests_at(fewer)
     assert (line.file.partitions, line.live_files) == (None, 2)
     assert paths_at(fewer) == {"file:///a.parquet", "file:///b.parquet"}
-
-
-def test_a_compaction_leaves_the_partitions_that_others_rewrote(
-    tables: IcebergTables, editor: IcebergTableEditor
-) -> None:
-    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
-    table = tables.create(spec=spec)
-    for number in range(6):
-        append(table, [number], "south" if number % 2 else "north")
-    base = pointer_to(table)
-    staged = compacted(tables, base)
-    north = {entry.file.file_path for entry in live_at(base) if entry.file.partition[0] == "north"}
-    main = editor.drop_files(appended(tables, base, [7]), [min(north)], {})
-
-    moved = editor.rebase_compaction(staged, base, main)
-
-    assert ids_at(moved) == ids_at(main)
-    summary = document_at(moved)["snapshots"][-1]["summary"]
-    assert summary[PARTITIONS_LEFT_PROPERTY] == summary["changed-partition-count"] == "1"
-    assert (summary["added-data-files"], summary["deleted-data-files"], summary["deleted-records"]) == ("1", "3", "3")
-    assert (summary["total-data-files"], summary["total-records"]) == (str(len(paths_at(moved))), "6")
-    south = [one for one in live_at(moved) if one.file.partition[0] == "south"]
-    assert [one.file.record_count for one in south] == [3]
-    assert north - {min(north)} <= set(paths_at(moved))
-    size = sum(entry.file.file_size_in_bytes for entry in live_at(moved))
-    assert summary["total-files-size"] == str(size)
-
-    everywhere = editor.drop_files(main, [next(path for path in paths_at(main) if "south" in path)], {})
-    with pytest.raises(NotReplayableError, match="no longer in it"):
-        editor.rebase_compaction(staged, base, everywhere)
-
-
-def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
-    tables: IcebergTables, editor: IcebergTableEditor
-) -> None:
-    table = tables.create()
-    append(table, [0])
-    append(table, [1])
-    base = pointer_to(table)
-    staged, main = compacted(tables, base), appended(tables, base, [7])
-    redefined = rewritten(staged, {"properties": {"a": "b"}})
-    with pytest.raises(NotReplayableError, match="this run also changed its schema"):
-        editor.rebase_compaction(redefined, base, main)
-    with pytest.raises(NotReplayableError, match="properties changed meanwhile"):
-        editor.rebase_compaction(staged, base, rewritten(main, {"properties": {"a": "b"}}))
-    more = tables.at(base)
-    with more.transaction() as transaction, transaction.update_snapshot().overwrite() as overwrite:
-        overwrite.delete_data_file(next(iter(more.scan().plan_files())).file)
-    fewer = pointer_to(more)
-    snapshots = document_at(fewer)["snapshots"]
-    snapshots[-1]["summary"]["operation"] = "replace"
-    with pytest.raises(NotReplayableError, match="replaced 1 row with 0"):
-        editor.rebase_compaction(rewritten(fewer, {"snapshots": snapshots}), base, main)
 
 
 def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
@@ -1073,66 +971,6 @@ def test_only_what_maintenance_can_mend_makes_it_due(tables: IcebergTables) -> N
     tagged = rewritten(pointer, {"refs": {**document["refs"], **tag}})
     outdated = IcebergTableReader().outdated_snapshots
     assert (outdated(pointer, at_least=1, before=later), outdated(tagged, at_least=1, before=later)) == (1, 0)
-
-
-def test_a_compaction_is_not_rebased_onto_a_table_that_went_back(
-    tables: IcebergTables, editor: IcebergTableEditor
-) -> None:
-    table = tables.create()
-    append(table, [0])
-    append(table, [1])
-    early = pointer_to(table)
-    later = appended(tables, early, [9])
-    base = editor.drop_files(later, [path for path in paths_at(later) if path not in paths_at(early)], {})
-    assert paths_at(base) == paths_at(early)
-    staged = compacted(tables, base)
-    assert ids_at(editor.rebase_compaction(staged, base, appended(tables, base, [7]))) == [0, 1, 7]
-    for onto in (early, appended(tables, early, [7])):
-        with pytest.raises(NotReplayableError, match="its history no longer has"):
-            editor.rebase_compaction(staged, base, onto)
-
-
-def test_a_compaction_is_not_rebased_onto_a_table_with_other_deletes(
-    tables: IcebergTables, editor: IcebergTableEditor
-) -> None:
-    table = tables.create()
-    append(table, [0])
-    append(table, [1])
-    plain = pointer_to(table)
-    deleted, staged = with_delete_file(plain), compacted(tables, plain)
-    for before, onto in ((plain, plain), (deleted, deleted)):
-        assert ids_at(staged) == [0, 1]
-        assert editor.rebase_compaction(staged, before, onto).snapshot_id == staged.snapshot_id
-    with pytest.raises(NotReplayableError, match="delete files deleted rows of"):
-        editor.rebase_compaction(staged, plain, deleted)
-    with pytest.raises(NotReplayableError, match="hidden from the compaction are visible again"):
-        editor.rebase_compaction(staged, deleted, plain)
-
-
-def test_delete_files_that_a_compaction_removed_are_removed_where_it_is_rebased(
-    tables: IcebergTables, editor: IcebergTableEditor
-) -> None:
-    table = tables.create()
-    append(table, [0])
-    append(table, [1])
-    plain = pointer_to(table)
-    before = with_delete_file(with_delete_file(plain, sequence_number=0), sequence_number=1)
-    began, (done, others) = split_at(before)
-    rewrote = compacted(tables, plain)
-    staged = with_deletes(rewrote, done.deleted(rewrote.snapshot_id))
-    main = appended(tables, before, [7])
-    moved = editor.rebase_compaction(staged, before, main)
-
-    data, deletes = split_at(moved)
-    assert data == split_at(staged)[0] | (split_at(main)[0] - began)
-    assert {entry.sequence_number: (entry.is_live, entry.snapshot_id) for entry in deletes} == {
-        0: (False, staged.snapshot_id),
-        1: (True, others.snapshot_id),
-    }
-
-    without = appended(tables, with_delete_file(plain, sequence_number=1), [7])
-    with pytest.raises(NotReplayableError, match="1 delete file that the compaction removed is no longer in it"):
-        editor.rebase_compaction(staged, before, without)
 
 
 def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(

@@ -1,84 +1,127 @@
-"""A compaction on a branch: what it read is compared with what it wrote, and nothing is read if it wrote nothing."""
+"""Compaction on main: Iceberg makes the commit, a second one says which run it was, and the rows are counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from lakegate.errors import AuditFailedError
+from lakegate.errors import AuditFailedError, InputError, NotFoundError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, TablePointer
-from lakegate.testing import MemoryCatalog
-from lakegate.wap.context import Context
+from lakegate.model.run import Run
+from lakegate.wap.recover import rebuild
+from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import optimize
-from lakegate.wap.transaction import Transaction
-
-TABLE = TableIdentifier.parse("nyc.trips")
-
-
-def pointer(location: str) -> TablePointer:
-    ids = {"snapshot_id": 1, "schema_id": 0, "spec_id": 0, "sort_order_id": 0}
-    return TablePointer(table=TABLE, content_id=None, metadata_location=location, **ids)
+from lakegate.wap.verify_journal import MainCommits, journal_findings
+from support.fakes_transaction import FakeTransaction
+from support.flow_support import TRIPS
+from support.revert_support import A, B, C, House
 
 
-class Compaction:
-    """A transaction, its engine, and a context: of a table whose rows are said beforehand."""
-
-    def __init__(self, before: Mapping[str, Any], after: Mapping[str, Any], *, compacts: bool = True) -> None:
-        self.catalog = MemoryCatalog()
-        self.reader = self
-        table = CommitRequest(
-            branch="main",
-            base=self.catalog.get_ref("main").hash,
-            message="create",
-            namespaces=(("nyc",),),
-            puts=(pointer("1"),),
-        )
-        self.catalog.commit(table)
-        self.branch = self.catalog.create_branch("wap/optimize", self.catalog.get_ref("main")).name
-        self.engine = self
-        self.began = self.catalog.get_ref(self.branch).hash
-        self.rows = {self.began: before, None: after}
-        self.compacts = compacts
-        self.read: list[str | None] = []
-
-    def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
-        assert (table, sort, where) == (TABLE, None, None)
-        if self.compacts:
-            there = self.catalog.get_table(TABLE, self.catalog.get_ref(self.branch))
-            assert there is not None
-            puts = (pointer("2").model_copy(update={"content_id": there.content_id}),)
-            self.catalog.commit(CommitRequest(branch=self.branch, base=self.began, message="compact", puts=puts))
-
-    def metadata(self, pointer: TablePointer) -> Any:
-        return SimpleNamespace(partition_by=("region",), format_version=3)
-
-    def has_other_specs(self, pointer: TablePointer) -> bool:
-        return pointer.metadata_location != "1"
-
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, row_ids: bool, at: str | None = None) -> Any:
-        assert (table, by_partition, row_ids) == (TABLE, True, True)
-        self.read.append(at)
-        return self.rows[at]
-
-    def run(self) -> None:
-        optimize(cast("Context", self), cast("Transaction", self), TABLE)
+@pytest.fixture
+def house() -> House:
+    house = House()
+    house.add("r1", A)
+    house.add("r2", B)
+    return house
 
 
-def test_the_rows_are_compared_with_those_that_it_began_with() -> None:
-    rows = {"a": (2, 17, 5), "b": (1, 4, None)}
-    numbered = Compaction(rows, {**rows, "b": (1, 4, 9)})  # from before an upgrade to version 3: ids are new
-    numbered.run()
-    assert numbered.read == [numbered.began, None]
-    for after in ({"a": (2, 17, 5)}, {**rows, "a": (2, 17, 6)}, {**rows, "a": (1, 17, 5)}, {**rows, "c": (1, 1, 1)}):
-        with pytest.raises(AuditFailedError, match="it changed rows"):
-            Compaction(rows, after).run()
+def compacted(house: House, run: str = "o1", *, attempts: int = 3) -> Run:
+    return optimize(house.context, TRIPS, sort=None, where=None, attempts=attempts, new_run_id=run)
 
 
-def test_nothing_is_read_when_nothing_qualifies() -> None:
-    nothing = Compaction({}, {}, compacts=False)
-    nothing.run()
-    assert nothing.read == []
+def files(house: House) -> int:
+    pointer = house.catalog.get_table(TRIPS, house.head())
+    assert pointer is not None
+    return len(house.versions[pointer.metadata_location].rows)
+
+
+def findings(house: House) -> list[str]:
+    step = house.context.narrator.step("verify")
+    with step as progress:
+        commits = MainCommits(house.context, (), None)
+        return [one.kind for one in journal_findings(house.context, commits, progress)]
+
+
+def instead(monkeypatch: pytest.MonkeyPatch, compact: Callable[..., None]) -> None:
+    monkeypatch.setattr(FakeTransaction, "compact", compact)
+
+
+def test_a_compaction_is_a_run_that_changes_no_row(house: House) -> None:
+    run = compacted(house)
+    assert (run.status, run.kind, run.name, run.branch) == ("published", "maintenance", "optimize nyc.trips", "")
+    assert (house.rows(), files(house)) == ([*A, *B], 1)
+    claim, compaction = list(house.catalog.history("main"))[:2]
+    assert run.publication is not None
+    assert (run.publication.commit, claim.parent) == (claim.hash, compaction.hash)
+    assert claim.message == "Optimize nyc.trips: the same 2 rows in other files"
+    assert findings(house) == []
+    rebuild(house.context, "main")
+    assert findings(house) == []
+    assert house.status("o1") == ("published", None)
+
+    house.add("r3", C)
+    assert house.rows() == [*A, *B, *C]
+
+
+def test_nothing_to_compact_is_skipped(house: House) -> None:
+    compacted(house)
+    head = house.head()
+    run = compacted(house, "o2")
+    assert (run.status, run.detail) == ("skipped", "nyc.trips has no files to compact.")
+    assert house.head() == head
+    with pytest.raises(NotFoundError, match=r"nyc\.trip doesn't exist"):
+        optimize(house.context, TableIdentifier.parse("nyc.trip"), sort=None, where=None, attempts=1, new_run_id="o3")
+
+
+def test_a_compaction_that_lost_rows_says_how_to_restore_the_table(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = house.head()
+    whole = FakeTransaction.compact
+
+    def lossy(self: FakeTransaction, table: TableIdentifier, **given: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(FakeTransaction, "table", lambda *_: A)
+            whole(self, table, **given)
+
+    instead(monkeypatch, lossy)
+    with pytest.raises(AuditFailedError, match="changed its number of rows from 2 to 1") as lost:
+        compacted(house)
+    assert f"lakegate table restore nyc.trips --at {before.hash[:12]}" in str(lost.value.hint)
+    assert house.status("o1") == ("failed", None)
+    assert findings(house) == ["foreign-commit"]
+    restore_table(house.context, TRIPS, before, new_run_id="x")
+    assert house.rows() == [*A, *B]
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_compaction_that_lost_to_others_is_made_again_while_they_wait(
+    house: House, monkeypatch: pytest.MonkeyPatch, attempts: int
+) -> None:
+    locked, whole = list[bool](), FakeTransaction.compact
+
+    def beaten(self: FakeTransaction, table: TableIdentifier, **given: Any) -> None:
+        locked.append(house.journal.is_locked(f"main/{table}"))
+        if len(locked) < 3:
+            raise NotReplayableError("Others changed the same files.")
+        whole(self, table, **given)
+
+    instead(monkeypatch, beaten)
+    if attempts == 1:
+        with pytest.raises(NotReplayableError, match="Others changed"):
+            compacted(house, attempts=attempts)
+        assert house.status("o1") == ("failed", None)
+        return
+    assert compacted(house, attempts=attempts).status == "published"
+    assert locked == [False, True, True]
+    assert not house.journal.is_locked("main/nyc.trips")
+
+
+def test_a_compaction_cannot_be_reverted(house: House) -> None:
+    before = house.head().hash
+    compacted(house)
+    with pytest.raises(InputError, match=r"compacted nyc\.trips, which changed no row") as refused:
+        house.undo("o1")
+    assert f"lakegate table restore nyc.trips --at {before[:12]}" in str(refused.value.hint)

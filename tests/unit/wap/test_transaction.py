@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +12,6 @@ from lakegate.errors import AuditFailedError, CheckError, ConfigurationError, Co
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
-from lakegate.model.refs import TablePointer
 from lakegate.model.request import OnFailure
 from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.ingest import ingest
@@ -36,7 +34,6 @@ def begun(
     run: str = "t1",
     *,
     on_failure: OnFailure = "keep",
-    compacts: bool = False,
     configured: ConfiguredChecks = none_configured,
 ) -> Iterator[Transaction]:
     with transaction(
@@ -47,7 +44,6 @@ def begun(
         target="main",
         configured=configured,
         on_failure=on_failure,
-        compacts=compacts,
     ) as tx:
         yield tx
 
@@ -224,31 +220,6 @@ def test_rows_computed_from_an_outdated_state_are_a_conflict(house: FakeLakehous
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *WITH_NULLS]
     assert branches(house) == ["main"]
     assert tx.run.status == "failed"
-
-
-@pytest.mark.parametrize("compacts", [True, False])
-def test_only_a_run_that_compared_its_rows_is_rebased_as_a_compaction(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, compacts: bool
-) -> None:
-    """That a snapshot says of itself that it replaced files proves nothing."""
-    asked, rewrite = list[TablePointer](), house.rebase_compaction
-
-    def ask(source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
-        asked.append(source)
-        return rewrite(source, before, onto)
-
-    monkeypatch.setattr(house, "rebase_compaction", ask)
-    ingest(house.context, ordered(house))
-    with pytest.raises(ConflictError), begun(house, compacts=compacts) as tx:
-        tx.engine.overwrite(TRIPS, CLEAN, None)
-        pointer = house.catalog.get_table(TRIPS, house.catalog.get_ref(tx.branch))
-        assert pointer is not None
-        version = house.versions[pointer.metadata_location]
-        newest = version.snapshots[-1].model_copy(update={"operation": "replace"})
-        house.versions[pointer.metadata_location] = replace(version, snapshots=(*version.snapshots[:-1], newest))
-        ingest(house.context, ordered(house, MORE, run="r2"))
-    assert bool(asked) == compacts
-    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
 
 
 @pytest.mark.parametrize("name", ["nyc.trips.changes", "nyc.trips.files", "nyc.trips.files.files"])

@@ -19,11 +19,11 @@ from lakegate.cli.options import (
     table_argument,
     yes_option,
 )
-from lakegate.cli.output import cell, count_at_most, echo_json, next_commands, safe, say, show_rows, width_or
+from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows, width_or
 from lakegate.cli.run_output import show_change, show_revert
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.words import count, counted, moment, size
+from lakegate.model.words import count, moment, size
 from lakegate.snippets import ENGINES, TITLES
 
 if TYPE_CHECKING:
@@ -241,8 +241,9 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
 def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | None, rewrite_manifests: bool) -> None:
     """Compact TABLE's small files into larger ones, and apply deletes. Needs Spark.
 
-    Runs on a branch, and publishes it if no row changed, comparing the number of rows and a hash of their content in
-    each partition. Rows that others append in the meantime stay. To undo it: lakegate revert RUN.
+    Iceberg's rewrite_data_files does it on main, and changes no row. Rows that others append in the meantime stay.
+    Afterwards, the number of rows is compared with the one before. To go back to the files before: lakegate table
+    restore.
 
     Replaced files stay as long as older commits need them; see lakegate gc. Exits with 3 if others kept rewriting the
     same files.
@@ -257,10 +258,7 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     elif app.json or run.publication is None:
         show_change(app, run, f"[bold yellow]nothing changed[/]  {safe(table)} has no files to compact")
     else:
-        files = sum(one.data_files for one in run.staged)
-        commit = run.publication.commit[:12]
-        say(f"[bold green]optimized[/]  {safe(table)} in commit {commit}: {counted(files, 'new file')}")
-        next_commands(("Undo it", app.command("revert", run.run_id)))
+        say(f"[bold green]optimized[/]  {safe(table)} in commit {run.publication.commit[:12]}")
 
 
 @table.command("expire", makes_run=True, examples=("lakegate table expire nyc.trips --older-than 30d --keep 10",))
