@@ -120,7 +120,7 @@ from lakegate.wap.transaction import Transaction, transaction
 from lakegate.wap.trial import ContractTrial, try_contract
 
 if TYPE_CHECKING:
-    from lakegate.snippets.snippet import Snippet
+    from lakegate.snippets import Snippet
     from lakegate.sources.discovery import FoundFile
     from lakegate.sources.sample import SourceSample
 
@@ -1734,27 +1734,25 @@ class Lake:
 
         Args:
             table: ``namespace.table``.
-            engine: ``pyiceberg``, ``duckdb``, ``polars``, ``daft``, ``spark``, ``trino``, ``dremio``, ``snowflake``,
-                ``athena``, ``redshift`` or ``clickhouse``.
+            engine: ``pyiceberg``, ``duckdb``, ``polars``, ``daft``, ``spark`` or ``trino``.
             ref: Branch, tag or commit hash.
             at: Time, tag or commit: the table as ``ref`` had it then. Default: now.
-            rest: URL of ``lakegate serve``, to read through it. Default: read the metadata file; Spark, Trino and
-                Dremio read through Nessie.
+            rest: URL of ``lakegate serve``, to read through it. Default: read the metadata file; Spark and Trino need
+                the URL.
             rest_token: Whether that server requires a token.
 
         Returns:
             The snippet.
 
         Raises:
-            InputError: The engine is unknown, or can't reach the table's files.
+            InputError: The engine is unknown, or can't read this way.
             NotFoundError: The table, or the ref, doesn't exist.
 
         Example:
             >>> print(lake.snippet("nyc.trips", "duckdb").text.splitlines()[1])
             INSTALL iceberg; LOAD iceberg;
         """
-        from lakegate.snippets.snippet import write_snippet
-        from lakegate.snippets.target import SnippetTarget
+        from lakegate.snippets import SnippetTarget, write_snippet
 
         resolved = self._resolve(ref, at)
         try:
@@ -1765,16 +1763,9 @@ class Lake:
             table=found.table,
             ref=resolved,
             metadata_location=found.metadata_location,
-            location=found.location,
             has_deletes=found.rows is None,
             warehouse=self._components.warehouse,
             storage=self.settings.storage,
-            catalog=self.settings.catalog,
-            spark_options={
-                key: value
-                for key, value in self._components.catalog.spark_options(resolved).items()
-                if key in {"type", "uri", "ref", "ref.hash"}
-            },
         )
         return write_snippet(engine, target, rest=rest, has_token=rest_token)
 

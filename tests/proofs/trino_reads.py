@@ -1,4 +1,4 @@
-"""Trino reads what is published: by ``lakegate serve`` and by Nessie, with the snippets of ``lakegate table connect``.
+"""Trino reads what is published: by ``lakegate serve``, with the snippets of ``lakegate table connect``.
 
 What it says of every column, at ``main``, a tag and a commit, must be what Spark says: counts, NULLs, sums and bounds
 of real trips with renamed, added, dropped and widened columns and deleted rows; and each row of a table of all types.
@@ -110,7 +110,7 @@ def prove(home: Path, *, tell: Callable[[str], object] = lambda _: None) -> Proo
         files = {way.name: way.text.partition("\n\n")[0] + "\n" for way in ways}
         engine = opened.enter_context(trino(folder / "engine", files, LAKE_READER_TOKEN=TOKEN))
         failures = [one for way in ways for one in _differences(engine, way)]
-        failures += _writes_let_through(engine, [way for way in ways if not way.name.startswith("nessie")])
+        failures += _writes_let_through(engine, ways)
     return ProofResult("trino", len(ways), failures, f"Trino {VERSION} read {', '.join(tables)}")
 
 
@@ -131,13 +131,8 @@ def _ways(lake: Lake, tables: Sequence[str], open_url: str, guarded_url: str) ->
         servers: dict[str, dict[str, Any]] = {
             "served": {"rest": open_url},
             "guarded": {"rest": guarded_url, "rest_token": True},
-            "nessie": {},
         }
         for by, server in servers.items():
-            if by == "nessie" and table == TYPES:
-                continue  # by Nessie, Trino finds neither nested namespaces nor capital letters
-            if by == "nessie" and state == "commit":
-                lake.create_tag(f"at-{commit[:12]}", at=commit)  # as the snippet says
             text = lake.snippet(table, "trino", **options, **server).text
             yield _Way(f"{by}_{state}_{tables.index(table)}", table, text, expected)
 

@@ -28,7 +28,7 @@ from lakegate.model.quarantine import QuarantineSummary
 from lakegate.model.refs import Commit, Ref, TableDifference
 from lakegate.model.schema import ColumnChange
 from lakegate.model.tables import TableMetadata
-from lakegate.snippets.snippet import Snippet
+from lakegate.snippets import Snippet
 from lakegate.table import RowDifference
 from lakegate.wap.history import encode_files
 from support.cli_support import (
@@ -291,13 +291,11 @@ def test_table_connect_prints_a_snippet_to_paste() -> None:
         commit="0" * 64,
         metadata_location="file:///lake/1.metadata.json",
         follows=True,
-        run_here=False,
         text="SELECT [1];",
     )
     lake = FakeLake(snippet=snippet)
     shown = invoke("table connect nyc.trips -e trino --ref v1 --rest http://x --rest-token", lake)
     assert shown.stdout == "SELECT [1];\n"
-    assert "Not tested: lakegate's tests don't run Trino." in shown.stderr
     assert lake.asked("snippet") == {"ref": "v1", "at": None, "rest": "http://x", "rest_token": True}
     assert json.loads(invoke("table connect nyc.trips -e trino -o json", FakeLake(snippet=snippet)).stdout)["follows"]
     assert invoke("table connect nyc.trips -e trino --rest-token", lake).exit_code == 2

@@ -24,7 +24,7 @@ from lakegate.cli.run_output import show_change, show_revert
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.words import count, moment, size
-from lakegate.snippets import ENGINES, TITLES
+from lakegate.snippets import ENGINES
 
 if TYPE_CHECKING:
     from lakegate.model.tables import Snapshot, TableMetadata
@@ -371,8 +371,8 @@ def delete_rows(app: App, /, *, table: str, where: str) -> None:
     examples=(
         "lakegate table connect nyc.trips --engine duckdb",
         "lakegate table connect nyc.trips --engine polars --ref 2026-q1",
-        "lakegate table connect nyc.trips --engine spark --at 2026-01-31T07:00:00Z",
-        "lakegate table connect nyc.trips --engine pyiceberg --rest http://127.0.0.1:8181",
+        "lakegate table connect nyc.trips --engine duckdb --at 2026-01-31T07:00:00Z",
+        "lakegate table connect nyc.trips --engine spark --rest http://127.0.0.1:8181",
     ),
 )
 @table_argument
@@ -387,11 +387,9 @@ def connect_table(
     """Print what to paste into another engine to read TABLE.
 
     The snippet contains no secret: a comment says how the engine gets its credentials. Without --rest, it names the
-    table's metadata file and always shows that state, except for Spark, Trino and Dremio, which read through Nessie and
-    also see later publishes on --ref.
-
-    The snippets for pyiceberg, duckdb, polars, daft, spark and trino are tested as printed. Those for dremio,
-    snowflake, athena, redshift and clickhouse aren't.
+    table's metadata file and always shows that state. With --rest, it reads through lakegate serve, and on main also
+    shows later publishes. Spark and Trino need --rest. Give any other engine that reads Iceberg the metadata file that
+    -o json prints, or the URL of lakegate serve.
     """
     if rest_token and rest is None:
         raise click.UsageError("--rest-token needs --rest.")
@@ -401,8 +399,6 @@ def connect_table(
         echo_json(snippet)
         return
     click.echo(snippet.text)
-    if not snippet.run_here:
-        click.echo(f"Not tested: lakegate's tests don't run {TITLES[snippet.engine]}.", err=True)
 
 
 def _payload(metadata: TableMetadata) -> dict[str, Any]:
