@@ -18,7 +18,7 @@ from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError, LakegateError, SchemaError
 from lakegate.model.run import Run
 from lakegate.reports.junit import junit
-from lakegate.reports.run_page import run_page
+from lakegate.reports.page import run_page
 from support.examples import examples
 
 pytestmark = pytest.mark.jvm

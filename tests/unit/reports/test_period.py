@@ -17,7 +17,7 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.model.checks import Check
 from lakegate.model.run import Run, RunError
-from lakegate.reports.period_page import period, period_page
+from lakegate.reports.period import period, period_page
 from lakegate.testing import MemoryCatalog
 from support.cli_support import (
     FAILED,
@@ -117,7 +117,7 @@ def test_a_check_with_too_many_rows_to_quarantine_has_failed(tmp_path: Path) -> 
 
 def test_a_page_says_what_it_lacks_without_the_catalog(tmp_path: Path) -> None:
     page = period_page(period(reading(tmp_path, [PUBLISHED], is_away=True), since=START))
-    assert "Nessie is away. Quarantined rows aren&#x27;t counted" in page
+    assert "Nessie is away. Quarantined rows aren&#39;t counted" in page
 
 
 def test_nothing_is_reported_without_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,10 +156,10 @@ def test_a_table_is_late_by_its_setting(tmp_path: Path, every: str, late: bool) 
     [
         ([], {}, ("Quiet", "No runs in this period", "--since 90d")),
         ([PUBLISHED], {}, ("All is well", "1 of 1 run published 100,000 rows", "Nothing is waiting for a decision")),
-        ([FAILED_RUN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; nothing of it was published")),
-        ([REBUILT], {}, ("All is well", "published 0 rows", "The rows of 1 run aren&#x27;t counted")),
-        ([UNKNOWN], {}, ("Some runs failed", "1 run couldn&#x27;t finish; it may still have been published.")),
-        ([FAILED_RUN, UNKNOWN], {}, ("2 runs couldn&#x27;t finish; 1 of them may still have been published.",)),
+        ([FAILED_RUN], {}, ("Some runs failed", "1 run couldn&#39;t finish; nothing of it was published")),
+        ([REBUILT], {}, ("All is well", "published 0 rows", "The rows of 1 run aren&#39;t counted")),
+        ([UNKNOWN], {}, ("Some runs failed", "1 run couldn&#39;t finish; it may still have been published.")),
+        ([FAILED_RUN, UNKNOWN], {}, ("2 runs couldn&#39;t finish; 1 of them may still have been published.",)),
         ([PUBLISHED], {"nyc.trips": "1h"}, ("Late", "1 table later than expected: nyc.trips")),
         (
             [REJECTED],
@@ -189,7 +189,7 @@ def test_a_page_of_many_runs_stays_small_and_says_what_it_left_out(
         )
         for name in names * 3
     ]
-    monkeypatch.setattr("lakegate.reports.period_page._MOST_RUNS", 110)
+    monkeypatch.setattr("lakegate.reports.period._MOST_RUNS", 110)
     page = period_page(period(reading(tmp_path, runs), since=None))
     assert len(page.encode()) < 2_000_000
     assert "<b>.t1" not in page

@@ -35,7 +35,7 @@ def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
 
         write(app, junit(run, examples=_examples(app)), file)
     else:
-        from lakegate.reports.run_page import run_page
+        from lakegate.reports.page import run_page
 
         link = app.settings().link_to(run.run_id, ", ".join(run.tables), run.branch)
         write(app, run_page(run, examples=_examples(app), link=link), file, page=f"lakegate-run-{run.run_id}.html")
@@ -100,7 +100,7 @@ def report(app: App, /, *, table: str | None, since: datetime, file: Path | None
     journal alone. For a page about one run: lakegate runs RUN --output html
     """
     from lakegate.dashboard.model import open_read_model
-    from lakegate.reports.period_page import period, period_page
+    from lakegate.reports.period import period, period_page
 
     with app.lake() as lake:
         found = period(open_read_model(lake), since=since, table=table)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from lakegate.dashboard.model import Problem, ReadModel
 from lakegate.dashboard.overview import LakeFacts, read_facts
@@ -17,21 +17,8 @@ from lakegate.model.checks import CheckResult
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, Run, RunLine
 from lakegate.model.words import count, counted
-from lakegate.reports.page import (
-    Child,
-    Html,
-    badge,
-    clipped,
-    commands,
-    figures,
-    left_out,
-    page,
-    status,
-    table,
-    tag,
-    when,
-)
-from lakegate.reports.status_text import StatusText, Tone, describe_run, failing, rows_of
+from lakegate.reports.page import clipped, render, when
+from lakegate.reports.status_text import StatusText, describe_run, rows_of
 
 _MOST_RUNS = 2_000
 """Most runs in a report. Reading that many takes a second or two."""
@@ -209,13 +196,7 @@ def _failing_checks(newest_first: Sequence[Run], table: str | None) -> tuple[Fai
 _CHECKS = 100
 _TABLES = 300
 _RUNS = 100
-_STRIP = 40
-"""Most runs in a table's strip of recent runs."""
-_OPEN = 25
-"""Most runs that are shown unfolded."""
 _TEXT = 200
-_DAY = timedelta(days=1)
-_HOUR = timedelta(hours=1)
 
 
 def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
@@ -225,45 +206,45 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
         link: URL of the dashboard.
     """
     report, runs = found.report, found.runs
-    status_text = _status_text(report, unknown=sum(run.may_be_published for run in runs))
-    about = report.table or "All tables"
-    return page(
-        f"{status_text.title}: {about} · lakegate",
-        tag("p", _period_text(report), class_="eyebrow"),
-        tag("h1", about),
-        status(status_text, _notes(report, runs)),
-        _figures(report) if runs else commands(status_text.commands),
-        tag("p", tag("a", "Open the dashboard", href=link)) if link else None,
-        _decisions(found.undecided, len({run_id for one in report.tables for run_id in one.waiting})),
-        _tables(report, runs),
-        _checks(report.checks),
-        _runs(runs),
+    began = "Everything so far" if report.since is None else f"{when(report.since)} to {when(report.until)}"
+    total = sum(report.runs.values())
+    return render(
+        status=_status_text(report, unknown=sum(run.may_be_published for run in runs)),
+        heading=report.table or "All tables",
+        eyebrow=began,
         now=report.until,
+        notes=tuple(_notes(report, runs)),
+        figures=(
+            ("Published", f"{count(report.runs.get('published', 0))} of {counted(total, 'run')}"),
+            ("Rows published", count(report.rows)),
+            ("Rejected", count(report.runs.get("rejected", 0))),
+            ("Failed", count(report.runs.get("failed", 0))),
+        ),
+        link=link,
+        undecided=found.undecided,
+        more_undecided=len(_waiting(report)) - len(found.undecided),
+        tables=tuple(_tables(report, runs)),
     )
 
 
-def _period_text(report: PeriodReport) -> list[str | Html]:
-    return ["Everything so far"] if report.since is None else [when(report.since), " to ", when(report.until)]
+def _waiting(report: PeriodReport) -> set[str]:
+    return {run_id for one in report.tables for run_id in one.waiting}
 
 
-def _notes(report: PeriodReport, runs: Sequence[Run]) -> list[Html]:
-    """Return what the report leaves out."""
+def _notes(report: PeriodReport, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield what the report leaves out."""
     uncounted = sum(run.status == "published" and run.rows_published is None for run in runs)
-    said = [f"The rows of {counted(uncounted, 'run')} aren't counted: the journal has only their commits."] * bool(
-        uncounted
-    )
-    said += [
-        f"{one.message} Quarantined rows aren't counted, and decisions come from the journal alone."
-        for one in report.problems
-    ]
+    if uncounted:
+        yield f"The rows of {counted(uncounted, 'run')} aren't counted: the journal has only their commits."
+    for problem in report.problems:
+        yield f"{problem.message} Quarantined rows aren't counted, and decisions come from the journal alone."
     if not report.is_complete:
-        said.append(f"Only the newest {count(sum(report.runs.values()))} runs of this period are counted.")
-    return [tag("p", one, class_="small") for one in said]
+        yield f"Only the newest {count(sum(report.runs.values()))} runs of this period are counted."
 
 
 def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
     """Return what a period's runs mean for readers; ``unknown`` is the number of failed ones that may be published."""
-    undecided = len({run_id for one in report.tables for run_id in one.waiting})
+    undecided = len(_waiting(report))
     late = [one.table for one in report.tables if one.is_late]
     failed, total = report.runs.get("failed", 0), sum(report.runs.values())
     published = report.runs.get("published", 0)
@@ -292,164 +273,55 @@ def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
     return StatusText("good", "All is well", happened, "Nothing is waiting for a decision.", ())
 
 
-def _figures(report: PeriodReport) -> Html:
-    total, published = sum(report.runs.values()), report.runs.get("published", 0)
-    undecided = len({run_id for one in report.tables for run_id in one.waiting})
-    rejected, failed = report.runs.get("rejected", 0), report.runs.get("failed", 0)
-    of = tag("small", f" of {counted(total, 'run')}")
-    items: list[tuple[str, Child, Tone | None]] = [
-        ("Published", [count(published), of], None),
-        ("Rows published", count(report.rows), None),
-        ("Rejected", count(rejected), "bad" if undecided else None),
-        ("Failed", count(failed), "warn" if failed else None),
-    ]
-    return figures(items)
+def _tables(report: PeriodReport, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    yield {
+        "title": "Tables",
+        "columns": ("Table", "Now", "Last publish", "Rows published"),
+        "rows": [
+            (one.table, _health(one), when(one.last_publish) or "never", count(one.rows))
+            for one in report.tables[:_TABLES]
+        ],
+        "numbers": (3,),
+    }
+    yield {
+        "title": "Checks that failed",
+        "columns": ("Table", "Check", "Severity", "Runs", "Failing rows", "Last in run"),
+        "rows": [
+            (
+                one.table,
+                clipped(one.check, _TEXT),
+                one.severity,
+                f"{count(one.runs)} of {count(one.of_runs)}",
+                count(one.failing_rows),
+                one.last,
+            )
+            for one in report.checks[:_CHECKS]
+        ],
+        "numbers": (3, 4),
+        "more": f"{count(len(report.checks) - _CHECKS)} more" if report.checks[_CHECKS:] else "",
+    }
+    yield {
+        "title": "Runs",
+        "columns": ("Run", "Table", "Status", "Rows", "Started", "What happened"),
+        "rows": [_run(run) for run in runs[:_RUNS]],
+        "numbers": (3,),
+        "more": counted(len(runs) - _RUNS, "earlier run") if runs[_RUNS:] else "",
+    }
 
 
-def _decisions(undecided: Sequence[Run], total: int) -> Html | None:
-    if not undecided:
-        return None
-    left = total - len(undecided)
-    more = left_out(left, f"{count(left)} more: lakegate runs --status rejected")
-    return tag("section", tag("h2", "For you to decide"), [_decision(run) for run in undecided], more)
+def _run(run: Run) -> tuple[str, ...]:
+    status = describe_run(run)
+    happened = clipped(status.happened, _TEXT)
+    return run.run_id, run.table, status.title, count(rows_of(run)), when(run.started_at), happened
 
 
-def _decision(run: Run) -> Html:
-    failed = [
-        tag("li", tag("code", clipped(result.check, _TEXT)), f": {count(result.failing_rows)}{failing(result)}")
-        for result in run.failures[:5]
-    ]
-    rows = rows_of(run)
-    what = "" if rows is None else f"{counted(rows, 'row')}, "
-    return tag(
-        "article",
-        tag("header", tag("h3", run.table), badge("bad", f"{len(run.failures)} failed")),
-        tag("p", what, "run ", tag("code", run.run_id), ", ", when(run.started_at), class_="small soft"),
-        tag("ul", failed, class_="list small"),
-        commands(describe_run(run).commands),
-        class_="card bad",
-    )
-
-
-def _tables(report: PeriodReport, runs: Sequence[Run]) -> Html | None:
-    if not report.tables:
-        return None
-    by_table: dict[str, list[Run]] = {}
-    for run in runs:
-        for name in run.tables:
-            by_table.setdefault(name, []).append(run)
-    rows = [
-        (
-            one.table,
-            _health(one),
-            [*_ago(one.last_publish, report.until)],
-            count(one.rows),
-            _run_strip(by_table.get(one.table, [])),
-        )
-        for one in report.tables[:_TABLES]
-    ]
-    columns = ("Table", "Now", "Last publish", "Rows published", "Recent runs, newest on the right")
-    return tag("section", tag("h2", "Tables"), table(columns, rows, label="Tables", numbers=(3,)))
-
-
-def _health(one: TableReport) -> Html:
+def _health(one: TableReport) -> str:
     if one.waiting:
-        return badge("bad", f"{len(one.waiting)} to decide")
+        return f"{len(one.waiting)} to decide"
     if one.is_late:
-        return badge("bad", f"Late (every {one.late_after})")
+        return f"Late (every {one.late_after})"
     if one.quarantined:
-        return badge("warn", f"{counted(one.quarantined, 'row')} in quarantine")
+        return f"{counted(one.quarantined, 'row')} in quarantine"
     if one.runs.get("failed", 0):
-        return badge("warn", f"{one.runs['failed']} failed")
-    return badge("good", "OK") if one.runs.get("published") else badge("idle", "Quiet")
-
-
-def _ago(time: datetime | None, now: datetime) -> tuple[str | Html, ...]:
-    if time is None:
-        return ("never",)
-    passed = now.astimezone(UTC) - time
-    if passed < _HOUR:
-        said = f"{max(int(passed.total_seconds() // 60), 0)} min ago"
-    elif passed < 2 * _DAY:
-        said = f"{int(passed / _HOUR)} h ago"
-    else:
-        said = f"{int(passed / _DAY)} days ago"
-    return (
-        tag("time", said, datetime=f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", title=f"{time:%Y-%m-%d %H:%M:%S}"),
-    )
-
-
-def _run_strip(newest_first: Sequence[Run]) -> Html:
-    """Return a mark per run. Both its colour and its height show the outcome."""
-    shown = list(reversed(newest_first[:_STRIP]))
-    tones = [describe_run(run).tone for run in shown]
-    heights: dict[Tone, int] = {"good": 14, "warn": 20, "bad": 26, "idle": 8}
-    first = _STRIP - len(shown)
-    marks = [
-        tag("rect", class_=tone, x=10 * (first + at), y=26 - heights[tone], width=7, height=heights[tone], rx=1)
-        for at, tone in enumerate(tones)
-    ]
-    legend = ", ".join(f"{tones.count(tone)} {name}" for tone, name in _STRIP_LEGEND if tone in tones) or "none"
-    return tag(
-        "svg",
-        tag("title", legend),
-        marks,
-        class_="strip",
-        viewBox=f"0 0 {10 * _STRIP} 26",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=legend,
-    )
-
-
-_STRIP_LEGEND: tuple[tuple[Tone, str], ...] = (
-    ("good", "published"),
-    ("warn", "published with warnings"),
-    ("bad", "rejected or failed"),
-    ("idle", "other"),
-)
-
-
-def _checks(checks: Sequence[FailingCheck]) -> Html | None:
-    if not checks:
-        return None
-    rows = [
-        (
-            one.table,
-            tag("code", clipped(one.check, _TEXT)),
-            badge("bad", "Failed")
-            if one.severity == "error"
-            else badge("warn", "Warning" if one.severity == "warn" else "Quarantined"),
-            f"{count(one.runs)} of {count(one.of_runs)}",
-            count(one.failing_rows),
-            tag("code", one.last, class_="id"),
-        )
-        for one in checks[:_CHECKS]
-    ]
-    columns = ("Table", "Check", "Verdict", "Runs", "Failing rows", "Last in run")
-    left = len(checks) - _CHECKS
-    more = left_out(left, f"{count(left)} more")
-    shown = table(columns, rows, label="Checks that failed", numbers=(3, 4), wide=(1,))
-    return tag("section", tag("h2", "Checks that failed"), shown, more)
-
-
-def _runs(runs: Sequence[Run]) -> Html | None:
-    if not runs:
-        return None
-    rows = []
-    for run in runs[:_RUNS]:
-        status_text = describe_run(run)
-        cells = (
-            tag("code", run.run_id, class_="id"),
-            run.table,
-            badge(status_text.tone, status_text.title),
-            count(rows_of(run)),
-            when(run.started_at),
-        )
-        rows.append((*cells, clipped(status_text.happened, _TEXT)))
-    left = len(runs) - _RUNS
-    more = left_out(left, counted(left, "earlier run"))
-    columns = ("Run", "Table", "Status", "Rows", "Started", "What happened")
-    shown = table(columns, rows, label="Runs", numbers=(3,), wide=(5,))
-    summary = tag("summary", f"{counted(len(runs), 'run')}, newest first")
-    return tag("section", tag("h2", "Runs"), tag("details", summary, shown, more, open=len(runs) <= _OPEN))
+        return f"{one.runs['failed']} failed"
+    return "OK" if one.runs.get("published") else "Quiet"
