@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
 from lakegate.config import HOME_NAME, Settings, StorageSettings, is_project
-from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.local.stack import LocalStack
@@ -26,6 +25,7 @@ from lakegate.storage.objects import canonical, is_remote
 from lakegate.wap.context import Context, Subscriber
 
 if TYPE_CHECKING:
+    from lakegate.contracts.store import Contracts
     from lakegate.iceberg.files import TableFiles
     from lakegate.journal.journal import Journal
     from lakegate.spark.file_engine import FileEngine
@@ -189,6 +189,8 @@ class Components:
     @cached_property
     def contracts(self) -> Contracts:
         """The contracts of the project's tables."""
+        from lakegate.contracts.store import Contracts
+
         return Contracts(self.home, self.settings)
 
     @cached_property
