@@ -137,7 +137,7 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
 
     ingest((2, 20), (5, 5), mode="upsert", key=["id"])
     rows.step(new={5}, changed={2})
-    changes = "(VALUES (4L, 0L), (1L, 10L), (6L, 6L) AS b(id, n))"
+    changes = "(SELECT 4L AS id, 0L AS n UNION ALL SELECT 1L, 10L UNION ALL SELECT 6L, 6L)"
     merge = f"MERGE INTO {table} t USING {changes} b ON t.id = b.id WHEN MATCHED AND b.n = 0 THEN DELETE "
     merge += "WHEN MATCHED THEN UPDATE SET n = b.n WHEN NOT MATCHED THEN INSERT *"
     lake.transact(lambda tx: tx.sql(merge))
