@@ -111,7 +111,6 @@ ASKED: dict[str, Callable[[Journal], object]] = {
     "newest of tables": lambda journal: journal.pages.newest_of(["n.t1", "n.t2"], limit=20),
     "last publishes": lambda journal: journal.pages.last_publishes(["n.t1", "n.t2"]),
     "tables of runs": lambda journal: journal.pages.tables_of([text_of(1), text_of(2)]),
-    "failing checks": lambda journal: journal.pages.failing([text_of(1), text_of(2)]),
     "checks": lambda journal: journal.pages.checks("n.t1", [text_of(1)]),
     "tables": lambda journal: journal.pages.tables(limit=1_000),
     "metrics": Journal.metrics,

@@ -35,8 +35,6 @@ _LATEST_PUBLISHES = 50
 PageCursor: TypeAlias = tuple[datetime, str]
 """A run's place in the order of runs: its start time and its id."""
 _MOST_RUNS_SEARCHED = 20_000
-_FILES_SEARCHED_AT_ONCE = (10_000, 90_000, 200_000, 700_000)
-"""Numbers of files to search at once; a piece is searched only if those before don't fill the page."""
 
 
 class RunFilter(Value):
@@ -221,20 +219,6 @@ class JournalPages:
 
     # Checks
 
-    def failing(self, run_ids: Collection[str]) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return how many checks failed, and how many failed with severity ``warn``, by run and table."""
-        of = CHECK_RESULTS.c
-        found: dict[tuple[str, str], tuple[int, int]] = {}
-        query = select(of.run_id, of.table_name, of.severity, func.count().label("number"))
-        query = query.group_by(of.run_id, of.table_name, of.severity).where(of.verdict == "fail")
-        with self._database.reading() as tx:
-            for row in tx.execute(query.where(of.run_id.in_(tx.values(run_ids)))):
-                errors, warnings = found.get((row.run_id, row.table_name), (0, 0))
-                blocks = row.severity != "warn"
-                number = (errors + row.number, warnings) if blocks else (errors, warnings + row.number)
-                found[row.run_id, row.table_name] = number
-        return found
-
     def checks(self, table: str, run_ids: Collection[str]) -> Sequence[CheckRecord]:
         """Return what the checks of these runs found in a table."""
         of = CHECK_RESULTS.c
@@ -244,39 +228,18 @@ class JournalPages:
 
     # Files
 
-    def files(
-        self, *, name: str | None = None, table: str | None = None, limit: int, before: int | None = None
-    ) -> tuple[Sequence[FileRecord], int | None]:
-        """Return source files that were published or are being ingested, newest first, and where the search ended.
+    def files(self, *, limit: int, before: int | None = None) -> Sequence[FileRecord]:
+        """Return source files that were published or are being ingested, newest first.
 
         Args:
-            name: Only files whose URI contains this text, as it is or percent-encoded, in any case. At most a million
-                files are searched.
-            table: Only files of this table.
             limit: Largest number of files.
             before: Number of the file before the first one.
-
-        Returns:
-            The files, and the number of the last one searched if there are older ones.
         """
-        of = CLAIMS.c
-        query = select(CLAIMS).order_by(of.claim_id.desc()).limit(limit)
-        found: list[FileRecord] = []
+        query = select(CLAIMS).order_by(CLAIMS.c.claim_id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(CLAIMS.c.claim_id < before)
         with self._database.reading() as tx:
-            if table is not None:
-                query = query.where(of.table_name == table)
-            if name:
-                query = query.where(or_(*(_contains(tx, of.path, text) for text in _spellings(name))))
-            newest = tx.scalar(select(func.max(of.claim_id))) or 0
-            end = newest + 1 if before is None else min(before, newest + 1)
-            # Piece by piece, by key: with an index by table, the database would have to sort all of a table's files.
-            for size in _FILES_SEARCHED_AT_ONCE:
-                piece = query.where(of.claim_id < end, of.claim_id >= end - size)
-                found += [_file(row) for row in tx.execute(piece)]
-                end = max(end - size, 1)
-                if len(found) >= limit or end == 1:
-                    break
-        return found[:limit], None if len(found) >= limit or end == 1 else end
+            return [_file(row) for row in tx.execute(query)]
 
 
 def _formerly(run: Run, table: str | None) -> str | None:

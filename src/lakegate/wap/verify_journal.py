@@ -239,9 +239,8 @@ def _published_files(context: Context) -> Iterator[_FileKey]:
     """Yield each source file that the journal has as published."""
     before: int | None = None
     while True:
-        page, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
+        page = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
         yield from ((file.table, file.uri, file.version) for file in page if file.published)
-        if len(page) == _FILES_AT_ONCE:
-            before = page[-1].number
-        if before is None:
+        if len(page) < _FILES_AT_ONCE:
             return
+        before = page[-1].number

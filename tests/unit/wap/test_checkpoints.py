@@ -62,7 +62,7 @@ def checkpointed(world: World) -> Commit:
 
 def journal_of(world: World) -> Any:
     runs = {run.run_id: (run.status, run.publication, run.reverted_by) for run in world.journal.runs(limit=99)}
-    files, _ = world.journal.pages.files(limit=99)
+    files = world.journal.pages.files(limit=99)
     published = {(one.uri, one.run_id) for one in files if one.published}
     hashes = [world.journal.commits.with_prefix("main", digit, limit=99) for digit in "0123456789abcdef"]
     return runs, published, hashes
