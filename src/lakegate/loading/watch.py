@@ -217,7 +217,7 @@ class Summary:
         given_up: By URI, files that won't be retried until they change; a thousand at most.
         ended_badly: Number of files that this watch gave up on.
         left: URIs of files to retry.
-        waiting: Number of files the last scan put off: those to retry, those other runs hold, and those queued behind.
+        waiting: Number of files the last scan put off: those to retry, and those other runs hold.
         settling: Number of files still being written at the last scan.
         trouble: The error that currently stops all work.
         has_more: Whether it was stopped before it looked at all files.
