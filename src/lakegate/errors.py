@@ -77,10 +77,10 @@ class ConfigurationError(InputError):
 
 
 class NewerFormatError(LakegateError):
-    """A newer lakegate wrote a commit, a branch or a run, in a format that this version can't read.
+    """A newer lakegate wrote a commit or a branch, in a format that this version can't read.
 
     Reading still works. Until you upgrade it, this version doesn't publish to that target, or doesn't work on that
-    branch or run.
+    branch.
     """
 
     code = "newer-format"

@@ -652,7 +652,6 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run.
-            NewerFormatError: A newer lakegate wrote the run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
         """
         return self._clean_up_if_ended(resume(self._context, run_id, until="audit"))
@@ -668,7 +667,6 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run.
-            NewerFormatError: A newer lakegate wrote the run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
             OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
         """
@@ -688,7 +686,6 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run.
-            NewerFormatError: A newer lakegate wrote the run.
             RetryableError: Another process is working on it, or the catalog can't be reached.
         """
         return self._clean_up_if_ended(undo(self._context, run_id, reason=reason))
@@ -1073,7 +1070,7 @@ class Lake:
             NotFoundError: There's no such branch, table or commit.
             InputError: The branch didn't change the table, or lakegate doesn't know the run that wrote it. Or the table
                 changed after ``since`` by more than appends, compactions and new or widened columns.
-            NewerFormatError: A newer lakegate wrote the branch's run.
+            NewerFormatError: A newer lakegate stored its run on the branch.
             RetryableError: The catalog or the engine can't be reached.
 
         Example:
@@ -1121,7 +1118,7 @@ class Lake:
 
         Raises:
             InputError: lakegate doesn't know the run that wrote it, that run was reverted, or the reason is empty.
-            NewerFormatError: A newer lakegate wrote the branch's run.
+            NewerFormatError: A newer lakegate stored its run on the branch.
             AuditFailedError: The audit failed. The branch stays.
             ConflictError: One of its tables changed on ``main``. The branch stays.
             NotFoundError: There's no such branch.
@@ -2148,14 +2145,14 @@ class Lake:
 
     def journal_status(self) -> JournalStatus:
         """Return where the journal is and what it holds. Doesn't contact the catalog."""
-        from lakegate.journal.schema import HEAD
+        from lakegate.journal.schema import FORMAT
 
         journal = self._components.journal
         newest = journal.runs(limit=1)
         runs, files = journal.count()
         return JournalStatus(
             location=self.settings.journal.url or str(self.home / HOME_NAME / "journal.db"),
-            version=HEAD,
+            version=str(FORMAT),
             synced=journal.synced(MAIN),
             runs=dict(runs),
             files=files,
@@ -2432,7 +2429,7 @@ class Lake:
         """
         outbox = self._components.journal.outbox
         after = 0 if delivery is None else min(max(delivery, 1), _HIGHEST_NUMBER) - 1
-        oldest = outbox.waiting(name, after=after, limit=1, any_kind=True)
+        oldest = outbox.waiting(name, after=after, limit=1)
         found = [one for one in oldest if delivery in (None, one.delivery_id)]
         if not found:
             what = "Nothing" if delivery is None else f"No delivery {delivery}"

@@ -1,4 +1,4 @@
-"""Databases that are locked, away, old, newer or something else."""
+"""Databases that are locked, away, of another format or something else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import LEASE_S, Journal
 from lakegate.journal.postgres import _SESSION, PostgresDatabase
-from lakegate.journal.schema import HEAD
+from lakegate.journal.schema import FORMAT
 from lakegate.model.run import HistoryEvent
 from support.black_hole import way_to
 from support.journals import START, Actor, FakeHolder, empty, file, run
@@ -140,16 +140,20 @@ def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
         assert journal.claim("r02", "nyc.trips", [file("a")]).busy
 
 
-def test_a_newer_journal_is_refused_naming_both_versions(tmp_path: Path) -> None:
+def test_a_journal_of_another_format_is_refused_naming_both(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     open_sqlite(path).close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0999'")
-    with pytest.raises(
-        ConfigurationError, match=rf"has version 0999; this lakegate knows versions up to {HEAD}"
-    ) as raised:
-        open_sqlite(path)
-    assert "Upgrade" in str(raised.value.hint)
+    for change, theirs in (
+        ("UPDATE journal_format SET number = 2", "is in format 2"),
+        ("DROP TABLE journal_format", "is in an unknown format"),
+    ):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(change)
+        with pytest.raises(
+            ConfigurationError, match=rf"{theirs}; this lakegate reads and writes format {FORMAT}"
+        ) as no:
+            open_sqlite(path)
+        assert "lakegate journal rebuild" in str(no.value.hint)
 
 
 def test_a_clock_that_jumps_back_takes_no_run_away_and_one_that_jumps_ahead_only_until_it_is_renewed(
@@ -305,18 +309,6 @@ def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServe
 
 
 @on_postgres
-def test_a_step_of_an_upgrade_may_take_longer_than_other_statements(
-    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lakegate.journal.postgres._ANSWER_TIMEOUT_S", 2.0)
-    with closing(PostgresDatabase(make_url(server.url).set(password=server.password), tls=False)) as database:
-        with database.upgrading() as tx:
-            tx.execute(text("SELECT pg_sleep(2.5)"))
-        with pytest.raises(RetryableError, match="timed out"), database.reading() as tx:
-            tx.execute(text("SELECT pg_sleep(2.5)"))
-
-
-@on_postgres
 def test_a_run_that_ends_while_we_wait_for_it_is_returned_without_a_lease(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,17 +421,6 @@ def test_a_database_that_lets_nobody_in_is_a_matter_of_configuration(
         open_postgres(url)
     assert raised.value.hint
     assert server.password not in str(raised.value)
-
-
-@on_postgres
-def test_a_newer_journal_in_postgres_is_refused(server: PostgresServer, shared: Actor) -> None:
-    del shared
-    server.run("UPDATE lakegate.alembic_version SET version_num = '0999'")
-    try:
-        with pytest.raises(ConfigurationError, match="version 0999"):
-            open_postgres(make_url(server.url).set(password=server.password))
-    finally:
-        server.run(f"UPDATE lakegate.alembic_version SET version_num = '{HEAD}'")
 
 
 @on_postgres

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select, update
 
 from lakegate.errors import NotFoundError
-from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
@@ -68,43 +65,6 @@ def test_of_several_that_record_the_same_each_commit_is_queued_once(shelf: Shelf
         ]:
             done.result()
     assert [one.commit for one in journals[0].outbox.waiting("hook")] == [event.commit for event in events]
-
-
-def test_a_system_that_a_newer_lakegate_registered_gets_its_events(shelf: Shelf) -> None:
-    journal = shelf.open().journal
-    journal.outbox.register([LINEAGE])
-    newer = {**LINEAGE.model_dump(mode="json"), "events": ["invented", *LINEAGE.events], "invented": 1}
-    with shelf.databases[0].writing() as tx:
-        tx.execute(update(DOWNSTREAMS).values(document=json.dumps(newer)))
-    journal.end(run(1, status="failed", finished_at=START), journal.begin(run(1)))
-    assert [(one.kind, one.run_id) for one in journal.outbox.waiting("lineage")] == [("failed", "r01")]
-    assert [one.pending for one in journal.outbox.status()] == [1]
-    journal.outbox.register([LINEAGE])
-    with shelf.databases[0].reading() as tx:
-        assert json.loads(tx.execute(select(DOWNSTREAMS.c.document)).scalar_one()) == newer
-
-
-def test_an_event_of_a_kind_that_only_a_newer_lakegate_knows_is_left_to_it(shelf: Shelf) -> None:
-    journal = shelf.open().journal
-    journal.outbox.register([GLUE, HOOK])
-    journal.record("main", [], "c0", rebuild=True)
-    journal.record("main", [published(1), published(2), published(3)], "c3")
-    with shelf.databases[0].writing() as tx:
-        tx.execute(update(DELIVERIES).where(DELIVERIES.c.commit_hash == "c2").values(kind="invented"))
-    first = journal.outbox.waiting("hook")
-    assert [one.commit for one in first] == ["c1"], "later events of the tables come after it"
-    assert journal.outbox.waiting("hook", after=first[-1].delivery_id) == ()
-    assert [one.commit for one in journal.outbox.list(name="hook")] == ["c3", "c1"]
-    assert {one.name: one.pending for one in journal.outbox.status()} == {"glue": 3, "hook": 3}
-    assert {one.commit for one in journal.outbox.unsent_states()} == {"c1", "c2", "c3"}, "gc keeps their files"
-    held_up = journal.outbox.waiting("hook", after=first[-1].delivery_id, limit=1, any_kind=True)
-    for one in journal.outbox.status():
-        assert one.reason is not None
-        assert "event 'invented', which only a newer lakegate knows" in one.reason
-    assert f"Delivery {held_up[0].delivery_id} " in (journal.outbox.status()[1].reason or "")
-    journal.outbox.ended(held_up, "skipped", "Not needed.")
-    assert [one.commit for one in journal.outbox.waiting("hook")] == ["c1", "c3"]
-    assert [one.name for one in journal.outbox.status() if one.reason] == ["glue"]
 
 
 def test_the_end_of_a_run_that_published_nothing_is_queued_with_it(shelf: Shelf) -> None:

@@ -97,13 +97,6 @@ def test_locks_keep_processes_apart(place: Place, tmp_path: Path) -> None:
     assert number.read_text() == "100"
 
 
-def test_opening_a_journal_that_is_up_to_date_loads_no_alembic(place: Place, journal: Actor) -> None:
-    del journal
-    with place.workers(1, "modules", "alembic") as (worker,):
-        worker.go()
-        assert worker.answer() == []
-
-
 def test_a_forked_process_uses_connections_of_its_own(place: Place, journal: Actor) -> None:
     journal.begin(run(1))
     child = os.fork()

@@ -58,8 +58,8 @@ class MemoryDatabase(Sqlite):
         with self._lock, super().writing() as tx:
             yield tx
 
-    def upgrading(self) -> AbstractContextManager[JournalTransaction]:
-        """Open a transaction for changing the schema."""
+    def creating(self) -> AbstractContextManager[JournalTransaction]:
+        """Open a transaction for creating the tables."""
         return self.writing()
 
     @contextmanager

@@ -150,7 +150,7 @@ def _modules(program: str) -> list[str]:
     for package in packages:
         path = importlib.import_module(package).__path__
         names = (one.name for one in pkgutil.walk_packages(path, f"{package}."))
-        found += [name for name in names if "migrations" not in name and not name.endswith("__main__")]
+        found += [name for name in names if not name.endswith("__main__")]
     return found
 
 

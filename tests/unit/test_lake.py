@@ -25,7 +25,7 @@ from lakegate.errors import (
     QueryError,
     StorageUnavailableError,
 )
-from lakegate.journal.schema import HEAD
+from lakegate.journal.schema import FORMAT
 from lakegate.lake import Lake, _Origin
 from lakegate.model.batch import CsvOptions, SourceFile
 from lakegate.model.identifiers import TableIdentifier
@@ -155,7 +155,7 @@ def test_commits_between_base_and_publish(house: FakeLakehouse) -> None:
 def test_the_status_of_a_journal(house: FakeLakehouse) -> None:
     lake = open_lake(house)
     empty = lake.journal_status()
-    assert (empty.location, empty.version) == (str(Path("/project/.lakegate/journal.db")), HEAD)
+    assert (empty.location, empty.version) == (str(Path("/project/.lakegate/journal.db")), str(FORMAT))
     assert (empty.runs, empty.files, empty.newest, empty.synced) == ({}, 0, None, None)
     house.journal.save(run(1))
     house.journal.begin(run(2, status="running"))

@@ -212,8 +212,8 @@ class Database(ABC):
         return json.dumps([[value] for value in values])
 
     @abstractmethod
-    def upgrading(self) -> AbstractContextManager[JournalTransaction]:
-        """Open a transaction for changing the schema, while no other process can do the same."""
+    def creating(self) -> AbstractContextManager[JournalTransaction]:
+        """Open a transaction for creating the tables, while no other process can do the same."""
 
     @abstractmethod
     def named_lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
@@ -292,8 +292,8 @@ class SqliteDatabase(Sqlite):
         _FILES.add(self)
 
     @contextmanager
-    def upgrading(self) -> Iterator[JournalTransaction]:
-        """Open a transaction for changing the schema.
+    def creating(self) -> Iterator[JournalTransaction]:
+        """Open a transaction for creating the tables.
 
         The file lock is needed because switching to WAL fails at once if another connection is doing the same.
         """

@@ -28,7 +28,7 @@ def open_journal(settings: JournalSettings, home: Path, *, busy_timeout_s: float
 
     Raises:
         ConfigurationError: If the URL isn't one of SQLite or Postgres or contains a password, the password's variable
-            isn't set, the driver is missing, the database denies access, or a newer lakegate created the journal.
+            isn't set, the driver is missing, the database denies access, or the journal has another format.
         RetryableError: If the database is unreachable, or locked for too long.
         InputError: If a file isn't a journal.
     """

@@ -305,8 +305,6 @@ def record(
     _forget_unread(tx, target, unread)
     if not has_head:  # otherwise another process has recorded this commit, and perhaps later ones
         tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
-    if rebuild:
-        tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
 def note_unread(tx: JournalTransaction, publication: Publication) -> None:
@@ -453,10 +451,9 @@ class JournalCommits:
         self._database = database
 
     def head(self, target: str) -> str | None:
-        """Return the newest known commit of ``target``; ``None`` unless all commits before it are known too."""
+        """Return the newest known commit of ``target``, or ``None``."""
         with self._database.reading() as tx:
-            query = select(HISTORY.c.head).where(HISTORY.c.target == target, HISTORY.c.has_all_commits == 1)
-            head: str | None = tx.scalar(query)
+            head: str | None = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
             return head
 
     def with_prefix(self, target: str, prefix: str, *, limit: int) -> Sequence[str]:
@@ -478,13 +475,6 @@ class JournalCommits:
         """Return whether ``commit`` is known."""
         with self._database.reading() as tx:
             return _has_commit(tx, target, commit)
-
-    def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
-        """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""
-        with self._database.writing() as tx:
-            if is_at(tx, target, head):
-                _add_commits(tx, target, commits, extends=False)
-                tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
 def indexed_times(times: Iterable[datetime]) -> Iterator[datetime]:

@@ -12,7 +12,7 @@ import tenacity
 from sqlalchemy import Row as SqlRow
 from sqlalchemy import bindparam, delete, func, literal, or_, select, union_all, update
 
-from lakegate.errors import LeaseLostError, NewerFormatError, RetryableError
+from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, JournalTransaction, utc_now
 from lakegate.journal.history import ANY_HEAD, JournalCommits
@@ -47,7 +47,7 @@ class Journal:
     :func:`lakegate.journal.factory.open_journal`.
 
     Args:
-        database: Where the journal is. Its tables are created or upgraded first.
+        database: Where the journal is. Its tables are created first.
         holder: Names this process in leases.
         lease_s: Seconds until a lease expires if it isn't renewed.
 
@@ -58,7 +58,7 @@ class Journal:
     Raises:
         RetryableError: From every method, if the database is locked for too long or unreachable.
         InputError: If the database isn't a journal.
-        ConfigurationError: If a newer lakegate created the journal, or the database denies access.
+        ConfigurationError: If the journal has another format, or the database denies access.
     """
 
     def __init__(self, database: Database, *, holder: Holder | None = None, lease_s: float = LEASE_S) -> None:
@@ -107,7 +107,7 @@ class Journal:
     def amend(self, run: Run, **changes: object) -> Run | None:
         """Change fields of a run that nobody is working on, if its status is still that of ``run``.
 
-        A run that a newer lakegate wrote doesn't change.
+        A run that can't be read doesn't change.
 
         Returns:
             The run as it is now, changed or not; ``None`` if it doesn't exist.
@@ -119,20 +119,10 @@ class Journal:
                 return known
             return runs.put(tx, known.model_copy(update=changes), known)
 
-    def get(self, run_id: str, *, newer: bool = True) -> Run | None:
-        """Return the run, or ``None``.
-
-        Args:
-            newer: Also return what can be read of a run that a newer lakegate wrote.
-
-        Raises:
-            NewerFormatError: If a newer lakegate wrote the run, unless ``newer``.
-        """
+    def get(self, run_id: str) -> Run | None:
+        """Return the run, or ``None``."""
         with self._database.reading() as tx:
-            run = runs.get(tx, run_id)
-        if isinstance(run, runs.NewerRun) and not newer:
-            raise _newer_error(run_id)
-        return run
+            return runs.get(tx, run_id)
 
     def find(self, prefix: str) -> Sequence[Run]:
         """Return up to 10 runs whose id starts with ``prefix``, newest first."""
@@ -271,18 +261,14 @@ class Journal:
             return kept
 
     def abandoned(self) -> Sequence[Run]:
-        """Return unfinished runs whose lease has expired, or whose process is known to be dead, oldest first.
-
-        Runs that a newer lakegate wrote are left to it.
-        """
+        """Return unfinished runs whose lease has expired, or whose process is known to be dead, oldest first."""
         with self._database.reading() as tx:
             # Read the few leases first: with a join, SQLite would search all runs for those that have one.
             leases = tx.execute(_ALL_LEASES).all()
             now = tx.now() if leases else None
             dead = [lease.run_id for lease in leases if now is not None and not self._is_live(lease, now)]
             found = (run for run_id in dead if (run := runs.get(tx, run_id)) is not None)
-            ours = (run for run in found if not isinstance(run, runs.NewerRun))
-            return sorted(ours, key=lambda run: (run.started_at, run.run_id))
+            return sorted(found, key=lambda run: (run.started_at, run.run_id))
 
     def without_lease(self) -> Sequence[Run]:
         """Return runs that are in progress, by their status or claims, but have no lease."""
@@ -294,11 +280,11 @@ class Journal:
             return runs.read(tx, query.order_by(RUNS.c.started_at, RUNS.c.run_id))
 
     def take_over(self, run_id: str) -> Lease | None:
-        """Take an abandoned run's lease; ``None`` if another process was faster, or a newer lakegate wrote the run."""
+        """Take an abandoned run's lease; ``None`` if another process was faster."""
         with self._database.writing() as tx:
             lease = _locked(tx, run_id)
             run = None if lease is None or self._is_live(lease, tx.now()) else runs.get(tx, run_id)
-            if lease is None or run is None or isinstance(run, runs.NewerRun):
+            if lease is None or run is None:
                 return None
             token = self._take(tx, run_id)
             if lease.token != _NOBODY:
@@ -323,19 +309,15 @@ class Journal:
             runs.put(tx, run, runs.get(tx, run.run_id, to_change=True))
             metrics.add(tx, counted)
 
-    def resume(self, run_id: str, *, ended: bool = False, newer: bool = True, wait_s: float = 0.0) -> Lease | None:
+    def resume(self, run_id: str, *, ended: bool = False, wait_s: float = 0.0) -> Lease | None:
         """Take the lease of a run that hasn't ended, and return it with the run.
 
         Args:
             ended: Also take the lease of a run that has ended; otherwise, such a run is returned without a token.
-            newer: Also take the lease of a run that a newer lakegate wrote: only to end it, if the user says so.
             wait_s: Seconds to wait for another process that is working on the run.
 
         Returns:
             The lease; ``None`` if the run doesn't exist.
-
-        Raises:
-            NewerFormatError: If a newer lakegate wrote the run, unless ``newer``.
         """
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(RetryableError),
@@ -343,7 +325,7 @@ class Journal:
             wait=tenacity.wait_fixed(_POLL_S),
             reraise=True,
         )
-        return retrying(self._resume, run_id, ended=ended, newer=newer)
+        return retrying(self._resume, run_id, ended=ended)
 
     def suspended(self) -> Mapping[str, datetime]:
         """Return when each suspended run expires, by run id, soonest first."""
@@ -547,18 +529,14 @@ class Journal:
         """Release connections. Idempotent."""
         self._database.close()
 
-    def _resume(self, run_id: str, *, ended: bool, newer: bool) -> Lease | None:
+    def _resume(self, run_id: str, *, ended: bool) -> Lease | None:
         with self._database.writing() as tx:
             run = runs.get(tx, run_id)
-            if isinstance(run, runs.NewerRun) and not newer:
-                raise _newer_error(run_id)
             if run is None or (run.finished_at is not None and not ended):
                 return None if run is None else Lease(run=run)
             token = self._take(tx, run_id)
             # The process that held the lease may have ended the run while we waited.
             run = runs.get(tx, run_id) or run
-            if isinstance(run, runs.NewerRun) and not newer:
-                raise _newer_error(run_id)
             if run.finished_at is not None and not ended:
                 tx.execute(_DROP_LEASE, {"run": run_id, "owner": token})
                 return Lease(run=run)
@@ -615,14 +593,6 @@ def _require_own(tx: JournalTransaction, run_id: str, token: str) -> None:
 def _give_up(tx: JournalTransaction, run_id: str, token: str, *, until: str) -> None:
     nobody = {"holder": _NOBODY, "token": _NOBODY, "expires_at": until}
     tx.execute(_CHANGE_LEASE, {"run": run_id, "owner": token, **nobody})
-
-
-def _newer_error(run_id: str) -> NewerFormatError:
-    return NewerFormatError(
-        f"Run {run_id} is in a format that this version of lakegate can't read. It was written by a newer lakegate.",
-        hint=f"Upgrade: pip install --upgrade lakegate. Or end the run: lakegate recover {run_id}",
-        run_id=run_id,
-    )
 
 
 def _busy_error(run_id: str) -> RetryableError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import takewhile
 from typing import Any, get_args
 
 from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, not_, or_, select, update
@@ -122,23 +121,18 @@ class Outbox:
                     states[row.downstream][row.state] = row
             reasons = {name: self._reason(tx, name) for name in known}
         return tuple(
-            _status(_subscription(document), since, states[name], reasons[name])
+            _status(Subscription.model_validate_json(document), since, states[name], reasons[name])
             for name, (document, since) in sorted(known.items())
         )
 
     # Deliveries
 
-    def waiting(self, name: str, *, after: int = 0, limit: int = 100, any_kind: bool = False) -> Sequence[Delivery]:
-        """Return a system's deliveries that are pending or given up, in order, ``after`` a delivery's number.
-
-        One of a kind that only a newer lakegate knows is left to it, and so are those after it: they come later. With
-        ``any_kind``, it's returned as ``current``.
-        """
+    def waiting(self, name: str, *, after: int = 0, limit: int = 100) -> Sequence[Delivery]:
+        """Return a system's deliveries that are pending or given up, in order, ``after`` a delivery's number."""
         which = _waiting_for(name) & (DELIVERIES.c.delivery_id > after)
         query = select(DELIVERIES).where(which).order_by(DELIVERIES.c.delivery_id).limit(limit)
         with self._database.reading() as tx:
-            rows = tx.execute(query)
-            return tuple(map(_delivery, rows if any_kind else takewhile(_is_known, rows)))
+            return tuple(map(_delivery, tx.execute(query)))
 
     def list(
         self,
@@ -148,9 +142,8 @@ class Outbox:
         states: Collection[DeliveryState] = (),
         limit: int = 50,
     ) -> Sequence[Delivery]:
-        """Return deliveries, newest first, without those of a kind that only a newer lakegate knows."""
-        query = select(DELIVERIES).where(DELIVERIES.c.kind.in_(_KINDS))
-        query = query.order_by(DELIVERIES.c.delivery_id.desc()).limit(limit)
+        """Return deliveries, newest first."""
+        query = select(DELIVERIES).order_by(DELIVERIES.c.delivery_id.desc()).limit(limit)
         if name is not None:
             query = query.where(DELIVERIES.c.downstream == name)
         if run_id is not None:
@@ -226,8 +219,7 @@ class Outbox:
         """Return deliveries whose state a system that mirrors tables may need or already have.
 
         Even a skipped delivery, or one that failed and was superseded, may have arrived: somebody made the change
-        manually, or only the response was lost. It counts until the table's next delivery. One of a kind that only a
-        newer lakegate knows counts as ``current``.
+        manually, or only the response was lost. It counts until the table's next delivery.
         """
         one, later = DELIVERIES.alias(), DELIVERIES.alias()
         moved_on = exists().where(
@@ -250,27 +242,13 @@ class Outbox:
 
     def _reason(self, tx: JournalTransaction, name: str) -> str | None:
         """Return why the first delivery that is held up wasn't sent."""
-        held_up = or_(DELIVERIES.c.reason.is_not(None), DELIVERIES.c.kind.not_in(_KINDS))
-        query = select(DELIVERIES).where(_waiting_for(name), held_up).order_by(DELIVERIES.c.delivery_id).limit(1)
-        row = tx.execute(query).first()
-        if row is None or _is_known(row):
-            return None if row is None else row.reason
-        return (
-            f"Delivery {row.delivery_id} is an event '{row.kind}', which only a newer lakegate knows. "
-            "It and those behind it wait for that release."
-        )
+        query = select(DELIVERIES.c.reason).where(_waiting_for(name), DELIVERIES.c.reason.is_not(None))
+        reason: str | None = tx.scalar(query.order_by(DELIVERIES.c.delivery_id).limit(1))
+        return reason
 
 
 def _subscriptions(tx: JournalTransaction) -> Mapping[str, Subscription]:
-    return {one.name: one for one in map(_subscription, tx.scalars(_SUBSCRIPTIONS))}
-
-
-def _subscription(document: str) -> Subscription:
-    """Return a subscription; without what only a newer lakegate knows, which must not keep runs from ending."""
-    found = json.loads(document)
-    known = {name: value for name, value in found.items() if name in Subscription.model_fields}
-    events = [kind for kind in found["events"] if kind in _KINDS]
-    return Subscription.model_validate({**known, "events": events})
+    return {one.name: one for one in map(Subscription.model_validate_json, tx.scalars(_SUBSCRIPTIONS))}
 
 
 def _waiting_for(name: str) -> ColumnElement[bool]:
@@ -282,14 +260,10 @@ def _end(tx: JournalTransaction, which: ColumnElement[bool], state: DeliveryStat
     return tx.execute(update(DELIVERIES).where(which).values(changes)).rowcount
 
 
-def _is_known(row: Row[Any]) -> bool:
-    return row.kind in _KINDS
-
-
 def _delivery(row: Row[Any]) -> Delivery:
     values = row._asdict()
-    commit, kind = values.pop("commit_hash"), row.kind if _is_known(row) else "current"
-    return Delivery.model_validate({**values, "kind": kind, "commit": commit, "tables": json.loads(values["tables"])})
+    commit = values.pop("commit_hash")
+    return Delivery.model_validate({**values, "commit": commit, "tables": json.loads(values["tables"])})
 
 
 def _status(subscription: Subscription, since: str, states: Mapping[str, Any], reason: str | None) -> DownstreamStatus:

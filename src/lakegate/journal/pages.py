@@ -365,7 +365,7 @@ def _after_cursor(started: Any, number: Any, after: PageCursor) -> ColumnElement
 
 def _line(row: Row[Any]) -> RunLine:
     found = dict(zip(_LINE_NAMES, row, strict=True))
-    # A newer lakegate's run must not hide the others.
+    # A damaged run must not hide the others.
     if found["status"] not in _STATUSES:
         found["status"] = "failed"
     if found["kind"] not in _KINDS:

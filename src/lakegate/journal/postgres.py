@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from socket import socket
@@ -38,8 +38,6 @@ from lakegate.journal.database import BUSY_TIMEOUT_S, Database, JournalTransacti
 SCHEMA = "lakegate"
 MAX_CONNECTIONS = 30
 _ANSWER_TIMEOUT_S = 30.0
-_UPGRADE_TIMEOUT_S = 3600.0
-"""How long one statement of a migration may take: it may read every run, or index every source file."""
 _LOCK_POOL_TIMEOUT_S = 1.0
 _KEPT_OPEN = 5
 _SESSION = {
@@ -134,8 +132,8 @@ class PostgresDatabase(Database):
         return select(literal_column("one.value")).select_from(source)
 
     @contextmanager
-    def upgrading(self) -> Iterator[JournalTransaction]:
-        """Open a transaction for changing the schema."""
+    def creating(self) -> Iterator[JournalTransaction]:
+        """Open a transaction for creating the tables."""
         with self.writing() as tx:
             tx.lock("schema")
             if not tx.scalar(select(func.to_regclass(f"{SCHEMA}.runs"))):
@@ -149,8 +147,7 @@ class PostgresDatabase(Database):
                     hint="Connect to Postgres itself, or have the pooler keep sessions apart (pool_mode = session).",
                     setting="journal.url",
                 )
-            with _answering_within(tx.connection, _UPGRADE_TIMEOUT_S):
-                yield tx
+            yield tx
 
     @contextmanager
     def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
@@ -306,19 +303,6 @@ def _recognise_disconnect(context: ExceptionContext) -> None:
 def _socket_of(connection: Connection) -> socket:
     driver: Any = connection.connection.driver_connection
     return cast("socket", driver._usock)  # noqa: SLF001 - pg8000 sets a timeout only once, when it connects
-
-
-@contextmanager
-def _answering_within(connection: Connection, timeout_s: float) -> Iterator[None]:
-    """Let each statement of the body take longer than others."""
-    used = _socket_of(connection)
-    usual_s = used.gettimeout()
-    used.settimeout(timeout_s)
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # the connection may be gone
-            used.settimeout(usual_s)
 
 
 def _code_and_text(error: BaseException | None) -> tuple[str, str]:

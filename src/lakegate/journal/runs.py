@@ -29,10 +29,6 @@ class UnreadRun(Run):
     """The readable part of a run whose document can't be read. Never store it: that would lose the rest."""
 
 
-class NewerRun(UnreadRun):
-    """A run that a newer lakegate may have written: its document at least has its id."""
-
-
 def store(tx: JournalTransaction, *runs: Run, known: Run | None = None) -> None:
     """Insert or replace ``runs`` in all their tables, in a few statements however many runs there are.
 
@@ -131,9 +127,8 @@ def _readable_part(row: Row[Any]) -> UnreadRun:
         tables = tuple(str(table) for table in found["tables"])
     except (KeyError, TypeError):
         tables = ()
-    kind = NewerRun if found.get("run_id") == row.run_id else UnreadRun
-    ended = found.get("finished_at") if kind is NewerRun else None
-    return kind(
+    ended = found.get("finished_at")
+    return UnreadRun(
         run_id=str(row.run_id),
         tables=tables,
         branch=str(row.branch),
@@ -174,7 +169,7 @@ def expire(tx: JournalTransaction, before: datetime, note: str, *, after: str, l
     found = tx.execute(query.with_for_update()).all()
     old: list[Run] = []
     for row in found:
-        with suppress(ValidationError):  # a newer lakegate wrote it
+        with suppress(ValidationError):  # it's damaged
             old.append(Run.model_validate_json(row.document))
     gone = {"steps": (), "reports": (), "notifications": (), "order": None}
     shorter = [

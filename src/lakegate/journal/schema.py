@@ -1,7 +1,6 @@
-"""The journal's tables and their version, which one cheap query checks and Alembic upgrades.
+"""The journal's tables and their format, which one cheap query checks.
 
-To change the tables, add a function to ``migrations.py`` and its revision to :data:`REVISIONS`. Times are text,
-ISO 8601 in UTC with microseconds (:func:`as_text`), so that they sort in every database.
+Times are text, ISO 8601 in UTC with microseconds (:func:`as_text`), so that they sort in every database.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
-    PrimaryKeyConstraint,
-    String,
     Table,
     Text,
     UniqueConstraint,
-    delete,
     insert,
     inspect,
     select,
@@ -51,7 +47,7 @@ RUNS = Table(
     Column("reverted_by", TEXT),
     Column("document", Text, nullable=False),
     Column("orchestrator", TEXT),
-    Column("branch_kept", Integer, nullable=False, server_default="0"),
+    Column("branch_kept", Integer, nullable=False),
     Index("runs_started_at", "started_at", "run_id"),
     Index("runs_branch", "branch", "started_at"),
     Index("runs_status", "status", "started_at"),
@@ -119,7 +115,7 @@ LEASES = Table(
     METADATA,
     Column("run_id", TEXT, primary_key=True),
     Column("holder", TEXT, nullable=False),
-    Column("token", TEXT, nullable=False, server_default=""),
+    Column("token", TEXT, nullable=False),
     Column("renewed_at", TEXT, nullable=False),
     Column("expires_at", TEXT, nullable=False),
 )
@@ -129,7 +125,6 @@ HISTORY = Table(
     METADATA,
     Column("target", TEXT, primary_key=True),
     Column("head", TEXT, nullable=False),
-    Column("has_all_commits", Integer, nullable=False, server_default="0"),
 )
 
 EVENTS = Table(
@@ -233,85 +228,55 @@ def storable(text: str | None) -> str | None:
     return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-REVISIONS = tuple(f"{number:04}" for number in range(1, 16))
-HEAD = REVISIONS[-1]
-# As Alembic defines it.
-VERSIONS = Table(
-    "alembic_version",
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
-)
+FORMAT = 1
+"""The number of this schema. Raise it with each change of a table or of what a document in it may hold."""
+FORMATS = Table("journal_format", MetaData(), Column("number", Integer, primary_key=True))
 
 
 def ensure_schema(database: Database) -> None:
-    """Create or upgrade the journal's tables, unless they have this release's version."""
-    if _version_at_a_glance(database) == HEAD:
+    """Create the journal's tables if the database is empty.
+
+    Raises:
+        ConfigurationError: If the journal has another format.
+        InputError: If the database has other tables.
+    """
+    if _format_at_a_glance(database) == FORMAT:
         return
-    with database.upgrading() as tx:
-        found = _version(database, tx.connection)
-        if found != HEAD:
-            _check_known(database, found)
-            create_schema(tx.connection) if found is None else upgrade(tx.connection, found)
+    with database.creating() as tx:
+        names = set(inspect(tx.connection).get_table_names())
+        if not names:
+            create_schema(tx.connection)
+            return
+        number = tx.connection.scalar(select(FORMATS.c.number)) if FORMATS.name in names else None
+        if number == FORMAT:
+            return
+        if number is None and RUNS.name not in names:
+            raise not_a_journal(database.name, f"it has other tables ({', '.join(sorted(names)[:3])})")
+        raise ConfigurationError(
+            f"The journal {database.name} is in {'an unknown format' if number is None else f'format {number}'}; this "
+            f"lakegate reads and writes format {FORMAT} only.",
+            hint="Use the lakegate that created it. Or set journal.url or journal.path to an empty database, and fill "
+            "it from the catalog: lakegate journal rebuild",
+            format=number,
+            known=FORMAT,
+        )
 
 
-def _version_at_a_glance(database: Database) -> str | None:
+def create_schema(connection: Connection) -> None:
+    """Create the tables in an empty database."""
+    METADATA.create_all(connection, checkfirst=False)
+    FORMATS.create(connection)
+    connection.execute(insert(FORMATS).values(number=FORMAT))
+
+
+def _format_at_a_glance(database: Database) -> int | None:
     with database.translated():
         try:
             with database.engine.connect() as connection:
-                version: str | None = connection.scalar(select(VERSIONS.c.version_num))
-                return version
+                number: int | None = connection.scalar(select(FORMATS.c.number))
+                return number
         except DBAPIError as error:
             # There's no such table. Any other problem comes up again in the caller, with an explanation.
             if error.connection_invalidated:
                 raise
             return None
-
-
-def _version(database: Database, connection: Connection) -> str | None:
-    """Return the schema's version; ``None`` for an empty database."""
-    found = inspect(connection)
-    names = set(found.get_table_names())
-    if VERSIONS.name in names:
-        version: str | None = connection.scalar(select(VERSIONS.c.version_num))
-        return version
-    if not names:
-        return None
-    # The first release stored no version.
-    columns = {one["name"] for one in found.get_columns("runs")} if "runs" in names else set()
-    if {"run_id", "table_name", "document"} <= columns:
-        return REVISIONS[0]
-    raise not_a_journal(database.name, f"it has other tables ({', '.join(sorted(names)[:3])})")
-
-
-def _check_known(database: Database, version: str | None) -> None:
-    if version is not None and version not in REVISIONS:
-        raise ConfigurationError(
-            f"The journal {database.name} has version {version}; this lakegate knows versions up to {HEAD}.",
-            hint="A newer lakegate created it. Upgrade this one: pip install --upgrade lakegate",
-            version=version,
-            known=HEAD,
-        )
-
-
-def create_schema(connection: Connection) -> None:
-    """Create the tables as the newest migration leaves them, without Alembic, which takes a second to import."""
-    METADATA.create_all(connection, checkfirst=False)
-    VERSIONS.create(connection)
-    connection.execute(insert(VERSIONS).values(version_num=HEAD))
-
-
-def upgrade(connection: Connection, found: str | None, to: str = HEAD) -> None:
-    """Migrate the tables from version ``found`` (``None`` for an empty database) to another."""
-    from alembic.migration import MigrationContext
-    from alembic.operations import Operations
-
-    from lakegate.journal.migrations import MIGRATIONS
-
-    begin = 0 if found is None else REVISIONS.index(found) + 1
-    with Operations.context(MigrationContext.configure(connection)):
-        for revision in REVISIONS[begin : REVISIONS.index(to) + 1]:
-            MIGRATIONS[revision]()
-    VERSIONS.create(connection, checkfirst=True)
-    connection.execute(delete(VERSIONS))
-    connection.execute(insert(VERSIONS).values(version_num=to))

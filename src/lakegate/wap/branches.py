@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from pydantic import Field, ValidationError
 
@@ -22,25 +22,14 @@ from lakegate.wap.context import Context
 from lakegate.wap.history import packed, unpacked
 
 RUN_PROPERTY = "lakegate.run"
-FORMAT: Final = 2
-_OLDEST_FORMAT: Final = 1
-
-_UNKNOWN_TO_OLDER: Final[dict[str, Any]] = {
-    "run": {
-        "orchestrator": True,
-        "actions": True,
-        "adopted": True,
-        "staged": {"__all__": {"by_anyone": True}},
-    },
-}
-"""Fields that branches leave out: nobody needs them there, and older releases that read this format reject them."""
+FORMAT: Final = 1
 _NAMED_BY_A_RUN = re.compile(r"(?:.*/)?[^/]+_(\d{8}T\d{6}-[0-9a-f]{8})")
 
 
 class _StoredRun(Value):
-    """A run as stored on its branch; ``format`` goes up with each change that older releases can't read."""
+    """A run as stored on its branch; ``format`` goes up with each change."""
 
-    format: int = Field(ge=_OLDEST_FORMAT, le=FORMAT)
+    format: int = Field(ge=FORMAT, le=FORMAT)
     run: Run
 
 
@@ -60,7 +49,7 @@ def store_run(context: Context, run: Run, branch: Ref) -> Ref:
             at_head=True,
             properties={
                 RUN_ID_PROPERTY: run.run_id,
-                RUN_PROPERTY: packed(stored.model_dump_json(exclude=_UNKNOWN_TO_OLDER)),
+                RUN_PROPERTY: packed(stored.model_dump_json()),
             },
         )
     )
@@ -157,7 +146,7 @@ def find_owner(
     Raises:
         InputError: When the branch holds rows of several runs, of an unknown run, or of a run that was reverted or
             failed during its write; or when the rows of its run are gone.
-        NewerFormatError: When a newer lakegate wrote the run, or stored it on the branch.
+        NewerFormatError: When a newer lakegate stored the run on the branch.
     """
     on_branch = {run.run_id: run for run in stored_runs(context, branch, staged[0].base)}
     snapshots = [
@@ -260,7 +249,7 @@ def manual_run(branch: str, staged: Sequence[StagedTable], *, run_id: str | None
 
 def _known_run(context: Context, on_branch: Mapping[str, Run], run_id: str) -> Run | None:
     """Return the run from the journal, or from the branch if the journal knows it only from a commit."""
-    known, found = context.journal.get(run_id, newer=False), on_branch.get(run_id)
+    known, found = context.journal.get(run_id), on_branch.get(run_id)
     if found is None:
         return known
     found = found.model_copy(update={"reports": ()})

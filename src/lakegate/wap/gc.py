@@ -148,8 +148,6 @@ def _read_history(context: Context) -> History:
             past = read_history(context, context.catalog.get_ref(MAIN).hash, step=step)
     except NewerFormatError:
         return History((), whole=True)  # gc needs to know only which files are needed
-    if len(past) and context.journal.commits.head(MAIN) is None:
-        context.journal.commits.complete(MAIN, past.commits, past.commits[-1].hash)
     return past
 
 
@@ -500,7 +498,7 @@ def _drop(context: Context, ref: Ref, run: Run) -> bool:
 
 def _is_orphaned(run: Run) -> bool:
     if not run.branch_kept:
-        return False  # a newer lakegate wrote the run, and will handle its branch
+        return False  # its record can't be read
     if run.status == "failed":
         return not run.is_users_branch and run.error is not None and run.error.code not in _LEFT_TO_USER
     return run.status == "published"

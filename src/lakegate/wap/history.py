@@ -69,15 +69,12 @@ _KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "
 COMPACTION_PROPERTY = "lakegate.compaction"
 """The commit in which Iceberg compacted the run's table; it names no run itself."""
 
-FORMAT = 2
-"""Format of properties that name source files. A release that doesn't know a commit's format publishes nothing."""
-_REVIVED_FORMAT = 3
+FORMAT = 1
+"""Format of the properties that name source files. Who doesn't know a commit's format publishes nothing."""
 _REVIVED_WIDTH = 4
 
 _NEAR = 1_000
 _PROGRESS_EVERY = 100
-RENAMING = '{"format":4,"files":[]}'
-"""The ``lakegate.files`` of a rename: no files, in a format that releases that don't know renames refuse."""
 
 _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
@@ -162,7 +159,7 @@ def encode_files(files: Iterable[SourceFile]) -> str:
 
     Example:
         >>> encode_files([SourceFile(uri="file:///a", size_bytes=1, version="v1", rows=1)])
-        '{"format":2,"files":[["file:///a","v1"]]}'
+        '{"format":1,"files":[["file:///a","v1"]]}'
     """
     listed = list(files)
     return _encode([(file.uri, file.version) for file in listed], [file.identity for file in listed])
@@ -170,11 +167,11 @@ def encode_files(files: Iterable[SourceFile]) -> str:
 
 def encode_revived(files: Sequence[tuple[str, str, str, str]]) -> str:
     """Return restored source files (table, URI, version, run) as a commit property."""
-    return _encode(files, number=_REVIVED_FORMAT)
+    return _encode(files)
 
 
-def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = (), *, number: int = FORMAT) -> str:
-    what = {"format": number, "files": lines, **({"identities": identities} if any(identities) else {})}
+def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = ()) -> str:
+    what = {"format": FORMAT, "files": lines, **({"identities": identities} if any(identities) else {})}
     return packed(json.dumps(what, separators=(",", ":")))
 
 
@@ -248,19 +245,16 @@ class _UnknownFormatError(ValueError):
 
 
 def _decode(text: str, width: int) -> tuple[list[list[str]], list[str]]:
-    """Return the lines of a property, and the files' identities. Before format 2, it was just a list of lines."""
+    """Return the lines of a property, and the files' identities."""
     found = json.loads(unpacked(text))
-    identities: list[str] = []
-    if isinstance(found, dict):
-        newest = _REVIVED_FORMAT if width == _REVIVED_WIDTH else FORMAT
-        if found["format"] not in range(FORMAT, newest + 1) and found != json.loads(RENAMING):
-            raise _UnknownFormatError(f"format {found['format']}, known up to {newest}")
-        found, identities = found["files"], found.get("identities", [])
-    if not isinstance(found, list) or not all(_is_line(line, width) for line in found):
+    if found["format"] != FORMAT:
+        raise _UnknownFormatError(f"format {found['format']}, known is {FORMAT}")
+    lines, identities = found["files"], found.get("identities", [])
+    if not isinstance(lines, list) or not all(_is_line(line, width) for line in lines):
         raise ValueError("no list of files")
-    if identities and not (_is_line(identities, len(found))):
+    if identities and not (_is_line(identities, len(lines))):
         raise ValueError("identities of other files")
-    return found, identities
+    return lines, identities
 
 
 def _is_line(line: object, width: int) -> bool:

@@ -105,7 +105,6 @@ def resume(
     Raises:
         NotFoundError: When the run doesn't exist and there is no ``request``.
         InputError: When the run is about another table.
-        NewerFormatError: When a newer lakegate wrote the run.
         RetryableError: When another process keeps working on it.
         LakegateError: As for :func:`ingest`. If the step may be retried, the run is suspended.
     """
@@ -140,7 +139,6 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
     """End a run that nobody will resume, and drop what it wrote, unless it was published or its branch is kept.
 
     Raises:
-        NewerFormatError: When a newer lakegate wrote the run.
         RetryableError: When another process is working on it, or the catalog is unavailable.
     """
     lease = _wait_for_lease(context, run_id)
@@ -176,7 +174,7 @@ def _take_lease(context: Context, run_id: str, deadline: Deadline) -> Lease | No
 
 def _wait_for_lease(context: Context, run_id: str, deadline: Deadline = NEVER) -> Lease | None:
     """Take the run's lease; wait as long as a lease lasts, because its holder may have died."""
-    return context.journal.resume(run_id, newer=False, wait_s=min(context.lease_s * 1.2, deadline.left_s))
+    return context.journal.resume(run_id, wait_s=min(context.lease_s * 1.2, deadline.left_s))
 
 
 def _request_for(run_id: str, make: MakeRequest | None, own: IngestRequest | None) -> IngestRequest:

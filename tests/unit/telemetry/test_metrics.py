@@ -155,12 +155,10 @@ def test_nothing_is_counted_outside_of_a_run() -> None:
     assert measured.take() == [Sample(RETRIES.name, (), 1)]
 
 
-def test_odd_names_and_what_a_newer_lakegate_counts_are_read() -> None:
+def test_odd_names_are_read() -> None:
     name = 'a."\\\n\N{ELEPHANT}'
-    newer = Sample("lakegate_of_tomorrow", (), 1)
-    found = parsed([Sample("lakegate_rows", (("table", name), ("status", "published")), 1.0), newer])
+    found = parsed([Sample("lakegate_rows", (("table", name), ("status", "published")), 1.0)])
     assert found["lakegate_rows_total"] == {(name, "published"): 1}
-    assert set(found) == {"lakegate_build_info", "lakegate_rows_total"}
 
 
 @pytest.mark.usefixtures("in_a_project")

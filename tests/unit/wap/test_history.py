@@ -32,11 +32,12 @@ from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 
 UNREADABLE = {
-    "a newer format": '{"format":3,"files":[["file:///a","v1"]]}',
+    "a newer format": '{"format":2,"files":[["file:///a","v1"]]}',
     "no format": '{"files":[["file:///a","v1"]]}',
-    "no files": '{"format":2}',
-    "one value too many": '{"format":2,"files":[["file:///a","v1","x","y"]]}',
-    "a value that is no text": '[["file:///a",1]]',
+    "no files": '{"format":1}',
+    "one value too many": '{"format":1,"files":[["file:///a","v1","x","y"]]}',
+    "a value that is no text": '{"format":1,"files":[["file:///a",1]]}',
+    "a list": '[["file:///a","v1"]]',
     "no JSON": "?",
     "packed, but not by zlib": "zlib:YWJj",
     "no base64": "zlib:?",
@@ -76,12 +77,7 @@ def test_source_files_survive_the_way_through_a_commit() -> None:
     assert files_in(files_property(encode_files(files[:3]))) == tuple((file.uri, file.version) for file in files[:3])
     assert revived_in(commit_of(**{REVIVES_PROPERTY: encode_revived(revived)})) == tuple(revived)
     assert len(encode_files(files)) < 120_000
-    assert json.loads(encode_files(files[:1]))["format"] == 2
-
-
-def test_what_was_written_before_formats_had_numbers_is_read() -> None:
-    assert files_in(files_property('[["file:///a","v1"]]')) == (("file:///a", "v1"),)
-    assert files_in(commit_of()) == ()
+    assert json.loads(encode_files(files[:1]))["format"] == 1
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
@@ -109,12 +105,14 @@ def test_what_a_newer_lakegate_wrote_is_an_error_and_nothing_is_published(text: 
 
 
 def test_the_log_shows_an_unreadable_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    show_commits([files_property(UNREADABLE["a newer format"]), files_property('[["file:///a","v1"]]')])
+    show_commits(
+        [files_property(UNREADABLE["a newer format"]), files_property('{"format":1,"files":[["file:///a","v1"]]}')]
+    )
     text = capsys.readouterr().out
 
     assert text.count("written by a newer lakegate") == 1
     assert text.count("commit c0ffee") == 2
-    told = [commit_payload(files_property(text))["unreadable"] for text in (UNREADABLE["a newer format"], "[]")]
+    told = [commit_payload(files_property(text))["unreadable"] for text in (UNREADABLE["a newer format"], "")]
     assert "written by a newer lakegate" in told[0]
     assert told[1] is None
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from lakegate.errors import (
     AlreadyExistsError,
@@ -132,24 +131,6 @@ def test_a_branch_that_somebody_else_dropped_is_not_searched_again(
     house.catalog.delete_ref(house.catalog.get_ref(order.branch))
     assert drop_orphaned_branches(house.context) == ()
     assert not kept(house)
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_run_that_a_newer_lakegate_wrote_stays_as_it_is(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
-) -> None:
-    order = ordered(house)
-    with monkeypatch.context() as patch:
-        patch.setattr(house.catalog, "delete_ref", away)
-        ingest(house.context, order)
-    if not is_there:
-        house.catalog.delete_ref(house.catalog.get_ref(order.branch))
-    with house.database.writing() as tx:
-        tx.execute(text("UPDATE runs SET document = json_set(document, '$.invented', 1)"))
-    drop_orphaned_branches(house.context)
-    with house.database.reading() as tx:
-        assert "invented" in str(tx.scalar(text("SELECT document FROM runs")))
-    assert (order.branch in branches(house)) == is_there
 
 
 def test_a_branch_that_somebody_else_wrote_to_stays(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from sqlalchemy import text
 
 from lakegate.checks import parse_checks
 from lakegate.errors import (
@@ -20,7 +19,7 @@ from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
-from lakegate.wap.branches import RUN_PROPERTY, stored_runs
+from lakegate.wap.branches import RUN_PROPERTY
 from lakegate.wap.history import files_in
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import rebuild, recover
@@ -385,7 +384,7 @@ def test_a_tag_of_a_branch_is_not_published_in_its_place(house: FakeLakehouse) -
 def rejected_by_a_newer_lakegate(house: FakeLakehouse) -> Run:
     rejected = ingest(house.context, ordered(house, WITH_NULLS))
     branch = house.catalog.get_ref(rejected.branch)
-    properties = {RUN_ID_PROPERTY: "r1", RUN_PROPERTY: '{"format":3,"run":{}}'}
+    properties = {RUN_ID_PROPERTY: "r1", RUN_PROPERTY: '{"format":2,"run":{}}'}
     house.catalog.commit(
         CommitRequest(branch=branch.name, base=branch.hash, message="m", at_head=True, properties=properties)
     )
@@ -413,42 +412,3 @@ def test_a_journal_from_a_backup_costs_no_run_that_a_newer_lakegate_rejected_sin
     house.journal.abandon("r1", house.journal.begin(rejected.model_copy(update=unwritten)))
     assert recover(house.context) == ()
     assert rejected.branch in branches(house)
-
-
-def test_a_branch_whose_run_a_newer_lakegate_recorded_is_left_to_it(house: FakeLakehouse) -> None:
-    rejected = ingest(house.context, ordered(house, WITH_NULLS))
-    with house.database.writing() as tx:
-        tx.execute(text("UPDATE runs SET document = json_set(document, '$.invented', 1)"))
-        document = tx.scalar(text("SELECT document FROM runs"))
-    with pytest.raises(NewerFormatError, match="Run r1 is in a format"):
-        publish(house, rejected.branch, accept="few")
-    with pytest.raises(NewerFormatError, match="Run r1 is in a format"):
-        review.audit_branch(house.context, TRIPS, rejected.branch, checks=None, configured=lambda _: ())
-    with house.database.reading() as tx:
-        assert tx.scalar(text("SELECT document FROM runs")) == document
-
-
-def test_a_batch_with_thousands_of_files_fits(house: FakeLakehouse) -> None:
-    order = ordered(house, WITH_NULLS)
-    batch = order.batch
-    many = tuple(
-        batch.files[0].model_copy(update={"uri": f"file:///{n}", "rows": int(n < len(WITH_NULLS))}) for n in range(5000)
-    )
-    house.sources |= {file.uri: WITH_NULLS[n : n + 1] for n, file in enumerate(many)}
-    rejected = ingest(house.context, order.model_copy(update={"batch": batch.only(many)}))
-    [carried] = stored_runs(house.context, rejected.branch, rejected.base or "")
-    assert carried.request == rejected.request
-    commit = next(c for c in house.catalog.history(rejected.branch) if RUN_PROPERTY in c.properties)
-    assert len(commit.properties[RUN_PROPERTY]) < 100_000
-
-
-def test_a_branch_written_by_hand_survives_a_killed_publish(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(house.context, ordered(house))
-    house.catalog.create_branch("byhand", house.catalog.get_ref("main"))
-    write_by_hand(house, "byhand", MORE)
-    house.dies_at(monkeypatch, "after-audit", lambda: publish(house, "byhand", "not_null(id)"))
-    assert [run.status for run in recover(house.context)] == ["failed"]
-    assert publish(house, "byhand").status == "published"
-    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
