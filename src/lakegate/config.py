@@ -32,7 +32,7 @@ from lakegate.model.checks import Tolerance
 from lakegate.model.downstream import DownstreamKind, Event, Level
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.quarantine import parse_limit
-from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode, WriteMode
+from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, SchemaMode, WriteMode
 from lakegate.model.secrets import FORMS, SecretReference, is_loopback
 from lakegate.model.words import nearest, parse_duration
 
@@ -298,11 +298,6 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         """
         on_busy: OnBusy = "wait"
         """What to do with a file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
-        on_same_content: OnSameContent = "append"
-        """What to do with a file whose bytes were published from another path, or occur twice in a batch.
-
-        ``append`` its rows and report it, ``skip`` the file, or ``refuse`` it.
-        """
         schema: SchemaMode = "strict"  # type: ignore[assignment]
         """What to do with a batch whose columns differ from the table's.
 

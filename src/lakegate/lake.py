@@ -63,7 +63,6 @@ from lakegate.model.request import (
     OnBusy,
     OnChanged,
     OnFailure,
-    OnSameContent,
     SchemaMode,
     WriteMode,
 )
@@ -140,7 +139,6 @@ _CHOICES = {
     "on_failure": OnFailure,
     "on_changed": OnChanged,
     "on_busy": OnBusy,
-    "on_same_content": OnSameContent,
     "schema": SchemaMode,
     "mode": ModeName,
     "format": FileFormat,
@@ -159,7 +157,6 @@ class IngestOptions(TypedDict, total=False):
     on_failure: OnFailure | None
     on_changed: OnChanged | None
     on_busy: OnBusy | None
-    on_same_content: OnSameContent | None
     quarantine_limit: Tolerance | None
     schema: SchemaMode | None
     columns: Mapping[str, str]
@@ -293,7 +290,7 @@ class Lake:
 
     # Ingest
 
-    def ingest(  # noqa: PLR0913 - keywords, each with a default
+    def ingest(
         self,
         table: str,
         paths: Paths | Frame,
@@ -305,7 +302,6 @@ class Lake:
         on_failure: OnFailure | None = None,
         on_changed: OnChanged | None = None,
         on_busy: OnBusy | None = None,
-        on_same_content: OnSameContent | None = None,
         quarantine_limit: Tolerance | None = None,
         schema: SchemaMode | None = None,
         columns: Mapping[str, str] = MappingProxyType({}),
@@ -336,9 +332,6 @@ class Lake:
                 ``append`` its rows, or ``replace`` the old rows. Default: ``ingest.on_changed``.
             on_busy: What to do with a file that another run is ingesting: ``wait`` for that run, or ``skip`` the file.
                 Default: ``ingest.on_busy``.
-            on_same_content: What to do with a file whose bytes were published from another path, or that occurs twice
-                in the batch: ``append`` its rows, ``skip`` it, or ``refuse`` the batch. Default:
-                ``ingest.on_same_content``.
             quarantine_limit: How many rows of the batch checks of severity ``quarantine`` may set aside, such as
                 ``100`` or ``"5%"``. With more, the batch is rejected. Default: the table's settings.
             schema: What to do if the batch's columns differ from the table's: refuse the batch (``strict``); add new
@@ -383,7 +376,6 @@ class Lake:
             on_failure=on_failure,
             on_changed=on_changed,
             on_busy=on_busy,
-            on_same_content=on_same_content,
             quarantine_limit=quarantine_limit,
             schema=schema,
             columns=columns,
@@ -2202,7 +2194,7 @@ class Lake:
     def known_files(self, table: str, uris: Sequence[str]) -> Claim:
         """Return which files are new to a table, published, being ingested, or changed since they were published.
 
-        Claims nothing. Opens only files whose path was published before, and hard links.
+        Claims nothing. Opens only files whose path was published before.
 
         Args:
             table: ``namespace.table``. It doesn't have to exist.
@@ -2691,7 +2683,6 @@ class Lake:
             # Only an append would duplicate the rows of a changed file.
             on_changed=options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
             on_busy=options.get("on_busy") or defaults.on_busy,
-            on_same_content=options.get("on_same_content") or defaults.on_same_content,
             schema_mode=schema_mode,
             mode=mode,
             wait_s=defaults.wait_s,
@@ -2812,9 +2803,7 @@ class Lake:
     def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
         journal = self._components.journal
         by_path = journal.known(table, [_source_file(uri) for uri in uris])
-        # A hard-linked file may be published under another name. No other new file is read.
-        linked = {file.uri for file in by_path.free if _has_hard_links(file.uri)}
-        to_read = [*(known.file.uri for known in by_path.changed), *linked]
+        to_read = [known.file.uri for known in by_path.changed]
         if not to_read:
             return by_path
         read = {file.uri: file for file in self._read_versions(to_read)}
@@ -2826,7 +2815,7 @@ class Lake:
             went_back=by_content.went_back,
             # The ingest will say why a file can't be read.
             free=(
-                *(file for file in by_path.free if file.uri not in linked),
+                *by_path.free,
                 *by_content.free,
                 *(_source_file(uri) for uri in to_read if uri not in read),
             ),
@@ -2919,10 +2908,10 @@ def _read_version(uri: str, storage: StorageSettings) -> SourceFile | None:
 
     try:
         found = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
-        return None if found is None else _source_file(uri, found.content_version(), found.lasting_identity)
+        return None if found is None else _source_file(uri, found.content_version())
     except OSError:
         return None
 
 
-def _source_file(uri: str, version: str = "", identity: str = "") -> SourceFile:
-    return SourceFile(uri=uri, size_bytes=0, version=version, rows=0, identity=identity)
+def _source_file(uri: str, version: str = "") -> SourceFile:
+    return SourceFile(uri=uri, size_bytes=0, version=version, rows=0)

@@ -310,24 +310,7 @@ def test_a_rebuild_hears_known_commits_again(journal: Actor) -> None:
     assert len(journal.claim("x", TABLE, [file(f"f{number}") for number in range(600)]).published) == 600
 
 
-SHA = "sha256:" + "0" * 64
-OLD = SourceFile(uri="file:///old", size_bytes=9, version=SHA, rows=3, identity="1-2-3")
-RENAMED = OLD.model_copy(update={"uri": "file:///new"})
-LINKED = OLD.model_copy(update={"uri": "file:///real", "identity": "", "aliases": (OLD.uri,)})
-COPY = OLD.model_copy(update={"uri": "file:///copy", "identity": "1-9-9"})
-
-
-@pytest.mark.parametrize("again", [RENAMED, LINKED], ids=["renamed or hard-linked", "found by a link"])
-def test_a_file_under_another_name_is_the_same_file(journal: Actor, again: SourceFile) -> None:
-    journal.begin(run(1))
-    journal.claim("r01", TABLE, [OLD])
-    known = KnownFile(file=again, run_id="r01", same_file_as=OLD.uri)
-    assert journal.claim("r02", TABLE, [again]) == Claim(busy=(known,))
-    journal.end(run(1, status="published"))
-    assert journal.claim("r02", TABLE, [again]) == journal.known(TABLE, [again]) == Claim(published=(known,))
-    assert journal.claim("r02", "other.table", [again]) == Claim(claimed=(again,))
-    changed = again.model_copy(update={"version": "sha256:" + "1" * 64})
-    assert journal.claim("r02", TABLE, [changed]) == Claim(claimed=(changed,))
+OLD = SourceFile(uri="file:///old", size_bytes=9, version="sha256:" + "0" * 64, rows=3)
 
 
 def test_a_file_found_by_a_link_is_left_out_under_both_names(journal: Actor) -> None:
@@ -341,54 +324,11 @@ def test_a_file_found_by_a_link_is_left_out_under_both_names(journal: Actor) -> 
     assert journal.claim("r02", TABLE, [linked]) == Claim(published=(known,))
 
 
-def test_a_copy_is_another_file_and_said(journal: Actor) -> None:
+def test_a_copy_at_another_path_is_another_file(journal: Actor) -> None:
     published(journal, 1, OLD)
-    known = KnownFile(file=COPY, run_id="r01", same_content_as=OLD.uri)
-    assert journal.known(TABLE, [COPY]) == Claim(free=(COPY,), same_content=(known,))
-    assert journal.claim("r02", TABLE, [COPY], on_same_content="refuse") == Claim(same_content=(known,))
-    assert journal.claim("r02", TABLE, [COPY], on_same_content="skip") == Claim(published=(known,))
-    assert journal.claim("r02", TABLE, [COPY]) == Claim(claimed=(COPY,), same_content=(known,))
-    assert journal.claim("r02", TABLE, [COPY]) == Claim(claimed=(COPY,), same_content=(known,)), "asked again"
-    empty = COPY.model_copy(update={"uri": "file:///empty", "rows": 0, "identity": ""})
-    assert journal.claim("r03", TABLE, [empty], on_same_content="refuse") == Claim(claimed=(empty,))
-
-
-def test_a_copy_of_a_file_that_another_run_is_at_is_busy_unless_both_may_be_published(journal: Actor) -> None:
-    journal.begin(run(1))
-    journal.claim("r01", TABLE, [OLD])
-    busy = Claim(busy=(KnownFile(file=COPY, run_id="r01", same_content_as=OLD.uri),))
-    assert journal.claim("r02", TABLE, [COPY], on_same_content="skip") == busy
-    assert journal.claim("r02", TABLE, [COPY], on_same_content="refuse") == busy
-    assert journal.claim("r02", TABLE, [COPY]).claimed == (COPY,)
-
-
-def test_a_copy_in_the_same_batch(journal: Actor) -> None:
-    twice = KnownFile(file=COPY, run_id="r01", same_content_as=OLD.uri)
-    assert journal.claim("r01", TABLE, [OLD, COPY], on_same_content="skip") == Claim(claimed=(OLD,), published=(twice,))
-    assert journal.claim("r01", TABLE, [OLD, COPY], on_same_content="skip") == Claim(claimed=(OLD,), published=(twice,))
-    assert journal.claim("r01", TABLE, [OLD, COPY]) == Claim(claimed=(OLD, COPY), same_content=(twice,))
-
-
-def test_tags_of_stores_whose_tags_are_no_hashes_are_not_compared(journal: Actor) -> None:
-    tag = {"version": 'etag:"0x8DCDE1A2B3C4D5E":9', "identity": ""}
-    one = OLD.model_copy(update={**tag, "uri": "abfss://c@a.dfs.core.windows.net/1"})
-    two = OLD.model_copy(update={**tag, "uri": "abfss://c@a.dfs.core.windows.net/2"})
-    published(journal, 1, one)
-    assert journal.claim("r02", TABLE, [two], on_same_content="refuse") == Claim(claimed=(two,))
-    md5 = {"version": f"etag:{'a' * 32}-2:9", "identity": ""}
-    three, four = (OLD.model_copy(update={**md5, "uri": f"s3://bucket/{name}"}) for name in "ab")
-    published(journal, 3, three)
-    assert journal.claim("r04", TABLE, [four], on_same_content="refuse").same_content != ()
-
-
-def test_what_the_history_says_tells_the_same_file_again(journal: Actor) -> None:
-    files, identities = ((OLD.uri, OLD.version),), (OLD.identity,)
-    told = HistoryEvent(commit="c1", run_id="r01", tables=(TABLE,), files=files, identities=identities, time=START)
-    journal.record("main", [told], "c1", rebuild=True)
-    assert journal.claim("r02", TABLE, [RENAMED]).published == (
-        KnownFile(file=RENAMED, run_id="r01", same_file_as=OLD.uri),
-    )
-    assert journal.claim("r02", TABLE, [COPY], on_same_content="skip").published[0].same_content_as == OLD.uri
+    copy = OLD.model_copy(update={"uri": "file:///copy"})
+    assert journal.known(TABLE, [copy]) == Claim(free=(copy,))
+    assert journal.claim("r02", TABLE, [OLD, copy]).claimed == (copy,)
 
 
 @pytest.mark.parametrize("rebuild", [False, True])

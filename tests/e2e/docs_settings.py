@@ -26,7 +26,6 @@ FLAGS = {
     "ingest.on_busy": "--on-busy",
     "ingest.on_changed": "--on-changed",
     "ingest.on_failure": "--on-failure",
-    "ingest.on_same_content": "--on-same-content",
     "ingest.schema": "--schema",
     "log.format": "--log-format",
     "serve.host": "--host",

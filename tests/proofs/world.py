@@ -19,7 +19,6 @@ from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, Claim, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.request import OnSameContent
 from lakegate.model.run import HistoryEvent, Lease, PastCommit, Run
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, StoredFile
@@ -153,11 +152,10 @@ class ProcessJournal(Journal):
         token: str,
         take_changed: bool = False,
         take_free: bool = True,
-        on_same_content: OnSameContent = "append",
     ) -> Claim:
         choices = {"take_changed": take_changed, "take_free": take_free}
         with self._process.call("journal:claim"):
-            return super().claim(run_id, table, batch, token=token, on_same_content=on_same_content, **choices)
+            return super().claim(run_id, table, batch, token=token, **choices)
 
     def record(
         self,

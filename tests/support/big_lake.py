@@ -466,4 +466,4 @@ def _claims(runs: Sequence[Run]) -> Iterator[tuple[Any, ...]]:
         if run.status == "published" and run.request is not None:
             for file in run.request.batch.files:
                 size = (file.size_bytes, file.rows)
-                yield run.tables[0], file.uri, file.version, *size, PUBLISHED, run.run_id, file.identity
+                yield run.tables[0], file.uri, file.version, *size, PUBLISHED, run.run_id

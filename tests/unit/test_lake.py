@@ -228,8 +228,7 @@ def claim(house: FakeLakehouse, path: Path, run: Run) -> Actor:
     """Let a run be ingesting a file in its current version."""
     found = stat_file(str(path))
     assert found is not None
-    version, identity = found.content_version(), found.lasting_identity
-    file = SourceFile(uri=to_uri(path), size_bytes=1, version=version, rows=1, identity=identity)
+    file = SourceFile(uri=to_uri(path), size_bytes=1, version=found.content_version(), rows=1)
     actor = Actor(house.journal)
     actor.begin(run)
     actor.claim(run.run_id, TABLE, [file])

@@ -229,7 +229,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         checked: What must pass a check, such as "the batch".
         branch_of: What a rejected branch belongs to, such as "batch".
     """
-    from lakegate.model.request import ModeName, OnChanged, OnFailure, OnSameContent, SchemaMode
+    from lakegate.model.request import ModeName, OnChanged, OnFailure, SchemaMode
 
     return with_options(
         check_option(f"A check that {checked} must pass, such as 'in_range(fare, 0, 500)'. Repeatable."),
@@ -242,11 +242,6 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             "--on-changed",
             type=click.Choice(get_args(OnChanged)),
             help="If a published file has changed: refuse it, append its rows, or replace the old ones.",
-        ),
-        click.option(
-            "--on-same-content",
-            type=click.Choice(get_args(OnSameContent)),
-            help="If a file's bytes were published from another path: append its rows, skip it, or refuse it.",
         ),
         click.option(
             "--quarantine-limit",

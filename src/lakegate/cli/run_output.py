@@ -59,7 +59,6 @@ def run_payload(run: Run) -> dict[str, Any]:
             "quarantined": published.quarantined if published else 0,
         },
         "skipped_files": skipped_payload(run.skipped_files),
-        "same_content_as": skipped_payload(run.same_content_as),
         "checks": [
             {"table": report.table, **check_payload(result)} for report in run.reports for result in report.results
         ],
@@ -132,7 +131,6 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
         say(f"  [dim]{action.action} by {safe(action.actor)}[/]")
     if run.status != "skipped":
         show_skipped(run, statuses)
-    show_same_content(run)
     if len(run.staged) > 1:
         _show_tables(run)
     _show_undone(run)
@@ -285,15 +283,7 @@ def _after_rejection(app: App, run: Run) -> None:
 
 def skipped_payload(files: Sequence[KnownFile]) -> list[dict[str, Any]]:
     """Return files of other runs for JSON output."""
-    others = ("same_file_as", "same_content_as")
-    return [
-        {
-            "file": known.file.uri,
-            "run_id": known.run_id,
-            **{key: other for key in others if (other := getattr(known, key)) is not None},
-        }
-        for known in files
-    ]
+    return [{"file": known.file.uri, "run_id": known.run_id} for known in files]
 
 
 def statuses_of(lake: Lake, files: Sequence[KnownFile]) -> Statuses:
@@ -331,22 +321,6 @@ def show_skipped(run: Run, statuses: Statuses) -> None:
         say(f"  [yellow]{number:,} of {counted(len(given), 'file')} skipped[/]: {safe(_whose(run_id, statuses))}")
     if len(owners) > _SHOWN:
         say(f"  [dim]… {counted(len(uris), 'file')} of {len(owners)} runs in total; --output json lists them[/]")
-
-
-def show_same_content(run: Run) -> None:
-    """Print which of the run's files have the same bytes as others, or are the same file under another name."""
-    for one in run.same_content_as[:_SHOWN]:
-        say(
-            f"  [yellow]same content[/] as {safe(one.same_content_as or '')} of run {one.run_id}, but another "
-            f"file: {safe(one.file.uri)}"
-        )
-    linked = [one for one in run.skipped_files if one.same_file_as or one.same_content_as]
-    for one in linked[:_SHOWN]:
-        what = "the same file as" if one.same_file_as else "the same content as"
-        say(f"  [dim]{safe(one.file.uri)} is {what} {safe(one.same_file_as or one.same_content_as or '')}[/]")
-    hidden = max(len(run.same_content_as) - _SHOWN, 0) + max(len(linked) - _SHOWN, 0)
-    if hidden:
-        say(f"  [dim]… and {counted(hidden, 'file')} more; --output json lists them[/]")
 
 
 def _owners(files: Sequence[KnownFile]) -> Counter[str]:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Column, Row, bindparam, delete, select, update
+from sqlalchemy import Row, bindparam, delete, select, update
 
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CLAIMS, FILE_CHECKPOINTS, as_text, storable
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.request import OnSameContent
 from lakegate.model.run import FileCheckpoint
 
 State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"
 PUBLISHED: State = "published"
-CLAIM_COLUMNS = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id", "identity")
+CLAIM_COLUMNS = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id")
 _OWN = CLAIMS.c.run_id == bindparam("run"), CLAIMS.c.state == CLAIMED
 _RELEASE = delete(CLAIMS).where(*_OWN)
 _PUBLISH = update(CLAIMS).where(*_OWN).values(state=PUBLISHED)
@@ -44,17 +43,8 @@ class KnownVersion:
         return KnownFile(file=self.file.model_copy(update={"aliases": file.aliases}), run_id=self.run_id)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownVersions:
-    """All known versions of some files.
-
-    Attributes:
-        by_path: All versions of each path, oldest first.
-        by_content: All files, at any path, with each version that identifies the content.
-    """
-
-    by_path: Mapping[str, Sequence[KnownVersion]]
-    by_content: Mapping[str, Sequence[KnownVersion]]
+KnownVersions = Mapping[str, Sequence[KnownVersion]]
+"""All known versions of each path, oldest first."""
 
 
 @dataclass(slots=True)
@@ -64,69 +54,31 @@ class _ClaimDecision:
     run_id: str
     known: KnownVersions
     take_changed: bool
-    on_same_content: OnSameContent
     ours: list[SourceFile] = field(default_factory=list)
     takeable: list[SourceFile] = field(default_factory=list)
     published: list[KnownFile] = field(default_factory=list)
     busy: list[KnownFile] = field(default_factory=list)
     changed: list[KnownFile] = field(default_factory=list)
-    same_content: list[KnownFile] = field(default_factory=list)
     went_back: list[KnownFile] = field(default_factory=list)
-    contents: dict[str, KnownVersion] = field(default_factory=dict)
 
     def add(self, file: SourceFile) -> None:
         """Decide about a file, and add it to the matching list."""
-        versions = self.known.by_path.get(file.uri, ())
+        versions = self.known.get(file.uri, ())
         same = next((one for one in versions if one.file.version == file.version), None)
         busy = next((one for one in versions if one.state == CLAIMED and one.run_id != self.run_id), None)
         published = next((one for one in reversed(versions) if one.state == PUBLISHED), None)
-        elsewhere = list(self._elsewhere(file))
-        link = _first(one for one in elsewhere if file.is_same_file(one.file))
-        twin = self._twin(file, elsewhere)
         if same is not None and same.state == PUBLISHED:
             self.published.append(same.known_as(file))
             if published is not None and published is not same:
                 self.went_back.append(published.known_file)
-        elif link is not None and link.state == PUBLISHED:
-            self.published.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
         elif same is not None and same.run_id == self.run_id:
-            self._take(file, self.ours, twin)
+            self.ours.append(file)
         elif busy is not None:
             self.busy.append((same or busy).known_as(file))
-        elif link is not None:
-            self.busy.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
         elif published is not None and not self.take_changed:
             self.changed.append(published.known_file)
-        elif twin is None or self.on_same_content == "append":
-            self._take(file, self.takeable, twin)
         else:
-            undecided = twin.state == CLAIMED and twin.run_id != self.run_id
-            to = self.busy if undecided else self.published if self.on_same_content == "skip" else self.same_content
-            to.append(KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri))
-
-    def _take(self, file: SourceFile, to: list[SourceFile], twin: KnownVersion | None) -> None:
-        to.append(file)
-        if twin is not None:
-            self.same_content.append(KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri))
-
-    def _elsewhere(self, file: SourceFile) -> Iterator[KnownVersion]:
-        """Yield files with the same content at other paths, except those that the run itself has claimed."""
-        if file.names_content:
-            for one in self.known.by_content.get(file.version, ()):
-                own = one.state == CLAIMED and one.run_id == self.run_id
-                if one.file.uri != file.uri and one.file.names_content and not own:
-                    yield one
-
-    def _twin(self, file: SourceFile, elsewhere: Iterable[KnownVersion]) -> KnownVersion | None:
-        """Return another file with the same bytes: a known one, or an earlier one in the batch.
-
-        Files without rows are all the same, and add no row twice.
-        """
-        if not file.names_content or not file.rows:
-            return None
-        earlier = self.contents.setdefault(file.version, KnownVersion(file, self.run_id, CLAIMED))
-        known = _first(one for one in elsewhere if not file.is_same_file(one.file))
-        return known or (earlier if earlier.file.uri != file.uri else None)
+            self.takeable.append(file)
 
 
 def decide(
@@ -136,10 +88,9 @@ def decide(
     *,
     take_changed: bool,
     take_free: bool,
-    on_same_content: OnSameContent = "append",
 ) -> tuple[Claim, Sequence[SourceFile]]:
     """Return the answer to a claim, and the files to record as claimed."""
-    found = _ClaimDecision(run_id, known, take_changed, on_same_content)
+    found = _ClaimDecision(run_id, known, take_changed)
     for file in {(file.uri, file.version): file for file in files}.values():
         found.add(file)
     held_back = bool(found.busy) and not take_free
@@ -149,7 +100,6 @@ def decide(
         published=tuple(found.published),
         busy=tuple(found.busy),
         changed=tuple(found.changed),
-        same_content=tuple(found.same_content),
         free=tuple(found.takeable) if held_back else (),
         went_back=tuple(found.went_back),
     )
@@ -168,14 +118,9 @@ def other_versions(files: Sequence[SourceFile], known: KnownVersions) -> Sequenc
     return [
         one.known_file
         for path in dict.fromkeys(file.uri for file in files)
-        for one in known.by_path.get(path, ())
+        for one in known.get(path, ())
         if one.state == PUBLISHED and (path, one.file.version) not in these
     ]
-
-
-def _first(versions: Iterable[KnownVersion]) -> KnownVersion | None:
-    """Return the first published one, or else the first one."""
-    return min(versions, key=lambda one: one.state != PUBLISHED, default=None)
 
 
 def lock_name(table: str) -> str:
@@ -185,7 +130,7 @@ def lock_name(table: str) -> str:
 
 def record_claims(tx: JournalTransaction, run_id: str, table: str, files: Sequence[SourceFile]) -> None:
     """Record that the run has claimed ``files``."""
-    rows = [(table, one.uri, one.version, one.size_bytes, one.rows, CLAIMED, run_id, one.identity) for one in files]
+    rows = [(table, one.uri, one.version, one.size_bytes, one.rows, CLAIMED, run_id) for one in files]
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS)
 
 
@@ -205,30 +150,15 @@ def lock_claims_of(tx: JournalTransaction, run_id: str) -> None:
 
 
 def known_versions(tx: JournalTransaction, table: str, files: Sequence[SourceFile]) -> KnownVersions:
-    """Return all known versions of the files' paths, and all known files with their contents."""
-    paths = {file.uri for file in files}
-    contents = {file.version for file in files if file.names_content}
-    by_path: dict[str, list[KnownVersion]] = defaultdict(list)
-    for one in _known_by(tx, table, CLAIMS.c.path, paths):
-        by_path[one.file.uri].append(one)
-    by_content: dict[str, list[KnownVersion]] = defaultdict(list)
-    for one in _known_by(tx, table, CLAIMS.c.version, contents):
-        by_content[one.file.version].append(one)
-    return KnownVersions(by_path, by_content)
-
-
-def _known_by(
-    tx: JournalTransaction, table: str, column: Column[str], values: Collection[str]
-) -> Iterator[KnownVersion]:
-    """Yield the versions of a table's files that have one of ``values`` in ``column``, oldest first."""
-    if not values:
-        return
-    query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(tx.values(values)))
+    """Return all known versions of the files' paths."""
+    versions: dict[str, list[KnownVersion]] = defaultdict(list)
+    if not files:
+        return versions
+    query = select(CLAIMS).where(CLAIMS.c.table_name == table, CLAIMS.c.path.in_(tx.values({one.uri for one in files})))
     for row in tx.execute(query.order_by(CLAIMS.c.claim_id)):
-        file = SourceFile(
-            uri=row.path, version=row.version, size_bytes=row.size_bytes, rows=row.rows, identity=row.identity
-        )
-        yield KnownVersion(file=file, run_id=row.run_id, state=row.state)
+        file = SourceFile(uri=row.path, version=row.version, size_bytes=row.size_bytes, rows=row.rows)
+        versions[row.path].append(KnownVersion(file=file, run_id=row.run_id, state=row.state))
+    return versions
 
 
 def checkpoints(tx: JournalTransaction, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:

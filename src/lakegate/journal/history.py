@@ -70,7 +70,6 @@ class NetHistory:
         taken: The ``files``, and those that were published and then reverted.
         dropped: (Run, table) pairs whose files are no longer published, including files recorded before.
         outcomes: Outcomes by run id.
-        identities: Identities of those ``files`` that have one.
         renames: Old and new names of tables, in order. All other attributes use the new names.
     """
 
@@ -78,7 +77,6 @@ class NetHistory:
     taken: dict[_FileKey, None] = field(default_factory=dict)
     dropped: dict[tuple[str, str], None] = field(default_factory=dict)
     outcomes: dict[str, RunOutcome] = field(default_factory=lambda: defaultdict(RunOutcome))
-    identities: dict[_FileKey, str] = field(default_factory=dict)
     renames: list[tuple[str, str]] = field(default_factory=list)
 
     def take(self, key: _FileKey, run_id: str) -> None:
@@ -91,7 +89,6 @@ class NetHistory:
         """Record that a run published files."""
         for key in keys:
             self.take(key, event.run_id)
-        self.identities.update(zip(keys, event.identities, strict=False))
 
     def revive(self, event: HistoryEvent) -> Sequence[tuple[str, _FileKey]]:
         """Record that ``event`` restored runs; return their files, each with its run."""
@@ -116,7 +113,6 @@ class NetHistory:
 
         self.files = {moved(key): run_id for key, run_id in self.files.items()}
         self.taken = {moved(key): None for key in self.taken}
-        self.identities = {moved(key): identity for key, identity in self.identities.items()}
         self.dropped = {(run_id, new if table == old else table): None for run_id, table in self.dropped}
 
 
@@ -407,8 +403,8 @@ def _publish_files(tx: JournalTransaction, net: NetHistory) -> None:
     rows = []
     for key, run_id in net.files.items():
         was = known.get(key)
-        size, count, identity = (0, 0, "") if was is None else (was.size_bytes, was.rows, was.identity)
-        rows.append((*key, size, count, PUBLISHED, run_id, net.identities.get(key) or identity))
+        size, count = (0, 0) if was is None else (was.size_bytes, was.rows)
+        rows.append((*key, size, count, PUBLISHED, run_id))
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS, key="table_name, path, version", replace=("state", "run_id"))
 
 

@@ -21,7 +21,6 @@ from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.request import OnSameContent
 from lakegate.model.run import FileCheckpoint, HistoryEvent, Lease, Notification, PastCommit, Run
 from lakegate.model.words import fast_clock, is_ahead
 from lakegate.telemetry.metrics import LEASE_LOSSES, Sample
@@ -350,17 +349,13 @@ class Journal:
         token: str,
         take_changed: bool = False,
         take_free: bool = True,
-        on_same_content: OnSameContent = "append",
     ) -> Claim:
         """Claim source files for a run, each version once per table, in one transaction.
 
         Args:
-            batch: The files. A file is identified by ``uri`` and ``version``; ``identity`` and ``aliases`` recognize
-                it under another name.
+            batch: The files. A file is identified by ``uri`` and ``version``.
             take_changed: Whether to claim files whose path was published in another version.
             take_free: Whether to claim the free files even if others are busy; otherwise, nothing is claimed then.
-            on_same_content: What to do with a file that has the same bytes as another file, published or earlier in
-                ``batch``: claim it anyway, count it as published, or leave it out.
 
         Returns:
             What was claimed, and why the rest wasn't.
@@ -372,9 +367,7 @@ class Journal:
             _require_own(tx, run_id, token)
             tx.lock(files.lock_name(table))
             known = files.known_versions(tx, table, batch)
-            answer, taken = files.decide(
-                run_id, batch, known, take_changed=take_changed, take_free=take_free, on_same_content=on_same_content
-            )
+            answer, taken = files.decide(run_id, batch, known, take_changed=take_changed, take_free=take_free)
             files.record_claims(tx, run_id, table, taken)
             return answer
 

@@ -103,9 +103,7 @@ CLAIMS = Table(
     Column("rows", BigInteger, nullable=False),
     Column("state", TEXT, nullable=False),
     Column("run_id", TEXT, nullable=False),
-    Column("identity", TEXT, nullable=False, server_default=""),
     UniqueConstraint("table_name", "path", "version", name="claims_version"),
-    Index("claims_content", "table_name", "version"),
     Index("claims_run", "run_id", "state"),
     Index("claims_state", "state"),
 )

@@ -13,9 +13,6 @@ from lakegate.model.schema import is_masked
 
 FileFormat = Literal["parquet", "csv", "json", "avro", "orc", "excel"]
 
-# S3's entity tags are a hash of the content or of its parts' hashes; other stores use counters or times.
-_S3_CONTENT = re.compile(r'etag:"?[0-9a-fA-F]{32}(?:-[0-9]+)?"?:[0-9]+')
-
 MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NULL", "null")
 """Texts that mean NULL in CSV columns whose other values are numbers, dates, times or booleans.
 
@@ -146,8 +143,6 @@ class SourceFile(Value):
         rows: Number of rows, from the footer (Parquet) or by parsing (CSV).
         version_id: The object store's id of this version, if the store keeps versions and returned it (S3's listings
             don't). For people only: ``version`` alone identifies the content.
-        identity: What a local file keeps if it's renamed or linked: device, inode and modification time. Two paths with
-            the same ``version`` and ``identity`` are one file. Empty for object stores.
         aliases: URIs of links that led to the file.
         copy_uri: Parquet file made from its rows, which the engine reads instead; ``None`` for Parquet and CSV.
     """
@@ -158,23 +153,8 @@ class SourceFile(Value):
     stamp: str = ""
     rows: int
     version_id: str | None = None
-    identity: str = ""
     aliases: tuple[str, ...] = ()
     copy_uri: str | None = None
-
-    @property
-    def names_content(self) -> bool:
-        """Whether files with the same ``version`` are certain to have the same bytes: by a SHA-256, or S3's entity tag.
-
-        S3's entity tags may differ for equal content: they depend on the parts of the upload.
-        """
-        return self.version.startswith("sha256:") or (
-            self.uri.startswith("s3:") and _S3_CONTENT.fullmatch(self.version) is not None
-        )
-
-    def is_same_file(self, other: SourceFile) -> bool:
-        """Return whether ``other``, of the same version, is this file under another name."""
-        return (bool(self.identity) and self.identity == other.identity) or other.uri in self.aliases
 
 
 class SourceColumn(Value):
@@ -363,17 +343,10 @@ class Batch(Value):
 
 
 class KnownFile(Value):
-    """A source file that a run published or is ingesting.
-
-    Attributes:
-        same_file_as: The file's URI in that run, if it differs because the file was renamed or linked.
-        same_content_as: URI of another file in that run with the same bytes.
-    """
+    """A source file that a run published or is ingesting."""
 
     file: SourceFile
     run_id: str
-    same_file_as: str | None = None
-    same_content_as: str | None = None
 
 
 class Claim(Value):
@@ -384,8 +357,6 @@ class Claim(Value):
         published: Already published in this version, with the run that did so.
         busy: Claimed by another live run, in this or another version.
         changed: Already published in another version, which the :class:`KnownFile` holds.
-        same_content: Same bytes as another file that a run published or is ingesting, or that comes earlier in the
-            batch. If that's allowed, the file is also ``claimed`` or ``free``.
         free: Not claimed, but only because other files of the batch were busy.
         went_back: The newer version that was published of a file in ``published``: the file changed back to earlier
             content.
@@ -395,7 +366,6 @@ class Claim(Value):
     published: tuple[KnownFile, ...] = ()
     busy: tuple[KnownFile, ...] = ()
     changed: tuple[KnownFile, ...] = ()
-    same_content: tuple[KnownFile, ...] = ()
     free: tuple[SourceFile, ...] = ()
     went_back: tuple[KnownFile, ...] = ()
 

@@ -17,7 +17,6 @@ OnChanged = Literal["refuse", "append", "replace"]
 """What to do with a file whose path was published before with other content."""
 OnBusy = Literal["wait", "skip"]
 """What to do with a file that another run is working on."""
-OnSameContent = Literal["append", "skip", "refuse"]
 """What to do with a file whose content was already published from another path."""
 
 SchemaMode = Literal["strict", "evolve", "ignore_extra"]
@@ -116,7 +115,6 @@ class IngestRequest(Value):
     on_failure: OnFailure = "keep"
     on_changed: OnChanged = "refuse"
     on_busy: OnBusy = "wait"
-    on_same_content: OnSameContent = "append"
     wait_s: float = 600.0
     replaces: tuple[str, ...] = ()
     again: tuple[str, ...] = ()

@@ -240,7 +240,6 @@ class Run(Value):
         actions: What people did to it by hand, if they gave their names.
         steps: Its steps, with times.
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
-        same_content_as: Its source files that have the same bytes as another file, and which one.
         branch_kept: Whether its branch still exists, so that you can inspect its data.
         adopted: Whether somebody is publishing its branch by name. If that fails, the branch stays.
         reverted_by: Run that reverted this one.
@@ -273,7 +272,6 @@ class Run(Value):
     actions: tuple[Action, ...] = ()
     steps: tuple[RunStep, ...] = ()
     skipped_files: tuple[KnownFile, ...] = ()
-    same_content_as: tuple[KnownFile, ...] = ()
     branch_kept: bool = False
     adopted: bool = False
     reverted_by: str | None = None
@@ -410,7 +408,6 @@ class FileRecord(Value):
         version: Identifies the content.
         size_bytes: Size; like ``rows``, 0 if the journal knows the file from a commit only.
         published: Whether it's published. If not, a run is ingesting it.
-        identity: What a local file keeps if it's renamed or linked; empty if unknown.
     """
 
     number: int
@@ -421,7 +418,6 @@ class FileRecord(Value):
     rows: int
     published: bool
     run_id: str
-    identity: str = ""
 
 
 class HistoryEvent(Value):
@@ -429,7 +425,6 @@ class HistoryEvent(Value):
 
     Attributes:
         files: URI and version of each source file that it published to all of ``tables``.
-        identities: The identity of each of ``files``, in order; or empty.
         reverts: Runs whose rows it removed from ``tables``.
         revives: Table, URI, version and run of each source file that it published again after a revert.
         time: The commit's time, used for runs that the journal has lost.
@@ -441,7 +436,6 @@ class HistoryEvent(Value):
     run_id: str
     tables: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
-    identities: tuple[str, ...] = ()
     reverts: tuple[str, ...] = ()
     revives: tuple[tuple[str, str, str, str], ...] = ()
     time: datetime | None = None

@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -332,7 +332,6 @@ def _described(
                 stamp=file.stamp,
                 rows=rows[file],
                 version_id=file.version_id,
-                identity=file.lasting_identity,
                 aliases=() if file.found_uri == file.uri else (file.found_uri,),
             )
 
@@ -443,11 +442,11 @@ def list_files(
 
 
 def _each_once(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
-    seen: set[Hashable] = set()
+    seen: set[str] = set()
     for listing in listings:
         for file in listing:
-            if file.identity not in seen:
-                seen.add(file.identity)
+            if file.uri not in seen:
+                seen.add(file.uri)
                 yield _found(file)
 
 

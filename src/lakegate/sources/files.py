@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BufferedReader
@@ -34,8 +34,6 @@ class Located(ABC):
         path: Absolute path by which it was found, without following symbolic links; in a store, the object's URI.
         modified_at: Time of its last change, in UTC.
         stamp: A fingerprint that changes when the file is written to.
-        identity: Equal for all names of the same file.
-        lasting_identity: An identity that survives renames and links; empty if the store has none.
         version_id: The object store's id of this version, if it keeps versions.
         partition_keys: The ``key`` of each ``key=value`` folder between the given folder and the file.
     """
@@ -44,8 +42,6 @@ class Located(ABC):
     size_bytes: int
     modified_at: datetime
     stamp: str
-    identity: Hashable
-    lasting_identity: str = ""
     version_id: str | None = None
     partition_keys: tuple[str, ...] = ()
 
@@ -85,12 +81,12 @@ class Located(ABC):
 class LocalFile(Located):
     """A regular file; ``real`` is its absolute path with all links resolved.
 
-    Its stamp is ``<bytes>-<nanoseconds>``, its identity device and inode, and its lasting identity
-    ``<device>-<inode>-<nanoseconds>``: the time differs if the inode is reused for another file. Programs can set the
+    Its stamp is ``<bytes>-<nanoseconds>``, ``inode`` its device and inode. Programs can set the
     modification time, but not ``changed_ns``, the time of the inode's last change.
     """
 
     real: str
+    inode: tuple[int, int]
     modified_ns: int
     changed_ns: int
 
@@ -119,7 +115,7 @@ class LocalFile(Located):
             now = stat_file(self.real)
         except OSError:
             return True
-        return now is None or (now.stamp, now.identity, now.changed_ns) != (self.stamp, self.identity, self.changed_ns)
+        return now is None or (now.stamp, now.inode, now.changed_ns) != (self.stamp, self.inode, self.changed_ns)
 
     def has_version(self, version: str) -> bool:
         """Return whether its content is still ``version``, given that its stamp is still the same.
@@ -152,7 +148,6 @@ class RemoteFile(Located):
             size_bytes=found.size_bytes,
             modified_at=found.modified_at,
             stamp=f"{found.size_bytes}-{found.etag}",
-            identity=found.uri,
             version_id=found.version_id,
             partition_keys=partition_keys,
             etag=found.etag,
@@ -180,8 +175,7 @@ def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | No
         size_bytes=status.st_size,
         modified_at=datetime.fromtimestamp(status.st_mtime_ns / 1e9, tz=UTC),
         stamp=f"{status.st_size}-{status.st_mtime_ns}",
-        identity=(status.st_dev, status.st_ino),
-        lasting_identity=f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}",
+        inode=(status.st_dev, status.st_ino),
         modified_ns=status.st_mtime_ns,
         changed_ns=status.st_ctime_ns,
         partition_keys=partition_keys,

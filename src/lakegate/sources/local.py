@@ -6,7 +6,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -38,14 +38,14 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
         paths: Paths as typed: files, globs, folders, ``file:`` URIs. ``~`` is the home folder.
         suffixes: Endings, in lower case, of the files to read from folders.
     """
-    found: dict[Hashable, LocalFile] = {}
+    found: dict[str, LocalFile] = {}
     problems: list[InputError] = []
     for text in paths:
         try:
             for file in _resolve_one(text, suffixes, problems):
-                known = found.get(file.identity)
+                known = found.get(file.uri)
                 if known is None or file.path < known.path:
-                    found[file.identity] = file
+                    found[file.uri] = file
         except InputError as error:
             problems.append(type(error)(error.message, hint=error.hint, path=text))
         except (OSError, ValueError, RuntimeError) as error:

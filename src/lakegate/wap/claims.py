@@ -30,7 +30,6 @@ class ClaimedFiles:
     Attributes:
         files: The files to ingest; empty if all are published or claimed by other runs.
         skipped: The other files, and the runs that have them.
-        same_content: Those of ``files`` that have the same bytes as another file, each with that file.
         busy: Whether some of ``skipped`` aren't published yet, because another run is working on them.
         replaces: Runs whose rows this batch replaces when it is published.
         again: URIs of those of ``files`` that other runs published before; they stay those runs' files.
@@ -38,7 +37,6 @@ class ClaimedFiles:
 
     files: tuple[SourceFile, ...]
     skipped: tuple[KnownFile, ...]
-    same_content: tuple[KnownFile, ...] = ()
     busy: bool = False
     replaces: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
@@ -49,8 +47,8 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
 
     Raises:
         ConflictError: When a run whose rows this one replaces published them after the request's base.
-        InputError: When a file's path was published with other content, or its content from another path, and the
-            request doesn't say what to do about it; or when the mode needs all files and one would be left out.
+        InputError: When a file's path was published with other content, and the request doesn't say what to do about
+            it; or when the mode needs all files and one would be left out.
         RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allows; or when the mode
             needs all files and another run is working on one.
     """
@@ -60,15 +58,12 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     claim = _with_changed_back(request, claim)
     if claim.changed:
         raise _changed_error(request, claim.changed)
-    if claim.same_content and request.on_same_content == "refuse":
-        raise _same_content_error(request, claim.same_content)
-    _note_same_content(context, request, claim.same_content)
     files, replaces = _with_replaced(context, request, claim)
     again: tuple[str, ...] = ()
     if files and request.mode.needs_all_files:
         files, again = _all_files(request, claim)
     skipped = tuple(known for known in (*claim.published, *claim.busy) if known.file.uri not in {f.uri for f in files})
-    return ClaimedFiles(files, skipped, claim.same_content, bool(claim.busy), replaces, again)
+    return ClaimedFiles(files, skipped, bool(claim.busy), replaces, again)
 
 
 def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
@@ -79,7 +74,6 @@ def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
         token=token,
         take_changed=request.on_changed != "refuse",
         take_free=request.on_busy == "skip",
-        on_same_content=request.on_same_content,
     )
 
 
@@ -128,36 +122,9 @@ def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, de
     return claim
 
 
-def _note_same_content(context: Context, request: IngestRequest, files: Sequence[KnownFile]) -> None:
-    if files:
-        done = "added" if request.mode.appends else f"written in mode {request.mode.name}"
-        first = files[0]
-        context.narrator.note(
-            f"{first.file.uri} has the same content as {first.same_content_as} of run {first.run_id}{_more(files)}; "
-            f"its rows are {done} anyway."
-        )
-
-
 def _more(files: Sequence[KnownFile]) -> str:
     """Return how many more there are than the first, in parentheses."""
     return f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
-
-
-def _same_content_error(request: IngestRequest, files: Sequence[KnownFile]) -> InputError:
-    first = files[0]
-    other = f"run {first.run_id} published to {request.table}"
-    by = "is also in this batch" if first.run_id == request.run_id else other
-    return InputError(
-        f"{first.file.uri}{_more(files)} has the same content as {first.same_content_as}, which {by}. Nothing was "
-        "written.",
-        hint="Leave it out, or choose: --on-same-content skip leaves such files out, --on-same-content append "
-        + ("adds their rows a second time." if request.mode.appends else f"writes them in mode {request.mode.name}."),
-        table=str(request.table),
-        file=first.file.uri,
-        files=[known.file.uri for known in files],
-        same_content_as=first.same_content_as,
-        other_run_id=first.run_id,
-    )
 
 
 def _changed_error(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError:
@@ -212,10 +179,7 @@ def _find_replaced(context: Context, request: IngestRequest, run_id: str, base: 
 
 
 def _all_files(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
-    """Return all files of a batch whose mode removes rows that aren't in it, and the URIs that other runs published.
-
-    A file with the same bytes as another file of the batch may be left out.
-    """
+    """Return all files of a batch whose mode removes rows that aren't in it, and the URIs that other runs published."""
     if claim.busy:
         other = claim.busy[0]
         raise RetryableError(
@@ -226,14 +190,8 @@ def _all_files(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, 
             file=other.file.uri,
             other_run_id=other.run_id,
         )
-    given = {(file.uri, file.version) for file in request.batch.files}
-    twins = [one for one in claim.published if one.same_content_as or one.same_file_as]
-    for one in twins:
-        if one.same_content_as and (one.same_content_as, one.file.version) not in given:
-            raise _same_content_error(request, [one])
-    left_out = {one.file.uri for one in twins if (one.same_content_as or one.same_file_as, one.file.version) in given}
     claimed = {file.uri for file in claim.claimed}
-    files = tuple(file for file in request.batch.files if file.uri not in left_out)
+    files = request.batch.files
     return files, tuple(file.uri for file in files if file.uri not in claimed)
 
 

@@ -161,8 +161,7 @@ def encode_files(files: Iterable[SourceFile]) -> str:
         >>> encode_files([SourceFile(uri="file:///a", size_bytes=1, version="v1", rows=1)])
         '{"format":1,"files":[["file:///a","v1"]]}'
     """
-    listed = list(files)
-    return _encode([(file.uri, file.version) for file in listed], [file.identity for file in listed])
+    return _encode([(file.uri, file.version) for file in files])
 
 
 def encode_revived(files: Sequence[tuple[str, str, str, str]]) -> str:
@@ -170,8 +169,8 @@ def encode_revived(files: Sequence[tuple[str, str, str, str]]) -> str:
     return _encode(files)
 
 
-def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = ()) -> str:
-    what = {"format": FORMAT, "files": lines, **({"identities": identities} if any(identities) else {})}
+def _encode(lines: Sequence[Sequence[str]]) -> str:
+    what = {"format": FORMAT, "files": lines}
     return packed(json.dumps(what, separators=(",", ":")))
 
 
@@ -195,17 +194,12 @@ def unpacked(text: str) -> str:
 
 def files_in(commit: Commit) -> tuple[tuple[str, str], ...]:
     """Return URI and version of each source file that ``commit`` published."""
-    return tuple((uri, version) for uri, version in _lines(commit, FILES_PROPERTY, 2)[0])
-
-
-def identities_in(commit: Commit) -> tuple[str, ...]:
-    """Return the identity of each file that :func:`files_in` returns, or nothing. Raises the same errors."""
-    return tuple(_lines(commit, FILES_PROPERTY, 2)[1])
+    return tuple((uri, version) for uri, version in _lines(commit, FILES_PROPERTY, 2))
 
 
 def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
     """Return table, URI, version and run of each source file that ``commit`` restored. Raises the same errors."""
-    lines, _ = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)
+    lines = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)
     return tuple((table, uri, version, run) for table, uri, version, run in lines)
 
 
@@ -218,10 +212,10 @@ def unreadable_in(commit: Commit) -> str | None:
     return None
 
 
-def _lines(commit: Commit, key: str, width: int) -> tuple[list[list[str]], list[str]]:
+def _lines(commit: Commit, key: str, width: int) -> list[list[str]]:
     text = commit.properties.get(key, "")
     try:
-        return _decode(text, width) if text else ([], [])
+        return _decode(text, width) if text else []
     except (ValueError, TypeError, LookupError, zlib.error, binascii.Error) as error:
         raise _unreadable(commit, key, error) from None
 
@@ -244,17 +238,15 @@ class _UnknownFormatError(ValueError):
     """A newer lakegate wrote the property."""
 
 
-def _decode(text: str, width: int) -> tuple[list[list[str]], list[str]]:
-    """Return the lines of a property, and the files' identities."""
+def _decode(text: str, width: int) -> list[list[str]]:
+    """Return the lines of a property."""
     found = json.loads(unpacked(text))
     if found["format"] != FORMAT:
         raise _UnknownFormatError(f"format {found['format']}, known is {FORMAT}")
-    lines, identities = found["files"], found.get("identities", [])
+    lines = found["files"]
     if not isinstance(lines, list) or not all(_is_line(line, width) for line in lines):
         raise ValueError("no list of files")
-    if identities and not (_is_line(identities, len(lines))):
-        raise ValueError("identities of other files")
-    return lines, identities
+    return lines
 
 
 def _is_line(line: object, width: int) -> bool:
@@ -267,14 +259,12 @@ def event_of(commit: Commit) -> HistoryEvent | None:
     run_id = properties.get(RUN_ID_PROPERTY)
     if run_id is None:
         return None
-    files, identities = _lines(commit, FILES_PROPERTY, 2)
     return HistoryEvent(
         commit=commit.hash,
         run_id=run_id,
         time=commit.time,
         tables=tuple(properties.get(TABLES_PROPERTY, "").split()),
-        files=tuple((uri, version) for uri, version in files),
-        identities=tuple(identities),
+        files=files_in(commit),
         reverts=reverts_in(commit),
         revives=revived_in(commit),
         kind=_KINDS.get(kind_of(commit) or "", "published"),
@@ -545,10 +535,6 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
         return
     files = run.request.batch.files
     ours = {(file.uri, file.version) for file in files}
-    links = {(file.identity, file.version): file.uri for file in files if file.identity}
-    contents = {file.version: file.uri for file in files if file.names_content and file.rows}
-    if run.request.on_same_content == "append":
-        contents = {}
     paths = set() if run.request.on_changed == "append" else {file.uri for file in files}
     reverted = {*run.request.replaces}
     for event in events:
@@ -563,14 +549,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
                 branch=run.branch,
             )
         theirs = {*event.files, *((uri, version) for _, uri, version, _ in event.revives)}
-        their_links = {
-            *zip(event.identities, (version for _, version in event.files), strict=False),
-        }
-        both = {
-            *(uri for uri, _ in ours & theirs),
-            *(links[one] for one in links.keys() & their_links),
-            *(contents[version] for version in contents.keys() & {version for _, version in theirs}),
-        }
+        both = {uri for uri, _ in ours & theirs}
         changed = paths & {uri for uri, _ in theirs}
         if (both or changed) and event.run_id not in reverted and set(event.tables) & set(run.tables):
             by = f"was published to {run.table} by run {event.run_id}"

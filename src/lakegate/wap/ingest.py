@@ -233,7 +233,7 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
         batch = planned.batch.only(claimed.files)
         require_same_columns(context, planned, batch)
         request = planned.model_copy(update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again})
-        progress.update(request=request, skipped_files=claimed.skipped, same_content_as=claimed.same_content)
+        progress.update(request=request, skipped_files=claimed.skipped)
         failpoints.reach("after-claim")
         try:
             with progress.step("write"):

@@ -132,7 +132,7 @@ def test_options_reach_the_ingest_and_nothing_starts_after_a_failure(archive: Ar
     outcome = run(
         archive,
         *("--stop-on-failure", "--parallel", "1", "-c", "unique(id)", "--on-changed", "append"),
-        *("--on-failure", "drop", "--on-same-content", "skip", "--partition-by", "days(pickup)", "--format", "parquet"),
+        *("--on-failure", "drop", "--partition-by", "days(pickup)", "--format", "parquet"),
     )
     assert outcome.exit_code == 3
     assert "not started" in outcome.stdout
@@ -141,7 +141,6 @@ def test_options_reach_the_ingest_and_nothing_starts_after_a_failure(archive: Ar
         "checks": ("unique(id)",),
         "on_failure": "drop",
         "on_changed": "append",
-        "on_same_content": "skip",
         "quarantine_limit": None,
         "schema": None,
         "mode": None,

@@ -189,7 +189,7 @@ def test_ingest_passes_all_options_on() -> None:
     words = (
         "ingest nyc.trips a.csv b.csv -c not_null(id) --check unique(id) --branch b1 --on-failure drop "
         "--partition-by days(pickup) --format csv --delimiter tab --no-header --encoding cp1252 --null-value NA "
-        "--on-changed replace --on-busy skip --on-same-content refuse --column old=new "
+        "--on-changed replace --on-busy skip --column old=new "
         "--mode upsert --key id --key n --delete-when gone"
     )
     assert invoke(words, lake).exit_code == 0
@@ -201,7 +201,6 @@ def test_ingest_passes_all_options_on() -> None:
         "on_failure": "drop",
         "on_changed": "replace",
         "on_busy": "skip",
-        "on_same_content": "refuse",
         "schema": None,
         "columns": {"old": "new"},
         "mode": "upsert",

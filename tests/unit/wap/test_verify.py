@@ -107,7 +107,7 @@ class Lake:
     @staticmethod
     def file(number: int) -> SourceFile:
         version = f"sha256:{number}"
-        return SourceFile(uri=f"file:///in/{number}", size_bytes=1, version=version, rows=1, identity=f"1:{number}:0")
+        return SourceFile(uri=f"file:///in/{number}", size_bytes=1, version=version, rows=1)
 
     @classmethod
     def files(cls, number: int) -> str:

@@ -101,7 +101,7 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
 
     Each version of a file is published to a table once, however often you retry, link or rename it. So if a backfill
     was stopped, killed, or failed in parts, run it again: it continues where it stopped, and is done when everything is
-    published. The same bytes at another path count as another file; see --on-same-content.
+    published. The same bytes at another path count as another file.
 
     Exits with 0 if everything is published, with 3 if a retry may get further, otherwise with 2 if a chunk couldn't be
     ingested, otherwise with 1 if one was rejected. A dry run exits with 2 if a chunk would be refused.

@@ -20,7 +20,7 @@ from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, say
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.request import IngestPlan, OnBusy, OnChanged, OnSameContent
+from lakegate.model.request import IngestPlan, OnBusy, OnChanged
 from lakegate.model.words import count, counted, size
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     rows are the result of a query, and the run fails if a table that the query reads changes before they're published.
 
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
-    already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
+    already on main are skipped. The same bytes at another path count as another file.
 
     By default, the rows are appended. --mode overwrite replaces all rows of the table with them, and
     replace-partitions only those in the same partitions. --mode upsert updates the rows with the same --key and inserts
@@ -134,7 +134,6 @@ class _Policies(NamedTuple):
 
     on_changed: OnChanged
     on_busy: OnBusy
-    on_same_content: OnSameContent
 
 
 def _dry_run(app: App, arguments: dict[str, Any]) -> None:
@@ -196,7 +195,6 @@ def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:
         "published_files": skipped_payload(known.published),
         "busy_files": skipped_payload(known.busy),
         "changed_files": skipped_payload(known.changed),
-        "same_content_as": skipped_payload(known.same_content),
     }
 
 
@@ -205,13 +203,9 @@ def _headline(plan: IngestPlan, policies: _Policies) -> str:
     table = f"[bold]{safe(plan.request.table)}[/]"
     if known.changed and policies.on_changed == "refuse":
         return f"would [red]refuse[/] {counted(len(known.changed), 'file')} published to {table} with other content"
-    if known.same_content and policies.on_same_content == "refuse":
-        files = counted(len(known.same_content), "file")
-        return f"would [red]refuse[/] {files} for {table} with the same content as others"
     left_out = (
         *known.published,
         *(known.busy if policies.on_busy == "skip" else ()),
-        *(known.same_content if policies.on_same_content == "skip" else ()),
     )
     skipped = {one.file.uri for one in left_out}
     rows = sum(file.rows for file in batch.files if file.uri not in skipped)
@@ -242,20 +236,12 @@ _CHANGED = {
     "append": ("its rows would be added", "yellow"),
     "replace": ("its rows would replace the old ones", "yellow"),
 }
-_SAME_CONTENT = {
-    "append": ("its rows would be added anyway", "yellow"),
-    "skip": ("would be skipped", "dim"),
-    "refuse": ("would be refused", "red"),
-}
 _BUSY = {"wait": ("would wait for it", "yellow"), "skip": ("would be skipped", "dim")}
 
 
 def _notes(plan: IngestPlan, policies: _Policies) -> dict[str, tuple[str, str | None]]:
     """Return, for each file that isn't new, what would happen to it and why, with a style."""
     notes: dict[str, tuple[str, str | None]] = {}
-    for one in plan.known.same_content:
-        action, style = _SAME_CONTENT[policies.on_same_content]
-        notes[one.file.uri] = (f"same content as {one.same_content_as}: {action}", style)
     for one in plan.known.changed:
         action, style = _CHANGED[policies.on_changed]
         notes[one.file.uri] = (f"published by run {one.run_id} with other content: {action}", style)

@@ -77,7 +77,7 @@ def watch(app: App, /, **given: Any) -> None:
 
     PATH is a file, a folder or a pattern. A file is ingested once it hasn't changed for a while (--settle), and each
     version of it is published once. The journal records what happened to every file, so watch continues where it
-    stopped, even after a crash. The same bytes at another path count as another file; see --on-same-content.
+    stopped, even after a crash. The same bytes at another path count as another file.
 
     Files that arrive together go into one run. If that run fails or is rejected, its files are ingested one by one, so
     a bad file doesn't hold up the others. A file is given up when its audit fails, or after --max-tries failed

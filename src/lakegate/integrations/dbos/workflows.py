@@ -17,7 +17,7 @@ from lakegate import errors
 from lakegate.errors import InputError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.integrations import leaving_out_secrets
 from lakegate.lake import IngestOptions, Lake, connect
-from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, OnSameContent
+from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run
 from lakegate.ports import Narrator, Step
 from lakegate.progress import SilentNarrator, without_secrets
@@ -45,7 +45,6 @@ class Order(TypedDict, total=False):
     on_failure: OnFailure
     on_changed: OnChanged
     on_busy: OnBusy
-    on_same_content: OnSameContent
     mode: ModeName
     key: Sequence[str]
     delete_when: str

@@ -42,7 +42,7 @@ from lakegate.integrations.prefect.steps import (
 from lakegate.lake import IngestOptions
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, ChunkResult, DatedBy, Outcome
-from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
+from lakegate.model.request import OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run, RunError
 from lakegate.progress import without_secrets
 
@@ -89,7 +89,6 @@ def wap_flow(
     partition_by: list[str] | None = None,
     on_failure: OnFailure | None = None,
     on_changed: OnChanged | None = None,
-    on_same_content: OnSameContent | None = None,
     on_busy: OnBusy | None = None,
     home: str | None = None,
     with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
@@ -108,7 +107,6 @@ def wap_flow(
         partition_by: Partitioning of a new table, such as ``days(pickup)``.
         on_failure: Keep or drop the branch of a rejected batch: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: settings.
         on_busy: For files that other runs are ingesting: ``wait`` or ``skip``. Default: the settings.
         home: The project's folder, where the flow runs. Default: the nearest one upwards from the working folder.
         with_examples: Whether the report in Prefect shows failing rows.
@@ -128,7 +126,6 @@ def wap_flow(
         "partition_by": partition_by or (),
         "on_failure": on_failure,
         "on_changed": on_changed,
-        "on_same_content": on_same_content,
         "on_busy": on_busy,
     }
     paths = [path] if isinstance(path, str) else path
@@ -230,7 +227,6 @@ def backfill_flow(
     checks: list[str] | None = None,
     on_failure: OnFailure | None = None,
     on_changed: OnChanged | None = None,
-    on_same_content: OnSameContent | None = None,
     home: str | None = None,
 ) -> State[Any]:
     """Ingest the files of a time range in chunks, oldest first, several at a time.
@@ -248,7 +244,6 @@ def backfill_flow(
         checks: Checks of each chunk, in addition to those of the table's settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: settings.
         home: The project's folder, where the flow runs.
 
     Returns:
@@ -259,7 +254,6 @@ def backfill_flow(
         "checks": checks or (),
         "on_failure": on_failure,
         "on_changed": on_changed,
-        "on_same_content": on_same_content,
     }
     listed = [paths] if isinstance(paths, str) else paths
     try:

@@ -34,7 +34,7 @@ from lakegate.loading.file_outcomes import find_run
 from lakegate.loading.routes import Routes, absolute
 from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.request import OnChanged, OnFailure, OnSameContent
+from lakegate.model.request import OnChanged, OnFailure
 
 _MAX_SETTLES = 3
 """How many times ``settle_s`` to wait for files that are being written. The next flow run finds the rest."""
@@ -50,7 +50,6 @@ def intake_flow(
     checks: list[str] | None = None,
     on_failure: OnFailure | None = None,
     on_changed: OnChanged | None = None,
-    on_same_content: OnSameContent | None = None,
     settle_s: float = 5.0,
     max_files: int = 100,
     home: str | None = None,
@@ -68,7 +67,6 @@ def intake_flow(
         checks: Checks of each chunk, in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: settings.
         settle_s: Seconds for which a file must stay unchanged before it is ingested.
         max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
@@ -82,7 +80,6 @@ def intake_flow(
         "checks": checks,
         "on_failure": on_failure,
         "on_changed": on_changed,
-        "on_same_content": on_same_content,
         "on_busy": "skip",
     }
     listed = [paths] if isinstance(paths, str) else paths
