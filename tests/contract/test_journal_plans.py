@@ -34,8 +34,8 @@ def filled() -> Iterator[str]:
     kind, commit = "CASE mod(n, 50) WHEN 0 THEN 'revert' ELSE 'ingest' END", "encode(sha256(n::text::bytea), 'hex')"
     run_id, table, uri = "'r' || lpad(n::text, 6, '0')", "'n.t' || mod(n, 200)", "'file:///in/' || n"
     columns = {
-        "runs (run_id, kind, branch, status, started_at, finished_at, document)": (
-            f"{run_id}, {kind}, 'wap/' || n, {status}, {at}, {at}, '{document}'"
+        "runs (run_id, kind, branch, status, started_at, finished_at, document, branch_kept)": (
+            f"{run_id}, {kind}, 'wap/' || n, {status}, {at}, {at}, '{document}', 0"
         ),
         "run_tables": f"{run_id}, {table}, {at}",
         "steps": f"{run_id}, 0, 'write', {at}, {at}, 'done'",
@@ -51,7 +51,7 @@ def filled() -> Iterator[str]:
     }
     for into, values in columns.items():
         yield f"INSERT INTO {into} SELECT {values} FROM generate_series(1, {RUNS}) n"
-    yield "INSERT INTO history VALUES ('main', encode(sha256('1'), 'hex'), 1)"
+    yield "INSERT INTO history VALUES ('main', encode(sha256('1'), 'hex'))"
 
 
 @pytest.fixture(scope="module")

@@ -248,7 +248,7 @@ def ensure_schema(database: Database) -> None:
         number = tx.connection.scalar(select(FORMATS.c.number)) if FORMATS.name in names else None
         if number == FORMAT:
             return
-        if number is None and RUNS.name not in names:
+        if number is None and not {RUNS.name, LEASES.name} <= names:
             raise not_a_journal(database.name, f"it has other tables ({', '.join(sorted(names)[:3])})")
         raise ConfigurationError(
             f"The journal {database.name} is in {'an unknown format' if number is None else f'format {number}'}; this "

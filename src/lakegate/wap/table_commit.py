@@ -18,10 +18,8 @@ from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKin
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
-    FILES_PROPERTY,
     KIND_PROPERTY,
     RENAMES_PROPERTY,
-    RENAMING,
     REVERTS_PROPERTY,
     REVIVES_PROPERTY,
     TABLES_PROPERTY,
@@ -242,7 +240,6 @@ def _request(context: Context, run: Run, plan: TablesPlan, states: Sequence[Tabl
         REVERTS_PROPERTY: packed(" ".join(plan.reverts)),  # a drop or restore may revert every run of its table
         REVIVES_PROPERTY: encode_revived(plan.revives) if plan.revives else "",
         RENAMES_PROPERTY: " ".join(name for pair in plan.renames for name in pair),
-        FILES_PROPERTY: RENAMING if plan.renames else "",
     }
     return CommitRequest(
         branch=run.target,
