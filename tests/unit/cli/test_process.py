@@ -27,7 +27,6 @@ HEAVY = {
     "pyiceberg",
     "pyspark",
     "rich",
-    "slack_sdk",
     "sqlalchemy",
     "sqlglot",
     "streamlit",
