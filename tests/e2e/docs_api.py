@@ -16,7 +16,6 @@ import lakegate
 from lakegate import checks, errors
 from lakegate.integrations.aws_lambda.events import MalformedEventError
 from lakegate.integrations.aws_lambda.function import NotDoneError
-from lakegate.integrations.prefect.flows import CancelledInPrefectError
 from lakegate.model.request import IngestPlan
 from lakegate.wap.deadline import DeadlineReachedError
 from lakegate.wap.transaction import Transaction
@@ -33,7 +32,6 @@ OTHER_ERRORS = (
     DeadlineReachedError,
     NotDoneError,
     MalformedEventError,
-    CancelledInPrefectError,
 )
 """Errors with a code of their own that aren't in ``lakegate.errors``."""
 VALUES: tuple[type[BaseModel], ...] = (

@@ -114,7 +114,7 @@ def test_a_clean_batch_is_published(server: PrefectServer, lake: Lake, table: st
     done = dict.fromkeys(("write", "audit", "publish"), "Completed")
     server.wait_until(lambda: server.task_states(flow_run["id"]) == done, what="the tasks")
     key = f"lakegate-{re.sub('[^a-z0-9]+', '-', table)}"
-    assert set(server.artifacts(flow_run["id"])) == {f"{key}-audit", f"{key}-checks", f"{key}-publish"}
+    assert set(server.artifacts(flow_run["id"])) == {f"{key}-audit", f"{key}-publish"}
 
 
 def test_a_dirty_batch_is_rejected(server: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:

@@ -13,18 +13,17 @@ from uuid import UUID
 
 import httpx
 from prefect import flow, tags
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.concurrency._asyncio import ConcurrencySlotAcquisitionError
 from prefect.exceptions import PrefectException
 from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Completed, Failed
+from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.transactions import transaction
 
-from lakegate.errors import AuditFailedError, ExitCode, InputError, LakegateError, RetryableError
+from lakegate.errors import AuditFailedError, InputError, LakegateError, RetryableError
 from lakegate.integrations.prefect.steps import (
     HOUR_S,
     RETRYABLE_ERRORS,
@@ -49,13 +48,6 @@ from lakegate.progress import without_secrets
 REJECTED = "Rejected"
 """Name of the failed state of a flow run whose audit failed."""
 _DONE = {"published", "already", "empty"}
-
-
-class CancelledInPrefectError(LakegateError):
-    """The flow run was cancelled in Prefect, but nothing stopped this process."""
-
-    code = "cancelled"
-    exit_code = ExitCode.INTERRUPTED
 
 
 _stopped_by: ContextVar[list[LakegateError]] = ContextVar("stopped_by")
@@ -91,7 +83,6 @@ def wap_flow(
     on_changed: OnChanged | None = None,
     on_busy: OnBusy | None = None,
     home: str | None = None,
-    with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
     run_id: str | None = None,
 ) -> State[Any]:
     """Write files to a branch, audit them, and publish them to main, or not at all.
@@ -109,7 +100,6 @@ def wap_flow(
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
         on_busy: For files that other runs are ingesting: ``wait`` or ``skip``. Default: the settings.
         home: The project's folder, where the flow runs. Default: the nearest one upwards from the working folder.
-        with_examples: Whether the report in Prefect shows failing rows.
         run_id: A suspended run of this table to resume instead of starting a new one.
 
     Returns:
@@ -135,10 +125,8 @@ def wap_flow(
             add_hooks(steps, run_id, home)
             run = write(table, paths, options, home)
             if run.status == "staged":
-                _require_not_cancelled()
-                run = audit(run_id, home, with_examples=with_examples)
-                _require_not_cancelled()
-                run = publish(run_id, home, with_examples=with_examples)
+                run = audit(run_id, home)
+                run = publish(run_id, home)
     except LakegateError as error:
         return _stopped(run_id, home, error)
     except (httpx.HTTPError, PrefectException, ConcurrencySlotAcquisitionError) as error:
@@ -167,17 +155,6 @@ def _resume_problem(table: str, run_id: str, home: str | None) -> LakegateError 
     )
 
 
-def _require_not_cancelled() -> None:
-    """Stop a flow run that was cancelled while no worker was running to stop its process."""
-    try:
-        with get_client(sync_client=True) as client:
-            state = client.read_flow_run(UUID(flow_run.get_id())).state
-    except (httpx.HTTPError, PrefectException):
-        return
-    if state is not None and (state.is_cancelling() or state.is_cancelled()):
-        raise CancelledInPrefectError("The flow run was cancelled; nothing was published.")
-
-
 def _stopped(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
     """Return the final state of a flow run that an error stopped. Its run may have been published anyway."""
     try:
@@ -187,9 +164,6 @@ def _stopped(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
         run = None
     if run is not None and run.run_id == run_id and run.status == "published":
         return _final_state(run)
-    if isinstance(error, CancelledInPrefectError):
-        _stopped_by.get([]).append(error)
-        return Cancelled(message=error_line(error), data=error)
     return _failed(error)
 
 

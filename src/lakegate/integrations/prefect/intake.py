@@ -53,7 +53,6 @@ def intake_flow(
     settle_s: float = 5.0,
     max_files: int = 100,
     home: str | None = None,
-    with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
 ) -> State[Any]:
     """Ingest new files, each chunk in its own :func:`wap_flow`.
 
@@ -70,7 +69,6 @@ def intake_flow(
         settle_s: Seconds for which a file must stay unchanged before it is ingested.
         max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
-        with_examples: Whether the reports in Prefect show failing rows.
 
     Returns:
         ``Completed`` with the number of chunks by outcome; ``Failed`` if the lake is unavailable or a path can't be
@@ -86,7 +84,7 @@ def intake_flow(
     try:
         with open_lake(home) as lake:
             loader = FileLoader(lake, listed, _routes(table, routes), settle_s=settle_s, max_files=max_files)
-            ended = _ingest_all(lake, loader, settle_s, {**given, "home": home, "with_examples": with_examples})
+            ended = _ingest_all(lake, loader, settle_s, {**given, "home": home})
     except LakegateError as error:
         return Failed(message=error_line(error), data=error)
     counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any, ParamSpec, TypeVar
@@ -39,12 +37,6 @@ _Result = TypeVar("_Result")
 RETRY_DELAYS_S = [2.0, 10.0, 30.0, 60.0]
 HOUR_S = 3600
 RETRYABLE_ERRORS = (RetryableError, OutcomeUnknownError)
-_EXAMPLES = 3
-_MAX_COLUMNS = 8
-_FILE_COLUMN = "_file"
-_PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
-"""Every punctuation character, since even a dot or a colon can create a link."""
-_MAX_CELL = 80
 
 
 def may_succeed_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -94,7 +86,7 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
 
 
 @retriable_task("audit", timeout_s=2 * HOUR_S)
-def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -> Run | State[Any]:
+def audit(run_id: str, home: str | None = None) -> Run | State[Any]:
     """Audit what the run wrote, and show the report as artifacts.
 
     Returns:
@@ -105,13 +97,13 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
     """
     run = _run_step(home, lambda lake: lake.audit_run(run_id))
     if isinstance(run, Run):
-        show_audit(run, _settings(home), with_examples=with_examples)
+        show_audit(run, _settings(home))
         _require_passed(run)
     return run
 
 
 @retriable_task("publish", timeout_s=HOUR_S)
-def publish(run_id: str, home: str | None = None, *, with_examples: bool = True) -> Run | State[Any]:
+def publish(run_id: str, home: str | None = None) -> Run | State[Any]:
     """Publish what the run wrote. Idempotent.
 
     Raises:
@@ -119,7 +111,7 @@ def publish(run_id: str, home: str | None = None, *, with_examples: bool = True)
     """
     run = _run_step(home, lambda lake: lake.publish_run(run_id))
     if isinstance(run, Run) and run.status == "rejected":
-        show_audit(run, _settings(home), with_examples=with_examples)
+        show_audit(run, _settings(home))
         _require_passed(run)
     return run
 
@@ -207,20 +199,12 @@ def artifact_key(table: str, kind: str) -> str:
     return f"lakegate-{re.sub(r'[^a-z0-9]+', '-', table.lower()).strip('-')}-{kind}"
 
 
-def show_audit(run: Run, settings: Settings, *, with_examples: bool) -> None:
-    """Create the artifacts of an audit: the report as text, and its checks as a table.
-
-    Args:
-        with_examples: Whether to show failing rows, which go into Prefect's database. The settings may hide them, too.
-    """
+def show_audit(run: Run, settings: Settings) -> None:
+    """Create the artifact of an audit: its report, without rows, since it goes into Prefect's database."""
     for report in run.reports:
-        text = audit_markdown(run, report, settings, with_examples=with_examples)
+        text = audit_markdown(run, report, settings)
         _create_artifact(
             create_markdown_artifact, markdown=text, key=artifact_key(report.table, "audit"), description=sentence(run)
-        )
-        rows = [_row(result) for result in report.results]
-        _create_artifact(
-            create_table_artifact, table=rows, key=artifact_key(report.table, "checks"), description=sentence(run)
         )
 
 
@@ -257,7 +241,7 @@ def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
     _create_artifact(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
 
 
-def audit_markdown(run: Run, report: AuditReport, settings: Settings, *, with_examples: bool) -> str:
+def audit_markdown(run: Run, report: AuditReport, settings: Settings) -> str:
     """Return an audit report as Markdown, with the next commands to run and a link to the run."""
     verdict = "passed" if report.passed else "failed"
     lines = [
@@ -271,9 +255,6 @@ def audit_markdown(run: Run, report: AuditReport, settings: Settings, *, with_ex
         lines += [_line(result) for result in report.results]
     else:
         lines.append("No checks. Add some with `checks` or in `lakegate.toml`.")
-    rows = min(_EXAMPLES, settings.ui.examples) if with_examples else 0
-    for result in (*report.failures, *report.warnings):
-        lines += _examples(result.shown(rows=rows, masked=settings.masked))
     commands = [f"lakegate runs {run.run_id}"]
     if run.status == "rejected" and run.branch_kept:
         commands += [f"lakegate discard {run.branch}", f'lakegate publish {run.branch} --accept "REASON"']
@@ -314,55 +295,10 @@ def _create_artifact(create: Any, **artifact: Any) -> None:
         get_run_logger().warning("Couldn't create the report's artifact: %s", error)
 
 
-def _row(result: CheckResult) -> dict[str, Any]:
-    return {
-        "check": result.check,
-        "severity": result.severity,
-        "verdict": result.verdict,
-        "failing rows": result.failing_rows,
-        "rows": result.total_rows,
-        "evidence": result.evidence,
-    }
-
-
 def _line(result: CheckResult) -> str:
     verdict = {"pass": "✓ pass", "skipped": "– skipped"}.get(result.verdict, "✗ warn" if result.warns else "✗ fail")
     cells = (f"`{result.check}`", verdict, f"{result.failing_rows:,}", f"{result.total_rows:,}", result.evidence)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _examples(result: CheckResult) -> Iterator[str]:
-    if not result.examples:
-        return
-    given = [name for name in result.examples[0] if name != _FILE_COLUMN]
-    names = [
-        *(name for name in given if name in result.columns),
-        *(name for name in given if name not in result.columns),
-    ]
-    names = names[:_MAX_COLUMNS]
-    yield from ("", f"Rows that fail `{result.check}`:", "")
-    yield f"| {' | '.join(map(_heading, names))} |"
-    yield f"|{' --- |' * len(names)}"
-    for row in result.examples:
-        yield f"| {' | '.join(_value(row, name) for name in names)} |"
-
-
-def _heading(name: str) -> str:
-    """Return a column's name, escaped only if necessary: Prefect shows escapes in headings."""
-    return name if name.isidentifier() else _cell(name)
-
-
-def _value(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    if value is None:
-        return "NULL"
-    return _cell(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
-
-
-def _cell(text: str) -> str:
-    """Escape text for a Markdown table, so that data can't become markup."""
-    clipped = text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
-    return _PUNCTUATION.sub(r"\\\g<0>", " ".join(clipped.split()))
 
 
 def _commands(*commands: str) -> list[str]:

@@ -6,14 +6,11 @@ import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Self
-from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
-from prefect.runtime import flow_run
-from prefect.states import Cancelling
 
 from lakegate.config import Settings
 from lakegate.errors import EngineUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
@@ -136,7 +133,7 @@ def test_a_clean_batch_is_published_and_shown(monkeypatch: pytest.MonkeyPatch) -
     assert lake.calls == ["write", "audit", "publish"]
     assert lake.run("").run_id == f"prefect-{state.state_details.flow_run_id}"
     shown = {one.key for one in artifacts() if one.flow_run_id == state.state_details.flow_run_id}
-    assert shown == {"lakegate-nyc-trips-audit", "lakegate-nyc-trips-checks", "lakegate-nyc-trips-publish"}
+    assert shown == {"lakegate-nyc-trips-audit", "lakegate-nyc-trips-publish"}
 
 
 def test_called_from_python_it_returns_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,20 +228,6 @@ def test_a_failed_undo_names_the_command_that_will_do_it(
     state = ran(monkeypatch, lake)
     assert (state.name, state.message) == ("Failed", "Bad.")
     assert f"lakegate recover prefect-{state.state_details.flow_run_id}" in caplog.text
-
-
-@pytest.mark.parametrize(("step", "calls"), [("write", ["write", "undo"]), ("audit", ["write", "audit", "undo"])])
-def test_a_flow_run_cancelled_without_a_worker_stops_before_the_next_step(
-    monkeypatch: pytest.MonkeyPatch, step: str, calls: list[str]
-) -> None:
-    def cancel() -> None:
-        with get_client(sync_client=True) as client:
-            client.set_flow_run_state(UUID(flow_run.get_id()), Cancelling())
-
-    lake = ScriptedLake(does={step: [cancel]})
-    state = ran(monkeypatch, lake)
-    assert state.is_cancelled()
-    assert lake.calls == calls
 
 
 def test_a_report_that_cannot_be_shown_changes_nothing(

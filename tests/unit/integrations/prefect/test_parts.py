@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import traceback
@@ -163,43 +162,23 @@ def rejected() -> Run:
 
 
 def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected), Settings(), with_examples=True)
+    text = audit_markdown(rejected, report(rejected), Settings())
     assert "# Audit of nyc.trips: failed" in text
     assert "| `not_null(fare)` | ✗ fail | 1 | 9 | scan |" in text
-    assert "| fare | note | long |" in text
+    assert "script" not in text  # no rows
     commands = ("runs r1", "discard wap/r1", 'publish wap/r1 --accept "REASON"')
     assert all(f"\nlakegate {command}\n" in text for command in commands)
 
 
-def test_data_in_a_report_is_escaped(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected), Settings(), with_examples=True)
-    row = next(line for line in text.splitlines() if line.startswith("| NULL"))
-    assert len(re.findall(r"(?<!\\)\|", row)) == 4
-    assert re.search(r"(?<!\\)[<>\[\]`]", row) is None
-    assert r"a\|b \<script\>\[x\]\(y\)" in row
-    assert len(row) < 300
-
-
-def test_examples_can_be_disabled(rejected: Run) -> None:
-    assert "NULL" not in audit_markdown(rejected, report(rejected), Settings(), with_examples=False)
-
-
-@pytest.mark.parametrize("ui", [UiSettings(masked=("note",)), UiSettings(examples=0)])
-def test_a_report_hides_what_the_settings_hide(rejected: Run, ui: UiSettings) -> None:
-    text = audit_markdown(rejected, report(rejected), Settings(ui=ui), with_examples=True)
-    assert "script" not in text
-    assert ("NULL" in text) == bool(ui.examples)
-
-
 def test_a_report_links_to_the_dashboard(rejected: Run) -> None:
     settings = Settings(ui=UiSettings(url="https://lake.example.com"))
-    text = audit_markdown(rejected, report(rejected), settings, with_examples=False)
+    text = audit_markdown(rejected, report(rejected), settings)
     assert text.endswith("\n\n[Report of the run](<https://lake.example.com/run?run=r1>)")
 
 
 def test_a_report_of_a_dropped_branch_offers_nothing_that_needs_it(rejected: Run) -> None:
     dropped = rejected.model_copy(update={"branch_kept": False})
-    assert "lakegate publish" not in audit_markdown(dropped, report(dropped), Settings(), with_examples=True)
+    assert "lakegate publish" not in audit_markdown(dropped, report(dropped), Settings())
 
 
 def test_what_prefect_stores_of_an_error_has_no_secrets() -> None:
