@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import URL, Connection, make_url, text
 
 from lakegate.config import JournalSettings
-from lakegate.errors import ClockError, ConfigurationError, InputError, RetryableError
+from lakegate.errors import ConfigurationError, InputError, RetryableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import LEASE_S, Journal
@@ -500,13 +500,3 @@ def test_opening_a_journal_again_leaves_its_locks(tmp_path: Path) -> None:
         assert path.with_name("journal.db-wal").stat().st_ino == beside
     with closing(open_sqlite(path)) as later:
         assert [known.run_id for known in later.runs()] == [run(1).run_id]
-
-
-@on_postgres
-def test_a_machine_that_is_ahead_of_the_server_takes_no_lease(shared: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("lakegate.journal.journal.utc_now", lambda: datetime.now(UTC) + timedelta(hours=1))
-        with pytest.raises(ClockError, match="ahead of the journal's server"):
-            shared.begin(run(1))
-    assert shared.get("r01") is None
-    shared.begin(run(1))

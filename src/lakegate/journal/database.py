@@ -193,9 +193,6 @@ class Database(ABC):
     def now(self, connection: Connection) -> datetime:
         """Return the time by the clock that leases use."""
 
-    has_own_clock = False
-    """Whether :meth:`now` uses another clock than this machine's."""
-
     from_json: str
     """SQL for the rows of the JSON array ``:given``, each in a column ``value``."""
 

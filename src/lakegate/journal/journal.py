@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, delete, func, literal, or_, select, union_all,
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
-from lakegate.journal.database import Database, JournalTransaction, utc_now
+from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.history import ANY_HEAD, JournalCommits
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
@@ -22,7 +22,6 @@ from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.run import FileCheckpoint, HistoryEvent, Lease, Notification, PastCommit, Run
-from lakegate.model.words import fast_clock, is_ahead
 from lakegate.telemetry.metrics import LEASE_LOSSES, Sample
 
 LEASE_S = 60.0
@@ -537,16 +536,6 @@ class Journal:
 
     def _take(self, tx: JournalTransaction, run_id: str) -> str:
         lease, now = _locked(tx, run_id), tx.now()
-        if self._database.has_own_clock and is_ahead(ours := utc_now(), now):
-            raise fast_clock(
-                ours,
-                now,
-                clock="This machine's clock",
-                reference="the journal's server",
-                effect="The run wasn't started: its tables would be dated in the future, so others couldn't write to "
-                "them.",
-                run=run_id,
-            )
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
             raise _busy_error(run_id)
         token = secrets.token_hex(16)

@@ -81,7 +81,6 @@ class PostgresDatabase(Database):
         max_connections: Largest number of connections; a third of them are for named locks.
     """
 
-    has_own_clock = True
     from_json = "jsonb_array_elements(CAST(:given AS jsonb))"
 
     def __init__(

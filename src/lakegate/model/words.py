@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from lakegate.errors import ClockError, ConfigurationError, SchemaError
+from lakegate.errors import ConfigurationError, SchemaError
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -28,9 +28,6 @@ _DAY = 24 * _HOUR
 _MONTH = 30 * _DAY
 _YEAR = 365 * _DAY
 _THOUSAND = 1000
-_CLOCK_TOLERANCE = timedelta(minutes=5)
-"""Iceberg refuses to write to a table that is over a minute ahead of the local clock. Within five minutes, such a table
-is writable again, and few machines, even without NTP, are off by more."""
 
 
 def duration(seconds: float) -> str:
@@ -143,40 +140,6 @@ def rounded(written: str) -> str | None:
     if not math.isfinite(number) or Decimal(written) == Decimal(repr(number)):
         return None
     return f"{written} has more digits than a floating-point number keeps ({number!r})"
-
-
-def is_ahead(time: datetime, now: datetime) -> bool:
-    """Return whether a clock that showed ``time`` is fast, given that another shows ``now`` then or later."""
-    return time - now > _CLOCK_TOLERANCE
-
-
-def fast_clock(
-    time: datetime,
-    now: datetime,
-    *,
-    clock: str,
-    reference: str,
-    effect: str,
-    then: str = "run the command again",
-    **context: object,
-) -> ClockError:
-    """Return the error for a fast clock.
-
-    Args:
-        time: Time by the fast clock.
-        now: Time by the other clock.
-        clock: The fast clock, as the subject of a sentence.
-        reference: The other clock.
-        effect: What this means for the data, as a sentence.
-        then: What to do once the clock is right.
-        **context: The error's context.
-    """
-    lead = duration((time - now).total_seconds())
-    return ClockError(
-        f"{clock} is {lead} ahead of {reference}: {moment(time)} against {moment(now)}. {effect}",
-        hint=f"Correct the clock that's wrong, for example by NTP, then {then}.",
-        **context,
-    )
 
 
 def parse_duration(text: str) -> timedelta:

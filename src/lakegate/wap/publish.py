@@ -31,7 +31,6 @@ from lakegate.model.run import (
     published_tables,
     total_removed,
 )
-from lakegate.model.words import fast_clock, is_ahead
 from lakegate.wap import failpoints
 from lakegate.wap.audit import recheck_table
 from lakegate.wap.branches import store_verdict
@@ -347,7 +346,6 @@ def _require_untouched(context: Context, run: Run) -> Ref:
     """Check that the branch holds what was audited and nothing else, and return it."""
     try:
         commits = list(context.catalog.history(run.branch, until=run.staged[0].base, operations=True))
-        _require_right_clocks(context, run, commits)
         return _untouched_by_its_commits(run, commits) or _untouched_by_difference(context, run)
     except NotFoundError as error:
         if any(ref.name == run.branch for ref in context.catalog.list_refs()):
@@ -358,33 +356,6 @@ def _require_untouched(context: Context, run: Run) -> Ref:
             branch=run.branch,
             run_id=run.run_id,
         ) from error
-
-
-def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Commit]) -> None:
-    """Check that no table's metadata is dated in the future: nobody else could write to the table before that time.
-
-    The catalog dated the branch's newest commit after the metadata was written.
-
-    Raises:
-        ClockError: When the clock of the process that wrote to the branch is fast.
-    """
-    for staged in run.staged if newest_first else ():
-        made, now = context.reader.metadata(staged.pointer).updated_at, newest_first[0].time
-        if made is None or not is_ahead(made, now):
-            continue
-        known = context.reader.metadata(staged.before).updated_at if staged.before is not None else None
-        if known is None or made > known:  # otherwise the target's table already has a future date
-            raise fast_clock(
-                made,
-                now,
-                clock=f"The clock that dated {staged.table} on branch {run.branch}",
-                reference="the catalog's",
-                effect="Nothing was published: by other clocks, nobody could write to the table before that time.",
-                then="write the batch again, as a branch keeps the times of its writer",
-                branch=run.branch,
-                run_id=run.run_id,
-                table=str(staged.table),
-            )
 
 
 def _untouched_by_its_commits(run: Run, commits: Sequence[Commit]) -> Ref | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from itertools import zip_longest
 from types import MappingProxyType
 
 from lakegate.errors import (
     AlreadyExistsError,
-    ClockError,
     ConflictError,
     EngineError,
     InputError,
@@ -34,7 +32,7 @@ from lakegate.model.tables import (
     WriteTarget,
     is_on,
 )
-from lakegate.model.words import counted, moment
+from lakegate.model.words import counted
 from lakegate.points import find, require_branch
 from lakegate.ports import TableReader
 from lakegate.wap import failpoints
@@ -276,26 +274,11 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
     hiding = hiding_values(f"rows of {request.table} were written", hides=hides_values(request.checks, masked))
-    with context.narrator.step(text) as step, hiding, _adding_times(context, before):
+    with context.narrator.step(text) as step, hiding:
         if request.mode.appends:
             context.engine().append(request.batch, target, step)
         else:
             context.engine().rewrite(request.batch, target, request.mode, step)
-
-
-@contextmanager
-def _adding_times(context: Context, before: TablePointer | None) -> Iterator[None]:
-    """Add both times to the engine's error about a table that is dated in the future."""
-    try:
-        yield
-    except ClockError as error:
-        changed = None if before is None else context.reader.metadata(before).updated_at
-        if changed is None:
-            raise
-        times = (
-            f"Its last change is dated {moment(changed)}; by this machine's clock, it's {moment(datetime.now(UTC))}."
-        )
-        raise ClockError(f"{error.message} {times}", hint=error.hint, **error.context) from error
 
 
 def hides_values(checks: Sequence[Check], masked: Sequence[str]) -> bool:

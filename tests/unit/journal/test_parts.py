@@ -7,22 +7,18 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event, select, text
 
 from lakegate.config import JournalSettings, load_settings
-from lakegate.errors import ClockError, ConfigurationError
+from lakegate.errors import ConfigurationError
 from lakegate.journal import holder as holders
 from lakegate.journal.database import FileLocks, SqliteDatabase
 from lakegate.journal.factory import open_journal, open_sqlite
 from lakegate.journal.holder import ProcessHolder
-from lakegate.journal.journal import Journal
 from lakegate.journal.schema import EVENTS
-from lakegate.model.run import Run
-from support.memory_journal import MemoryDatabase
 
 
 def test_this_process_is_alive() -> None:
@@ -162,23 +158,6 @@ def test_without_a_lock_file_there_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with FileLocks(tmp_path / "file").lock("x", timeout_s=0) as ours:
         assert not ours
-
-
-class ServersClock(MemoryDatabase):
-    """As Postgres: the time is the server's."""
-
-    has_own_clock = True
-
-
-def test_a_machine_with_a_fast_clock_starts_nothing() -> None:
-    slow = Journal(ServersClock(clock=lambda: datetime.now(UTC) - timedelta(hours=1)))
-    run = Run(run_id="r", tables=("n.t",), branch="wap/r", status="running", started_at=datetime.now(UTC))
-    with pytest.raises(ClockError, match=r"This machine's clock is .* ahead of the journal's server: 20") as caught:
-        slow.begin(run)
-    assert (slow.get("r"), "NTP" in str(caught.value.hint)) == (None, True)
-    # One that is slow dates nothing later than the table's last change.
-    assert Journal(ServersClock(clock=lambda: datetime.now(UTC) + timedelta(hours=1))).begin(run)
-    assert Journal(MemoryDatabase(clock=lambda: datetime.now(UTC) - timedelta(hours=1))).begin(run)
 
 
 def test_rows_that_are_too_long_for_one_parameter_come_in_parts_and_in_order(

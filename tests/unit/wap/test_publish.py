@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime, timedelta, tzinfo
-from typing import Self
 
 import pytest
 
-from lakegate.errors import ClockError, ConflictError, NotReplayableError
+from lakegate.errors import ConflictError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.model.run import Run
@@ -168,52 +166,3 @@ def test_a_branch_that_its_own_commits_vouch_for_is_not_compared(
     """Comparing takes longer the more tables there are."""
     monkeypatch.setattr(house.catalog, "diff", lambda *_: pytest.fail("the branch was compared with its base"))
     assert ingest(house.context, ordered(house, table=TableIdentifier.parse(table))).status == "published"
-
-
-class FastClock(datetime):
-    """An hour ahead."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Self:
-        return super().now(tz) + timedelta(hours=1)
-
-
-def test_what_a_fast_clock_dated_is_not_published(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    ingest(house.context, ordered(house, run="r0"))
-    before = house.catalog.get_ref("main")
-    with monkeypatch.context() as patch:
-        patch.setattr("support.fakes.datetime", FastClock)
-        with pytest.raises(
-            ClockError, match=r"dated nyc.trips on branch .* is (1 h 0 min|59 min \d+ s) ahead"
-        ) as caught:
-            ingest(house.context, ordered(house, MORE, run="r1"))
-    assert int(caught.value.exit_code) == 3
-    assert "NTP" in (caught.value.hint or "")
-    assert [ref.name for ref in house.catalog.list_refs()] == ["main"]
-    assert house.catalog.get_ref("main") == before
-    assert ingest(house.context, ordered(house, MORE, run="r2", file="r1")).status == "published"
-
-
-def test_a_table_that_was_from_the_future_before_gets_no_further_into_it(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("support.fakes.datetime", FastClock)
-        patch.setattr("lakegate.testing.memory.datetime", FastClock)
-        ingest(house.context, ordered(house, run="r0"))  # everybody's clock was wrong then
-    assert ingest(house.context, ordered(house, MORE, run="r1")).status == "published"
-    assert len(house.rows_on("main", "nyc.trips")) == len(CLEAN) + len(MORE)
-
-
-def test_a_refusal_of_a_table_from_the_future_names_both_times(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(house.context, ordered(house, run="r0"))
-
-    def refuse(*_: object) -> None:
-        raise ClockError("By its clock, the table is from the future.", hint="Set it.")
-
-    monkeypatch.setattr(house, "append", refuse)
-    with pytest.raises(ClockError, match=r"dated \d{4}-.*Z; by this machine's clock, it's \d{4}-.*Z\.") as caught:
-        ingest(house.context, ordered(house, MORE, run="r1"))
-    assert caught.value.hint == "Set it."
