@@ -27,6 +27,7 @@ from lakegate.config import (
     override_settings,
 )
 from lakegate.errors import (
+    AuditFailedError,
     ConfigurationError,
     InputError,
     LakegateError,
@@ -111,7 +112,6 @@ from lakegate.wap.release import (
     quarantined,
     quarantined_rows,
     release,
-    release_corrected,
 )
 from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
@@ -763,6 +763,7 @@ class Lake:
         work: Callable[[Transaction], object],
         *,
         name: str | None = None,
+        on_failure: OnFailure | None = None,
         action: Action | None = None,
         undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
     ) -> Run:
@@ -770,7 +771,10 @@ class Lake:
             work(tx)
             return tx
 
-        return self._retry_conflicts(3, lambda: self._transaction(name, action=action, undoes=undoes), attempt).run
+        def begin() -> AbstractContextManager[Transaction]:
+            return self._transaction(name, on_failure=on_failure, action=action, undoes=undoes)
+
+        return self._retry_conflicts(3, begin, attempt).run
 
     def _retry_conflicts(
         self,
@@ -906,11 +910,10 @@ class Lake:
         check: str | None = None,
         where: str | None = None,
         changes: Mapping[str, str] | None = None,
+        accept: str | None = None,
         actor: str | None = None,
-        confirmed: Mapping[str, int] | None = None,
-        confirmed_at: str | None = None,
     ) -> Run:
-        """Publish rows waiting in quarantine, as they are or fixed, if they pass today's checks.
+        """Publish rows waiting in quarantine, as they are or corrected, if they pass today's checks.
 
         Each row is published once.
 
@@ -921,67 +924,32 @@ class Lake:
             where: Only rows for which this predicate in Spark SQL is true.
             changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"``
                 leaves out the values of a column that the table no longer has.
+            accept: Reason for publishing them even though they fail a check; see :meth:`publish`.
             actor: Who releases them, recorded with the run, if your program acts on somebody's behalf.
-            confirmed: Row count per run id that somebody confirmed. If others are waiting by now, nothing is published.
-            confirmed_at: Commit of ``main`` that they saw when they confirmed, to notice if the rows changed and their
-                number didn't.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
 
         Raises:
             AuditFailedError: The rows fail one of the table's checks, all of which block here. Nothing was published.
-            InputError: No waiting row matches, the rows aren't those that were confirmed, or an expression is invalid.
+            InputError: No waiting row matches, or an expression is invalid.
             NotFoundError: No row of the table was ever quarantined.
             SchemaError: The table has no column for a row's value, or the column's type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
         new, hides = dict(changes or {}), self._hides_quarantined(identifier)
-        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
-        return self._run_transaction(
-            lambda tx: release(self._context, tx, identifier, chosen, new, hides=hides),
-            name=f"{'fix' if new else 'release'} {identifier}",
-            action=review.acted("release", actor),
-        )
-
-    def quarantine_fix(self, table: str, rows: Any) -> Run:
-        """Publish corrected rows in place of ones waiting in quarantine, if they pass today's checks.
-
-        Each quarantined row is published once.
-
-        Args:
-            table: ``namespace.table``.
-            rows: A local CSV or Parquet file, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a list of
-                dicts. They need the table's columns and ``_quarantine_id``, the id of the quarantined row to correct.
-                Other columns of the quarantine table are ignored. Rows that you leave out keep waiting.
-
-        Returns:
-            The run, a transaction. The quarantined rows stay as they are, marked with its id.
-
-        Raises:
-            AuditFailedError: The rows fail one of the table's checks, all of which block here. Nothing was published.
-            InputError: The rows can't be read, or one corrects no waiting row.
-            NotFoundError: No row of the table was ever quarantined.
-        """
-        from lakegate.frames import to_arrow
-        from lakegate.model.quarantine import COLUMNS, ROW_ID, quarantine_of
-        from lakegate.sources.corrected import read_rows
-
-        identifier = TableIdentifier.parse(table)
-        hides = self._hides_quarantined(identifier)
-        if isinstance(rows, (str, Path)):
-            held = self.table(str(quarantine_of(identifier))).to_arrow(limit=0).schema
-            corrected = read_rows(Path(rows), held, ignore=set(COLUMNS) - {ROW_ID}, hides=hides)
-        else:
-            given = to_arrow(rows)
-            if given is None:
-                raise InputError("There are no corrected rows.", table=table)
-            corrected = given
-
-        def work(tx: Transaction) -> None:
-            release_corrected(self._context, tx, identifier, corrected, hides=hides)
-
-        return self._run_transaction(work, name=f"fix {identifier}")
+        chosen = RowSelection(run_id=run_id, check=check, where=where)
+        try:
+            return self._run_transaction(
+                lambda tx: release(self._context, tx, identifier, chosen, new, hides=hides),
+                name=f"release {identifier}",
+                on_failure=None if accept is None else "keep",
+                action=review.acted("release", actor),
+            )
+        except AuditFailedError as failed:
+            if accept is None:
+                raise
+            return self.publish(str(failed.context["branch"]), accept=accept, actor=actor)
 
     def quarantine_drop(
         self,
@@ -991,8 +959,6 @@ class Lake:
         check: str | None = None,
         where: str | None = None,
         actor: str | None = None,
-        confirmed: Mapping[str, int] | None = None,
-        confirmed_at: str | None = None,
     ) -> Run:
         """Delete rows waiting in quarantine.
 
@@ -1002,20 +968,17 @@ class Lake:
             check: Only rows that fail the check of this name.
             where: Only rows for which this predicate in Spark SQL is true.
             actor: Who drops them, recorded with the run, if your program acts on somebody's behalf.
-            confirmed: Row count per run id that somebody confirmed. If others are waiting by now, nothing is dropped.
-            confirmed_at: Commit of ``main`` that they saw when they confirmed, to notice if the rows changed and their
-                number didn't.
 
         Returns:
             The run, a transaction, which can be reverted.
 
         Raises:
-            InputError: No waiting row matches, the rows aren't those that were confirmed, or the predicate is invalid.
+            InputError: No waiting row matches, or the predicate is invalid.
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
         hides = self._hides_quarantined(identifier)
-        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
+        chosen = RowSelection(run_id=run_id, check=check, where=where)
         return self._run_transaction(
             lambda tx: drop(self._context, tx, identifier, chosen, hides=hides),
             name=f"drop quarantined {identifier}",

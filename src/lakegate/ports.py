@@ -14,7 +14,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent, Notice
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
-from lakegate.model.quarantine import FileCount, Provenance, RowTest
+from lakegate.model.quarantine import FailingCount, Provenance, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.request import WriteMode
 from lakegate.model.run import Notification, Run
@@ -443,21 +443,6 @@ class TableEditor(Protocol):
             before: Also drop snapshots older than this, except the newest ``at_least``.
         """
 
-    def append_without(
-        self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
-    ) -> TablePointer:
-        """Return the table as if ``snapshot_ids`` had appended their data files except ``paths``, in one snapshot.
-
-        Args:
-            pointer: The table after the snapshots.
-            snapshot_ids: The snapshots, oldest first. Each must be an append.
-            before: The table before them; ``None`` when they created it.
-            paths: Data files to leave out, as their manifest entries spell them.
-
-        Raises:
-            NotReplayableError: When a snapshot did more than append, or hasn't added one of the files.
-        """
-
     def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
         """List the same data files in fewer manifests, in one new snapshot. Return ``pointer`` if there are few.
 
@@ -617,8 +602,8 @@ class Engine(Protocol):
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts, as :meth:`examples` does."""
 
-    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
-        """Return, for each data file, its number of rows and how many of them fail ``tests``, in one pass."""
+    def count_failing_rows(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
+        """Return how many of ``rows`` fail ``tests``, in one pass."""
 
     def quarantine_rows(
         self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
@@ -626,13 +611,15 @@ class Engine(Protocol):
         """Append the ``rows`` that fail any of ``tests`` to a quarantine table.
 
         Args:
-            rows: The rows of data files that contain failing ones.
             target: The quarantine table. It's created if ``create`` says so; otherwise missing columns are added.
             provenance: Where the rows come from, to write with each of them.
         """
 
     def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
-        """Append the ``rows`` that aren't among ``quarantined``, rows of the quarantine table."""
+        """Append the ``rows`` that aren't among ``quarantined``, rows of the quarantine table.
+
+        The table is created if ``create`` says so.
+        """
 
     def transaction(self, branch: str, run_id: str) -> EngineTransaction:
         """Return a session that writes to ``branch`` for a run. Every snapshot it makes carries the run's id."""

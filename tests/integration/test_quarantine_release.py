@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.errors import AuditFailedError, InputError, NotFoundError, NotRevertableError, QueryError, SchemaError
-from lakegate.lake import Lake
+from lakegate.lake import Lake, connect
+from lakegate.local.state import StackState
 
 pytestmark = pytest.mark.jvm
 POSITIVE = "in_range(fare, min=0, severity='quarantine')"
@@ -76,14 +77,23 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
     lake.revert(dropped.run_id)
     assert sorted(row["id"] for row in lake.quarantine_show(table)) == [3, 4]
 
-    # As many other rows aren't the ones that somebody saw; that rows were added to them is fine.
-    other = lake.quarantine_drop(table, where="id = 4")
-    assert other.publication is not None
-    with pytest.raises(InputError, match="have changed since they were confirmed"):
-        lake.quarantine_drop(table, confirmed={first: 1}, confirmed_at=dropped.publication.commit)
-    ingest(lake, table, tmp_path / "c.parquet", [(7, -7.0)])
-    lake.quarantine_drop(table, run_id=first, confirmed={first: 1}, confirmed_at=other.publication.commit)
-    assert [row["id"] for row in lake.quarantine_show(table)] == [7]
+
+def test_rows_that_still_fail_are_released_for_a_reason(
+    stack: StackState, namespace: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    table, home = f"{namespace}.trips", tmp_path_factory.mktemp("accepted")
+    (home / "lakegate.toml").write_text(f'[tables."{table}"]\nchecks = ["{POSITIVE}"]\n', encoding="utf-8")
+    warehouse = (home / "warehouse").as_uri()
+    with connect(home, engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as lake:
+        ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0)])
+        with pytest.raises(AuditFailedError):
+            lake.quarantine_release(table)
+        run = lake.quarantine_release(table, accept="the vendor confirmed it")
+        assert (run.status, run.accepted and run.accepted.reason) == ("published", "the vendor confirmed it")
+        assert rows(lake, table) == [(1, 1.0), (2, -2.0)]
+        assert [one.released_by for one in lake.quarantine_list(table)] == [(run.run_id,)]
+        with pytest.raises(InputError, match="No unreleased row"):
+            lake.quarantine_release(table, accept="again")
 
 
 def test_in_a_transaction_such_a_check_blocks(lake: Lake, namespace: str, tmp_path: Path) -> None:
@@ -93,31 +103,6 @@ def test_in_a_transaction_such_a_check_blocks(lake: Lake, namespace: str, tmp_pa
         tx.check(table, POSITIVE)
         tx.append(table, [{"id": 9, "fare": -9.0}])
     assert [row["id"] for row in lake.quarantine_show(table)] == [2]
-
-
-def test_corrected_rows_take_the_place_of_the_quarantined_ones(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    table = f"{namespace}.trips"
-    ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0), (3, -3.0), (4, -4.0)])
-    second, third, fourth = sorted(map(dict, lake.quarantine_show(table)), key=lambda row: row["id"])
-    with pytest.raises(InputError, match="no column '_quarantine_id'"):
-        lake.quarantine_fix(table, [{"id": 2, "fare": 2.0}])
-    with pytest.raises(InputError, match="1 of the 2 corrected rows match no row"):
-        lake.quarantine_fix(table, [{**second, "fare": 2.0}, {**second, "_quarantine_id": "o'ther"}])
-    assert rows(lake, table) == [(1, 1.0)]
-
-    run = lake.quarantine_fix(table, [{**second, "fare": 2.0}])
-    assert rows(lake, table) == [(1, 1.0), (2, 2.0)]
-    path = tmp_path / "fixed.csv"
-    path.write_text(
-        f"_quarantine_id,fare,id,_run_id\n{third['_quarantine_id']},,33,x\n{fourth['_quarantine_id']},4,4,x\n"
-    )
-    later = lake.quarantine_fix(table, path)
-    assert rows(lake, table) == [(1, 1.0), (2, 2.0), (4, 4.0), (33, None)]
-    with pytest.raises(InputError, match="2 of the 2 corrected rows"):
-        lake.quarantine_fix(table, path)
-    lake.revert(later.run_id)
-    lake.revert(run.run_id)
-    assert second["_quarantine_id"] in [row["_quarantine_id"] for row in lake.quarantine_show(table)]
 
 
 def test_a_table_takes_its_quarantined_rows_along_when_it_is_emptied_dropped_or_put_back(

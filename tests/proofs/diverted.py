@@ -16,7 +16,6 @@ from proofs.asked import Row
 from proofs.reference import condition, is_nan, is_plain
 from proofs.values import Kind, key, with_fields, with_values
 
-_MOST_ROUNDS = 10
 _PATTERN = re.compile("^[a-z]", re.ASCII)
 Fails = Callable[[Row, Sequence[Row]], bool]
 """Whether a row fails among those that are looked at."""
@@ -33,6 +32,7 @@ class Diverting:
         set_aside: How many rows it set aside; of those left,
         failing: how many fail it, which its tolerance allows, and
         total: how many it looks at.
+        blocks: Whether more fail than the tolerance allows. If so for the rows that are left, the batch is rejected.
     """
 
     check: Check
@@ -41,6 +41,7 @@ class Diverting:
     set_aside: int = 0
     failing: int = 0
     total: int = 0
+    blocks: bool = False
 
 
 def some_diverting(
@@ -63,21 +64,28 @@ def some_diverting(
 
 
 def divert(diverting: Sequence[Diverting], columns: Mapping[str, Kind], batch: Sequence[Row]) -> list[Row]:
-    """Set rows of ``batch`` aside as the checks say; return those that are left."""
+    """Set rows of ``batch`` aside as the checks say, once; return those that are left."""
     left = [(row, with_values(row, columns)) for row in batch]
-    for _ in range(_MOST_ROUNDS):
-        aside: set[int] = set()
-        for one in diverting:
-            seen = [row for _, row in left if one.looks_at(row)]
-            bad = [at for at, (_, row) in enumerate(left) if one.looks_at(row) and one.fails(row, seen)]
-            one.failing, one.total = len(bad), len(seen)
-            if len(bad) > _most(one.check.tolerance, len(seen)):
-                one.set_aside += len(bad)
-                aside.update(bad)
-        if not aside:
-            break
+    aside: set[int] = set()
+    for one in diverting:
+        failing = _judge(one, left)
+        if one.blocks:
+            one.set_aside = len(failing)
+            aside.update(failing)
+    if aside:
         left = [pair for at, pair in enumerate(left) if at not in aside]
+        for one in diverting:
+            _judge(one, left)
     return [row for row, _ in left]
+
+
+def _judge(one: Diverting, rows: Sequence[tuple[Row, Row]]) -> list[int]:
+    """Note how many rows fail; return their positions."""
+    seen = [row for _, row in rows if one.looks_at(row)]
+    failing = [at for at, (_, row) in enumerate(rows) if one.looks_at(row) and one.fails(row, seen)]
+    one.failing, one.total = len(failing), len(seen)
+    one.blocks = len(failing) > _most(one.check.tolerance, len(seen))
+    return failing
 
 
 def _most(tolerance: Tolerance | None, total: int) -> Fraction:

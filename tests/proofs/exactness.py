@@ -176,8 +176,8 @@ class Case:
         for one, result in zip(diverting, own, strict=True):
             found = (result.verdict, result.quarantined, result.failing_rows, result.total_rows)
             wanted = (
-                "pass" if one.total or one.check.where is None else "skipped",
-                one.set_aside,
+                "fail" if one.blocks else "pass" if one.total or one.check.where is None else "skipped",
+                0 if one.blocks else one.set_aside,
                 one.failing,
                 one.total,
             )
@@ -186,7 +186,7 @@ class Case:
                 self.failures.append(f"quarantine: {result.check} of {len(rows)} rows: {found}, not {wanted}")
         self.seen["rows set aside"] += len(rows) - len(left)
         self._waiting += len(rows) - len(left) if run.status == "published" else 0
-        self._note(run.status, checks, asked, left, keep=True)
+        self._note(run.status, checks, asked, left, keep=True, rejects=any(one.blocks for one in diverting))
 
     def _append(self, partition_by: Sequence[str]) -> None:
         parts = [self._batch() for _ in range(self.r.randint(1, 2))]
@@ -240,9 +240,16 @@ class Case:
         self._note(tx.run.status, checks, asked, rows, keep=keep)
 
     def _note(
-        self, status: str, checks: Sequence[Check], asked: Sequence[Asked], rows: Sequence[Row], *, keep: bool
+        self,
+        status: str,
+        checks: Sequence[Check],
+        asked: Sequence[Asked],
+        rows: Sequence[Row],
+        *,
+        keep: bool,
+        rejects: bool = False,
     ) -> None:
-        fails = any(
+        fails = rejects or any(
             check.severity == "error" and one.expected == "fail" for check, one in zip(checks, asked, strict=True)
         )
         if status != ("rejected" if fails else "published"):

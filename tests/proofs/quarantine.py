@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.csv as pv
 from pyiceberg.table import StaticTable
 
 from lakegate.errors import LakegateError
@@ -40,9 +39,9 @@ from proofs.worker import Answer, Job
 from support.e2e_support import write
 from support.lakes import components_of
 
-Kind = Literal["ingest", "release", "fix", "correct", "drop", "revert", "race", "clash"]
-"""``correct``: rows are replaced by those in a file. ``race``: two processes
-release the same rows at once. ``clash``: one releases them, the other takes some, or the batch that they came with."""
+Kind = Literal["ingest", "release", "fix", "drop", "revert", "race", "clash"]
+"""``fix``: rows are released with new values. ``race``: two processes release the same rows at once.
+``clash``: one releases them, the other takes some, or the batch that they came with."""
 Row = tuple[int, int | None, float | None]
 Aside = tuple[Row, str, str | None]
 """A quarantined row, the run that set it aside, and the one that released it."""
@@ -53,7 +52,6 @@ POINTS: Mapping[Kind, Sequence[str]] = {
     "ingest": (*CLIENT_KILLED, *_OF_A_SPLIT),
     "release": _OF_A_TRANSACTION,
     "fix": _OF_A_TRANSACTION,
-    "correct": _OF_A_TRANSACTION,
     "drop": _OF_A_TRANSACTION,
     "revert": ("before-publish", "after-publish"),
 }
@@ -85,7 +83,6 @@ SHORT: Sequence[Case] = (
     Case("ingest", "after-leaving-out"),
     Case("race"),
     Case("fix", "before-commit"),
-    Case("correct"),
     Case("drop", "after-publish"),
     Case("revert"),
 )
@@ -101,7 +98,7 @@ def some(number: int, seed: int) -> list[Case]:
     """Return random operations, of which some are killed."""
     chooser = random.Random(seed)
     often: Sequence[Kind] = ("ingest", "ingest", "ingest", "revert", "revert")
-    kinds: Sequence[Kind] = (*often, "release", "fix", "correct", "drop", "race", "clash")
+    kinds: Sequence[Kind] = (*often, "release", "fix", "drop", "race", "clash")
     found = []
     for _ in range(number):
         kind = chooser.choice(kinds)
@@ -114,7 +111,7 @@ def killed_anytime(number: int, seed: int) -> list[Case]:
     """Return random operations that are killed at random moments, and given again, but for those that clash."""
     chooser = random.Random(seed)
     often: Sequence[Kind] = ("ingest", "ingest", "ingest", "ingest", "release", "revert")
-    kinds: Sequence[Kind] = (*often, "release", "fix", "correct", "drop", "revert", "clash")
+    kinds: Sequence[Kind] = (*often, "release", "fix", "drop", "revert", "clash")
     return [Case(chooser.choice(kinds), ANYTIME if chooser.random() < 0.8 else None) for _ in range(number)]
 
 
@@ -262,8 +259,6 @@ class _Quarantine:
         match case.kind:
             case "ingest":
                 return self._ingest()
-            case "correct":
-                return self._correct(lake)
             case "revert":
                 return self._revert(lake)
             case "race" | "clash":
@@ -275,9 +270,7 @@ class _Quarantine:
         waiting = self._waiting("TRUE")
         if not waiting:
             return None
-        match self._chooser.choice(("drop", "fix", "correct", "revert")):
-            case "correct":
-                return self._correct(lake)
+        match self._chooser.choice(("drop", "fix", "revert")):
             case "revert":
                 return Job(revert=self._chooser.choice(waiting)[1]), lambda _: _Change()
             case kind:
@@ -304,31 +297,6 @@ class _Quarantine:
 
     def _waiting(self, where: str) -> list[Aside]:
         return [one for one in _present(self._sum().aside) if one[2] is None and _PICKS[where](one[0])]
-
-    def _correct(self, lake: Lake) -> _Planned | None:
-        aside = _rows(lake, f"{self._table}__quarantine")
-        waiting = [row for row in aside if row["_released_by"] is None]
-        if not waiting:
-            return None
-        chosen = self._chooser.sample(waiting, self._chooser.randint(1, len(waiting)))
-        new = {row["_quarantine_id"]: (row["id"], self._chooser.choice((1, 2)), 0.5) for row in chosen}
-        columns = [*zip(*new.values(), strict=True), list(new)]
-        kinds = (pa.int64(), pa.int64(), pa.float64(), pa.string())
-        names = (*_COLUMNS, "_quarantine_id")
-        table = pa.table([pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)], list(names))
-        name = f"corrected_{self._files}.{self._chooser.choice(('csv', 'parquet'))}"
-        path = self._home / "sources" / self._table / name
-        self._files += 1
-        if path.suffix == ".csv":
-            pv.write_csv(table, path)
-        else:
-            write(path, table)
-
-        def change(run: Run) -> _Change:
-            gone = [((row["id"], row["n"], row["fare"]), row["_run_id"], None) for row in chosen]
-            return _Change(Counter(new.values()), _taken("release", gone, run.run_id).aside)
-
-        return Job(table=self._table, corrected=str(path)), change
 
     def _ingest(self) -> _Planned:
         pick, folder = self._chooser.choice, self._home / "sources" / self._table

@@ -36,7 +36,6 @@ class Job(TypedDict, total=False):
         quarantine: What to do with quarantined rows of the table: ``release``, ``fix`` or ``drop``.
         where: Which of them.
         changes: What ``fix`` changes.
-        corrected: File with corrected rows, which replace quarantined rows of the table.
         revert: Run to revert.
         rows: Rows to update by ``k``, or to insert, into ``table``.
         extend: Rows, table and ``k`` each, whose texts a transaction reads and puts ``word`` at their ends.
@@ -56,7 +55,6 @@ class Job(TypedDict, total=False):
     quarantine: str
     where: str
     changes: dict[str, str]
-    corrected: str
     revert: str
     rows: list[dict[str, Any]]
     extend: list[tuple[str, int]]
@@ -122,8 +120,6 @@ def _do(lake: Lake, job: Job, found: list[str]) -> Run:  # noqa: PLR0911 - one f
             return lake.ingest(table, rows, mode="upsert", key=["k"])
         case {"extend": rows}:
             return _extend(lake, rows, job["word"], found)
-        case {"corrected": path, "table": table}:
-            return lake.quarantine_fix(table, path)
         case {"quarantine": "drop"}:
             return lake.quarantine_drop(job["table"], where=job["where"])
         case {"quarantine": _}:

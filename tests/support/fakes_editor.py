@@ -113,22 +113,6 @@ class TableEdits:
         left = tuple(snapshot for snapshot in version.snapshots if snapshot.snapshot_id not in without)
         return self._saved(replace(version, snapshots=left), pointer)
 
-    def append_without(
-        self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
-    ) -> TablePointer:
-        staged = self.versions[pointer.metadata_location]
-        left = [one for one in snapshot_ids if f"mem://data/{one}" not in paths]
-        then = () if before is None else self.versions[before.metadata_location].snapshots
-        rows = [row for one in left for row in staged.rows[one]]
-        snapshot = next(one for one in staged.snapshots if one.snapshot_id == snapshot_ids[0]).model_copy(
-            update={"snapshot_id": next(self.snapshot_ids), "parent_id": then[-1].snapshot_id if then else None}
-        )
-        counts = {"added-records": str(len(rows)), "added-data-files": str(len(left))}
-        snapshot = snapshot.model_copy(update={"summary": {**snapshot.summary, **counts}})
-        held = {one: group for one, group in staged.rows.items() if one not in snapshot_ids}
-        version = replace(staged, snapshots=(*then, snapshot), rows={**held, snapshot.snapshot_id: rows})
-        return self._saved(version, pointer)
-
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         if not paths:
             return pointer

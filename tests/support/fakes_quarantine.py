@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import FileCount, Provenance, RowTest
+from lakegate.model.quarantine import FailingCount, Provenance, RowTest
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows, Snapshot, WriteTarget
@@ -26,15 +26,10 @@ class SettingAside:
     versions: dict[str, Any]
     snapshot_ids: Any
 
-    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
-        reasons = self._judge(rows, tests)
-        found: dict[str, FileCount] = {}
-        for path, place, _ in self._placed(rows):
-            known = found.get(path, FileCount(0, 0, (0,) * len(tests)))
-            checks = {reason["check"] for reason in reasons[path, place]}
-            by_test = tuple(n + (test.check in checks) for n, test in zip(known.by_test, tests, strict=True))
-            found[path] = FileCount(known.rows + 1, known.failing + bool(checks), by_test)
-        return found
+    def count_failing_rows(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
+        checks = [{reason["check"] for reason in reasons} for reasons in self._judge(rows, tests).values()]
+        by_test = [sum(test.check in failed for failed in checks) for test in tests]
+        return FailingCount(len(checks), sum(map(bool, checks)), by_test)
 
     def quarantine_rows(
         self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance

@@ -31,7 +31,7 @@ from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, LoadedTable, SnapshotProducer
 from lakegate.iceberg.validation import require_loadable
-from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.refs import TablePointer
 from lakegate.model.tables import REPLACE
 
 _COUNT_PREFIXES = (
@@ -191,46 +191,6 @@ class IcebergTableEditor:
             return pointer
         Head.of(table)  # raises when the snapshot's totals are wrong
         return _save(table, shorter, pointer.snapshot_id)
-
-    def append_without(
-        self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
-    ) -> TablePointer:
-        """Return the table as if one snapshot had appended the files of ``snapshot_ids`` except ``paths``."""
-        staged = self._table(pointer)
-        if before is None:
-            empty = pointer.model_copy(update={"snapshot_id": NO_SNAPSHOT})
-            table = LoadedTable(empty, metadata.without_snapshots(staged.document), self._files)
-        else:
-            table = self._table(before)
-        for each in (staged, table):
-            check_version(each.document, each.pointer)
-        head = Head.of(table)
-        # The id must be new in the staged state, too, so that the two snapshots can't be confused.
-        producer = SnapshotProducer(table, head, metadata.new_snapshot_id(staged.document))
-        kept: list[ListedManifest] = []
-        meta, summary = head.manifests.meta, dict[str, str]()
-        size_bytes = left_out = 0
-        for snapshot_id in snapshot_ids:
-            snapshot, own = _staged_snapshot(staged, snapshot_id)
-            meta = own.meta if not head.manifests.manifests else meta
-            summary |= {key: value for key, value in snapshot["summary"].items() if not key.startswith(_COUNT_PREFIXES)}
-            for manifest in own.manifests:
-                copy, size, omitted = producer.copy_additions(manifest, snapshot_id, without=paths)
-                kept += [] if copy is None else [copy]
-                size_bytes, left_out = size_bytes + size, left_out + omitted
-        if left_out != len(set(paths)):
-            refuse(pointer, f"only {left_out} of the {len(set(paths))} files to leave out are in this run", RUN_AGAIN)
-        counts = {
-            "added-data-files": sum(line.live_files for line in kept),
-            "added-records": sum(line.live_rows for line in kept),
-            "added-files-size": size_bytes,
-        }
-        summary |= {key: str(number) for key, number in counts.items()}
-        head = producer.write(ManifestList(meta, (*kept, *head.manifests.manifests)), "append", summary)
-        # Keep all snapshots: the audit needs the one before this.
-        document = metadata.append_snapshots(table.document, table.pointer, [head.snapshot or {}])
-        written = _save(table, document, producer.snapshot_id)
-        return written.model_copy(update={"content_id": pointer.content_id})
 
     def _table(self, pointer: TablePointer) -> LoadedTable:
         file = self._files.metadata(pointer)

@@ -164,24 +164,6 @@ class SnapshotProducer:
         entries = self.table.read("Manifest", manifest.file.manifest_path, read_manifest)
         return all(one.sequence_number is None and explicit_first_row_id(one.data_file) is None for one in entries)
 
-    def copy_additions(
-        self, manifest: ListedManifest, snapshot_id: int, *, without: Collection[str]
-    ) -> tuple[ListedManifest | None, int, int]:
-        """Write a manifest in which this snapshot adds what ``snapshot_id`` added in ``manifest``.
-
-        Args:
-            without: Paths of the data files to leave out.
-
-        Returns:
-            The new manifest, or ``None`` if no file is left; the size of its files in bytes; and how many were left
-            out.
-        """
-        content = self.read(manifest)
-        added = [e for e in content.entries if e.status == ManifestEntryStatus.ADDED and e.snapshot_id == snapshot_id]
-        ours = [replace(e, snapshot_id=self.snapshot_id) for e in added if e.file.file_path not in without]
-        copy = self.write_manifest(content.container, ours, content.spec_id, inherit=True) if ours else None
-        return copy, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
-
     def _delete_files(self) -> Iterator[tuple[FileEntry, int]]:
         """Yield the head's delete files, each with its partition spec."""
         for manifest in self.head.manifests.manifests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
@@ -82,19 +82,18 @@ def parse_limit(given: object) -> Tolerance:
         raise ValueError(str(error).replace("tolerance=", "quarantine_limit=", 1)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class FileCount:
-    """Number of a data file's rows that fail.
+class FailingCount(NamedTuple):
+    """How many rows fail.
 
     Attributes:
-        rows: All rows of the file.
+        rows: All rows.
         failing: Rows that fail at least one test.
         by_test: Rows that fail each test, in the tests' order.
     """
 
     rows: int
     failing: int
-    by_test: tuple[int, ...]
+    by_test: Sequence[int]
 
 
 # Plain dataclasses: a test may hold a Spark Column, which can't be JSON.
@@ -197,13 +196,8 @@ class RowSelection(Value):
         run_id: The run that set them aside.
         check: Name of a check among their reasons.
         where: Spark SQL predicate on a row of the quarantine table.
-        confirmed: Number of rows of each run that the user confirmed. If the selection has others, nothing is done.
-            ``None``: any number.
-        confirmed_at: The commit that the user saw. If selected rows were removed or changed since, nothing is done.
     """
 
     run_id: str | None = None
     check: str | None = None
     where: str | None = None
-    confirmed: Mapping[str, int] | None = None
-    confirmed_at: str | None = None

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
+from lakegate.model.quarantine import FailingCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
 from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, PartitionTransform, Schema, is_masked
@@ -325,10 +325,10 @@ class SparkEngine:
             orphans = self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit, file=self._file)
             return _shown_examples(orphans, rows)
 
-    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
-        """Return, for each data file, its number of rows and how many of them fail ``tests``, in one pass."""
+    def count_failing_rows(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
+        """Return how many of ``rows`` fail ``tests``, in one pass."""
         with _auditing(rows):
-            return self._evaluate_tests(rows, tests).count_by_file()
+            return self._evaluate_tests(rows, tests).count()
 
     def quarantine_rows(
         self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
@@ -348,7 +348,8 @@ class SparkEngine:
     def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
         """Append the ``rows`` that aren't among ``quarantined``."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
-            _writer(quarantine.others(self._rows(rows), self._rows(quarantined)), target).append()
+            writer = _writer(quarantine.others(self._rows(rows), self._rows(quarantined)), target)
+            writer.append() if target.create is None else self._create(writer, target.create)
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Open the transaction of a run on ``branch``, in its own session."""

@@ -8,7 +8,7 @@ from typing import Any
 from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import FileCount, RowTest
+from lakegate.model.quarantine import FailingCount, RowTest
 from lakegate.model.schema import FILE_COLUMN, Schema
 from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark import quarantine
@@ -38,7 +38,7 @@ class FileEngine(SparkEngine):
         """Audit the rows of ``batch`` from now on, in the columns and types of ``schema``."""
         self._audited, self._left = (batch, schema), None
 
-    def exclude_failing(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
+    def exclude_failing(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
         """Audit only rows that pass all ``tests`` from now on. Return how many rows there were, and how many fail."""
         with spark_errors(f"looking for rows of the files for {rows.table} to quarantine"):
             frame = self._rows(rows)
@@ -46,7 +46,7 @@ class FileEngine(SparkEngine):
             # The names of Iceberg's metadata columns.
             placed = frame.selectExpr("*", f"'' AS {FILE_COLUMN}", "0L AS _pos")
             judged = quarantine.evaluate(placed, tests, self._failing_keys)
-            (found,) = judged.count_by_file().values()
+            found = judged.count()
             self._left = judged.frame.where(f"NOT ({judged.fails})").selectExpr(*columns)
         return found
 

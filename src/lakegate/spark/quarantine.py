@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import COLUMNS, ROW_ID, FileCount, KeyTest, Provenance, RowTest
+from lakegate.model.quarantine import COLUMNS, ROW_ID, FailingCount, KeyTest, Provenance, RowTest
 from lakegate.model.schema import Schema, SchemaChange
 from lakegate.model.sqltext import not_pushed_down, sql_string
 from lakegate.model.types import can_promote
@@ -54,12 +54,12 @@ class EvaluatedRows:
         """SQL of a row's id."""
         return _ROW_ID.format(file=self.file, position=self.position)
 
-    def count_by_file(self) -> dict[str, FileCount]:
-        """Return, for each data file, its number of rows and how many fail."""
-        counts = {"n": "TRUE", "failing": self.fails, **{f"t{index}": flag for index, flag in enumerate(self.flags)}}
-        named = (f"CAST({answer} AS INT) AS {name}" for name, answer in counts.items())
-        counted = self.frame.selectExpr(f"{self.file} AS f", *named).groupBy("f").sum(*counts)
-        return {file: FileCount(rows, failing, tuple(tests)) for file, rows, failing, *tests in counted.collect()}
+    def count(self) -> FailingCount:
+        """Return how many rows fail."""
+        answers = ("TRUE", self.fails, *self.flags)
+        numbers = [f"coalesce(sum(CAST({answer} AS BIGINT)), 0) AS n{index}" for index, answer in enumerate(answers)]
+        rows, failing, *by_test = self.frame.selectExpr(*numbers).first()
+        return FailingCount(rows, failing, by_test)
 
     def failing(self, tests: Sequence[RowTest], given: Provenance) -> Any:
         """Return a DataFrame of the failing rows, with the columns of a quarantine table."""

@@ -141,8 +141,9 @@ def made_all_commits(context: Context, run_id: str, commits: Iterable[Commit]) -
     """Return whether the run made all of ``commits``, in any of its processes; ``False`` if there are none."""
     written: set[str | None] = set()
     for commit in commits:
-        written |= set() if commit.puts else {commit.properties.get(RUN_ID_PROPERTY)}
-        for pointer in commit.puts:
+        named = commit.properties.get(RUN_ID_PROPERTY)
+        written |= {named} if named or not commit.puts else set()
+        for pointer in () if named else commit.puts:
             found = context.reader.snapshots(pointer)
             # A table without snapshots may be somebody else's; the run's own tables are in folders named after it.
             made = found or context.reader.metadata(pointer).location.rstrip("/").endswith(f"_{run_id}")

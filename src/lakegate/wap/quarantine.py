@@ -1,9 +1,8 @@
-"""Quarantine: move rows that fail checks of severity ``quarantine`` to another table, and publish the rest.
+"""Quarantine: set aside rows that fail checks of severity ``quarantine``, and publish the rest.
 
-No source file is read again. Staged data files that contain failing rows are read once more: their failing rows are
-appended to the quarantine table and their other rows to the table, and the files are removed from what the run appends,
-as if they had never been written (docs/decisions/0069). On the branch, both tables then only have appends, which are
-audited, published in one commit, rebased and reverted like any others.
+The failing rows are appended to the quarantine table. Then the write is undone, and the other rows are written again,
+as if the failing ones had never been in the batch. Both tables then only have appends, which are audited, published in
+one commit, rebased and reverted like any others. If the audit of the other rows fails, the run is rejected.
 
 The states in between are never published. Until the result is recorded in the run, only the state after the write
 counts, and each attempt starts from it.
@@ -12,8 +11,7 @@ counts, and each attempt starts from it.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,18 +23,17 @@ from lakegate.errors import (
     IdentifierError,
     InputError,
     NotFoundError,
-    NotReplayableError,
     SchemaError,
 )
 from lakegate.model.checks import AuditReport, Check, CheckResult, Tolerance, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provenance, is_quarantine, quarantine_of
+from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, Provenance, is_quarantine, quarantine_of
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import SqlTextError, sql_tokens
-from lakegate.model.tables import AddedRows, WriteTarget
+from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.model.types import can_promote, is_lossless
 from lakegate.model.words import counted
 from lakegate.wap import failpoints
@@ -51,10 +48,6 @@ _PROPERTIES = {
     # Nobody filters by reasons and values: metrics of long strings would only fill the manifests.
     "write.metadata.metrics.default": "truncate(16)",
 }
-MOST_ROUNDS = 10
-"""Maximum number of rounds of quarantining rows: quarantined rows may make others fail."""
-_COMMITTED = "Quarantine: "
-"""Start of the messages of commits that remove data files on the run's branch."""
 _TASK = re.compile(r"(?:.*/)?(\d{5,})-\d+-[0-9a-f-]{36,}-(\d{5,})\.\w+")
 """How Iceberg names data files (``OutputFileFactory``): partition number, task number, id of the write, and the file's
 number within the task."""
@@ -76,9 +69,9 @@ class Audited:
 
 
 def audit_and_quarantine(context: Context, request: IngestRequest, staged: StagedTable) -> Audited:
-    """Audit a batch, quarantine the rows that fail checks of severity ``quarantine``, and audit the remaining rows.
+    """Audit a batch, set aside the rows that fail checks of severity ``quarantine``, and audit the other rows.
 
-    All other checks judge the remaining rows. Called again with the same arguments, it starts over.
+    Called again with the same arguments, it starts over.
 
     Raises:
         ConfigurationError: When another table has the name of the quarantine table.
@@ -86,30 +79,27 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         EngineError: When rows were lost or duplicated; the run can't be published.
         LakegateError: As for :func:`lakegate.wap.audit.audit`.
     """
+
+    def audited(table: StagedTable) -> AuditReport:
+        return audit(context, table, request.checks, replaces=request.replaces)
+
     if quarantines_rows(request.checks):
         _reset(context, staged)
-    report = audit(context, staged, request.checks, replaces=request.replaces)
-    first, quarantine = report, None
-    counts: Counter[str] = Counter()
-    for _ in range(MOST_ROUNDS):
-        failing = quarantining(request.checks, report)
-        if not failing:
-            break
-        if request.schema_changes:
-            return Audited((staged,), (report,), _changes_columns(request))
-        split = _QuarantineRound(context, request, staged, failing, quarantine)
-        if split.number:  # otherwise, for instance, a time that was in the future during the audit has passed
-            if (problem := split.over_limit()) is not None:
-                tables = (staged,) if quarantine is None else (staged, quarantine)
-                return Audited(tables, _reports(context, report, quarantine), problem)
-            staged, quarantine = split.run()
-            counts.update(split.by_check)
-        # Rows that referred to a quarantined row may fail now, and need another round.
-        report = audit(context, staged, request.checks, replaces=request.replaces)
-    if quarantine is None:
+    report = audited(staged)
+    failing = quarantining(request.checks, report)
+    if not failing:
         return Audited((staged,), (report,))
-    _require_sum(request, staged, quarantine)
-    return Audited((staged, quarantine), _reports(context, with_quarantined(report, first, counts), quarantine))
+    if request.schema_changes:
+        return Audited((staged,), (report,), _changes_columns(request))
+    split = _Split(context, request, staged, failing)
+    if not split.failing:  # for instance, a time that was in the future during the audit has passed
+        return Audited((staged,), (audited(staged),))
+    if (problem := over_limit(request.quarantine_limit, split.failing, request.batch.rows)) is not None:
+        return Audited((staged,), (report,), problem)
+    passing, quarantine = split.run()
+    _require_sum(request, passing, quarantine)
+    reports = with_quarantined(audited(passing), report, split.by_check), audit(context, quarantine, ())
+    return Audited((passing, quarantine), reports)
 
 
 def quarantining(checks: Sequence[Check], report: AuditReport) -> list[tuple[str, Check]]:
@@ -237,10 +227,6 @@ def with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[st
     return report.model_copy(update={"results": results, "seconds": first.seconds + report.seconds})
 
 
-def _reports(context: Context, report: AuditReport, quarantine: StagedTable | None) -> tuple[AuditReport, ...]:
-    return (report,) if quarantine is None else (report, audit(context, quarantine, ()))
-
-
 def _require_sum(request: IngestRequest, staged: StagedTable, quarantine: StagedTable) -> None:
     """Check that each source row is in exactly one of the two tables."""
     # A quarantine table that gets its table's new columns isn't a pure append, but it only gains rows.
@@ -257,159 +243,110 @@ def _require_sum(request: IngestRequest, staged: StagedTable, quarantine: Staged
     )
 
 
-class _QuarantineRound:
-    """One round of quarantining rows."""
+class _Split:
+    """The two filters that divide a batch between its table and the quarantine table."""
 
     def __init__(
-        self,
-        context: Context,
-        request: IngestRequest,
-        staged: StagedTable,
-        checks: Sequence[tuple[str, Check]],
-        quarantine: StagedTable | None,
+        self, context: Context, request: IngestRequest, staged: StagedTable, checks: Sequence[tuple[str, Check]]
     ) -> None:
         self._context = context
         self._request = request
         self._staged = staged
-        self._quarantine = quarantine
         self._name = quarantine_of(staged.table)
         self._rows = added_rows(staged)
         self._tests = as_row_tests(context, staged, checks, replaces=request.replaces, masked=request.masked)
         self._engine = context.engine()
         self._hides = hides_values([check for _, check in checks], (*context.masked, *request.masked))
-        with context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"):
-            self._found = self._failing_files()
-
-    @property
-    def number(self) -> int:
-        """How many rows to quarantine."""
-        return sum(found.failing for found in self._found.values())
-
-    @property
-    def by_check(self) -> Mapping[str, int]:
-        """How many of them fail each check, by the check's name in the report."""
-        total: Counter[str] = Counter()
-        for found in self._found.values():
-            total.update({test.check: number for test, number in zip(self._tests, found.by_test, strict=True)})
-        return total
-
-    def over_limit(self) -> str | None:
-        """Return why too many rows would be quarantined, or ``None``."""
-        number = self.number + (0 if self._quarantine is None else self._quarantine.rows)
-        return over_limit(self._request.quarantine_limit, number, self._request.batch.rows)
+        with (
+            context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"),
+            hiding_values(f"rows of {staged.table} were to be quarantined", hides=self._hides),
+        ):
+            counts = self._engine.count_failing_rows(self._rows, self._tests)
+        self.failing = counts.failing
+        self.by_check = {test.check: number for test, number in zip(self._tests, counts.by_test, strict=True)}
+        if counts.rows != staged.rows:
+            raise EngineError(
+                f"The engine found {counts.rows:,} rows in {staged.table} on branch {staged.branch}, but "
+                f"{staged.rows:,} were added. Nothing was published.",
+                hint="Run the ingest again.",
+                table=str(staged.table),
+                branch=staged.branch,
+                run_id=staged.run_id,
+            )
 
     def run(self) -> tuple[StagedTable, StagedTable]:
-        """Quarantine the failing rows; return the new states of the table and its quarantine table."""
-        context, staged = self._context, self._staged
-        _reset(context, staged)
-        text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
-        with context.narrator.step(text):
-            rows = self._rows_of_failing_files()
+        """Set the failing rows aside and write the others again; return the states of both tables."""
+        staged, names = self._staged, (self._staged.table, self._name)
+        _reset(self._context, staged)
+        text = f"Quarantining {self.failing:,} of {staged.rows:,} rows in {self._name}"
+        with self._context.narrator.step(text):
             with hiding_values(f"rows of {staged.table} were quarantined", hides=self._hides):
-                self._quarantine_rows(rows)
+                self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target(), self._provenance())
             failpoints.reach("after-quarantine")
-            quarantined = self._changes()[self._name]
-            self._commit(self._without(self._found), "leave out the data files that hold quarantined rows")
+            quarantined = find_changes(self._context, staged, names)[self._name]
+            self._undo_write()
             failpoints.reach("after-leaving-out")
-            if any(found.rows > found.failing for found in self._found.values()):
-                self._engine.append_passing(rows, added_rows(quarantined), self._target(staged.table, None))
-            found = self._changes()
+            create = None
+            if staged.before is None:
+                create = new_table(self._context, staged.table, staged.run_id, partition_by=self._request.partition_by)
+            self._engine.append_passing(self._rows, added_rows(quarantined), self._target(staged.table, create))
+            changes = find_changes(self._context, staged, names)
         failpoints.reach("after-split")
-        return found[staged.table], found[self._name]
+        return changes[staged.table], changes[self._name]
 
-    def _failing_files(self) -> Mapping[str, FileCount]:
-        with hiding_values(f"rows of {self._staged.table} were to be quarantined", hides=self._hides):
-            found = self._engine.failing_files(self._rows, self._tests)
-        total = sum(one.rows for one in found.values())
-        if total != self._staged.rows:
-            raise EngineError(
-                f"The engine found {total:,} rows in {self._staged.table} on branch {self._staged.branch}, but "
-                f"{self._staged.rows:,} were added. Nothing was published.",
-                hint="Run the ingest again.",
-                table=str(self._staged.table),
-                branch=self._staged.branch,
-                run_id=self._staged.run_id,
+    def _undo_write(self) -> None:
+        """Put the table back to its state before the write. Its rows stay readable at the branch's earlier commit."""
+        staged = self._staged
+        branch, tables = self._context.catalog.get_ref_with_tables(staged.branch, [staged.table])
+        there, before = tables[staged.table], staged.before
+        puts = () if before is None else (before.model_copy(update={"content_id": there and there.content_id}),)
+        self._context.catalog.commit(
+            CommitRequest(
+                branch=branch.name,
+                base=branch.hash,
+                message=f"Quarantine: write {staged.table} again without the quarantined rows",
+                puts=puts,
+                deletes=(staged.table,) if before is None else (),
+                at_head=True,
+                properties={RUN_ID_PROPERTY: staged.run_id},
             )
-        return {path: one for path, one in found.items() if one.failing}
-
-    def _rows_of_failing_files(self) -> AddedRows:
-        """Return the rows of only those files that contain failing rows, at a commit made for reading them."""
-        staged = self._staged
-        files = {file.path for file in self._context.reader.added_files(staged.pointer, staged.snapshot_ids).files}
-        if not files - self._found.keys():
-            return self._rows
-        pointer, head = self._commit(self._without(files - self._found.keys()), "look at files that hold failing rows")
-        return self._rows.model_copy(update={"snapshot_id": pointer.snapshot_id, "hash": head.hash})
-
-    def _without(self, paths: Collection[str]) -> TablePointer:
-        staged = self._staged
-        try:
-            return self._context.editor.append_without(staged.pointer, staged.snapshot_ids, staged.before, paths)
-        except NotReplayableError as error:
-            raise EngineError(
-                f"Rows of {staged.table} can't be quarantined: {error.message}",
-                hint=error.hint,
-                table=str(staged.table),
-                run_id=staged.run_id,
-            ) from error
-
-    def _commit(self, pointer: TablePointer, what: str) -> tuple[TablePointer, Ref]:
-        branch = self._context.catalog.get_ref(self._staged.branch)
-        request = CommitRequest(
-            branch=branch.name,
-            base=branch.hash,
-            message=f"{_COMMITTED}{what}",
-            puts=(pointer,),
-            at_head=True,
-            properties={RUN_ID_PROPERTY: self._staged.run_id},
         )
-        return pointer, self._context.catalog.commit(request)
 
-    def _quarantine_rows(self, rows: AddedRows) -> None:
+    def _quarantine_target(self) -> WriteTarget:
         branch = self._context.catalog.get_ref(self._staged.branch)
-        before = self._context.catalog.get_table(self._name, branch)
-        create = None
-        if before is None:
-            create = new_table(
-                self._context,
-                self._name,
-                self._staged.run_id,
-                properties={**_PROPERTIES, QUARANTINE_OF_PROPERTY: str(self._staged.table)},
-                # The table's rows may have types that an older format version lacks.
-                format_version=self._context.reader.metadata(self._staged.pointer).format_version,
-            )
-        schema = None if before is None else self._context.reader.metadata(before).table_schema
-        target = self._target(self._name, schema).model_copy(update={"create": create})
-        self._engine.quarantine_rows(rows, self._tests, target, self._provenance())
+        there = self._context.catalog.get_table(self._name, branch)
+        if there is not None:
+            schema = self._context.reader.metadata(there).table_schema
+            return self._target(self._name, None).model_copy(update={"table_schema": schema})
+        create = new_table(
+            self._context,
+            self._name,
+            self._staged.run_id,
+            properties={**_PROPERTIES, QUARANTINE_OF_PROPERTY: str(self._staged.table)},
+            # The table's rows may have types that an older format version lacks.
+            format_version=self._context.reader.metadata(self._staged.pointer).format_version,
+        )
+        return self._target(self._name, create)
 
-    def _target(self, table: TableIdentifier, schema: Schema | None) -> WriteTarget:
+    def _target(self, table: TableIdentifier, create: CreateTable | None) -> WriteTarget:
         return WriteTarget(
             table=table,
             ref=self._staged.branch,
-            table_schema=schema,
+            table_schema=None,
+            create=create,
             snapshot_properties={RUN_ID_PROPERTY: self._staged.run_id},
         )
 
     def _provenance(self) -> Provenance:
-        sources = [(file.uri, file.rows) for file in self._request.batch.files]
-        files = self._context.reader.added_files(self._staged.pointer, self._staged.snapshot_ids).files
+        staged, sources = self._staged, [(file.uri, file.rows) for file in self._request.batch.files]
         in_order = (
-            self._quarantine is None
-            and len(sources) <= MOST_IN_ORDER
-            and self._staged.pointer.sort_order_id == 0
-            and not self._context.reader.metadata(self._staged.pointer).partition_by
+            len(sources) <= MOST_IN_ORDER
+            and staged.pointer.sort_order_id == 0
+            and not self._context.reader.metadata(staged.pointer).partition_by
         )
-        offsets = offsets_of({file.path: file.rows for file in files}) if in_order else {}
-        return Provenance(
-            run_id=self._staged.run_id,
-            at=datetime.now(UTC),
-            sources=sources,
-            offsets={path: offsets[path] for path in self._found if path in offsets},
-        )
-
-    def _changes(self) -> dict[TableIdentifier, StagedTable]:
-        """Return both tables as they are on the branch."""
-        return find_changes(self._context, self._staged, (self._staged.table, self._name))
+        files = self._context.reader.added_files(staged.pointer, staged.snapshot_ids).files if in_order else ()
+        offsets = offsets_of({file.path: file.rows for file in files})
+        return Provenance(run_id=staged.run_id, at=datetime.now(UTC), sources=sources, offsets=offsets)
 
 
 def over_limit(limit: Tolerance | None, number: int, total: int) -> str | None:

@@ -20,7 +20,6 @@ from lakegate.model.quarantine import (
     QUARANTINED_AT,
     REASONS,
     RELEASED_BY,
-    ROW_ID,
     RUN_ID,
     QuarantineSummary,
     ReasonCount,
@@ -44,7 +43,6 @@ from lakegate.wap.transaction import Transaction
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_CORRECTED = 10_000
 _SUMMARISED = (RUN_ID, REASONS, QUARANTINED_AT, RELEASED_BY)
 
 
@@ -179,7 +177,7 @@ def release(
         hides: Whether errors mustn't quote values.
 
     Raises:
-        InputError: When no row is chosen, the chosen rows aren't the confirmed ones, or an expression can't be used.
+        InputError: When no row is chosen, or an expression can't be used.
         SchemaError: When a column to change doesn't exist; or when the table has no column for a value of one of the
             rows, or a column of a type that can't hold it.
     """
@@ -195,72 +193,10 @@ def release(
     columns, lost = columns_to_release(table, schema, held, changes)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
     with hiding_values(f"quarantined rows of {table} were released", hides=hides or bool(context.masked)):
-        _require_rows(context, tx, quarantine, chosen, lost)
+        _require_rows(tx, quarantine, chosen, lost)
         engine.sql(_update(quarantine, mark, _condition(chosen)))
         rows = engine.sql(_select(", ".join(columns), quarantine, mark))
         engine.append(table, rows, None, fills=True)
-
-
-def release_corrected(
-    context: Context, tx: Transaction, table: TableIdentifier, rows: pa.Table, *, hides: bool = False
-) -> None:
-    """Append corrected rows to their table, and mark the quarantined rows that they correct as released.
-
-    Args:
-        rows: Rows with the table's columns, and with the ids of the quarantined rows. Other columns of a quarantine
-            table are ignored.
-
-    Raises:
-        InputError: When ids are missing or repeated, or one isn't the id of a row in quarantine.
-    """
-    engine = tx.engine
-    quarantine = quarantine_of(table)
-    engine.table(quarantine)  # raises when it isn't there
-    ids = _ids(rows, table)
-    chosen = f"{RELEASED_BY} IS NULL AND {ROW_ID} IN ({', '.join(map(sql_string, ids))})"
-    mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    with hiding_values(f"quarantined rows of {table} were released", hides=hides or bool(context.masked)):
-        waiting = {row[0] for row in engine.fetch(_select(ROW_ID, quarantine, chosen))}
-        missing = [one for one in ids if one not in waiting]
-        if missing:
-            raise InputError(
-                f"{len(missing):,} of the {len(ids):,} corrected rows match no row in {quarantine}, such as the one "
-                f"with {ROW_ID} '{missing[0][:80]}'. Nothing was published.",
-                hint=f"They may already be released or dropped: lakegate quarantine list {table}",
-                table=str(table),
-            )
-        engine.sql(_update(quarantine, mark, chosen))
-        engine.append(table, rows.select([name for name in rows.column_names if name not in COLUMNS]), None)
-
-
-def _ids(rows: pa.Table, table: TableIdentifier) -> list[str]:
-    """Return the ids of the quarantined rows that ``rows`` correct; each must be there, and unique."""
-    if ROW_ID not in rows.column_names:
-        raise InputError(
-            f"The corrected rows have no column '{ROW_ID}', which says which quarantined row each of them corrects.",
-            hint=f"lakegate query 'SELECT * FROM {quarantine_of(table)} WHERE {RELEASED_BY} IS NULL' -o csv; "  # noqa: S608
-            "correct the rows and keep that column.",
-            table=str(table),
-        )
-    ids = [None if one is None else str(one) for one in rows.column(ROW_ID).to_pylist()]
-    named = [one for one in ids if one is not None]
-    if not ids or len(named) < len(ids):
-        raise InputError(
-            f"{len(ids) - len(named):,} of the corrected rows have no {ROW_ID}."
-            if ids
-            else "There are no corrected rows.",
-            table=str(table),
-        )
-    twice = next((one for one, number in Counter(named).items() if number > 1), None)
-    if twice is not None:
-        raise InputError(f"Two corrected rows have the {ROW_ID} '{twice[:80]}'.", table=str(table))
-    if len(named) > _MOST_CORRECTED:
-        raise InputError(
-            f"{len(named):,} corrected rows are too many for one run; the limit is {_MOST_CORRECTED:,}.",
-            hint="Split them. Or correct them with an expression: lakegate quarantine fix --help",
-            table=str(table),
-        )
-    return named
 
 
 def columns_to_release(
@@ -297,7 +233,7 @@ def columns_to_release(
             raise SchemaError(
                 f"Column '{one.name}' is {there.type} in {quarantine_of(table)} and {one.type} in {table}, which "
                 "can't hold all of its values.",
-                hint=f"Say how to convert it: lakegate quarantine fix {table} --set '{one.name}=EXPRESSION'",
+                hint=f"Say how to convert it: lakegate quarantine release {table} --set '{one.name}=EXPRESSION'",
                 table=str(table),
                 column=one.name,
             )
@@ -321,7 +257,7 @@ def drop(
     quarantine = quarantine_of(table)
     tx.engine.table(quarantine)  # raises when it isn't there
     with hiding_values(f"quarantined rows of {table} were dropped", hides=hides or bool(context.masked)):
-        _require_rows(context, tx, quarantine, chosen)
+        _require_rows(tx, quarantine, chosen)
         tx.engine.sql(f"DELETE FROM {_name(quarantine)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
 
 
@@ -337,9 +273,7 @@ def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TableP
     )
 
 
-def _require_rows(
-    context: Context, tx: Transaction, quarantine: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()
-) -> None:
+def _require_rows(tx: Transaction, quarantine: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()) -> None:
     """Check that rows are chosen, and that none of them has a value in a column of ``lost``."""
     table = table_of(quarantine)
     counts = ", ".join(("count(1)", *(f"count({quote(name)})" for name in lost)))
@@ -351,37 +285,16 @@ def _require_rows(
             hint=f"lakegate quarantine list {table}",
             table=str(quarantine),
         )
-    if chosen.confirmed is not None:
-        by_run = f"{_select(f'{RUN_ID}, count(1)', quarantine, _condition(chosen))} GROUP BY {RUN_ID}"
-        if dict(tx.engine.fetch(by_run)) != chosen.confirmed or not _only_grew(context, tx, quarantine, chosen):
-            raise InputError(
-                f"The rows in {quarantine} have changed since they were confirmed ({rows:,} now, "
-                f"{sum(chosen.confirmed.values()):,} then). Nothing was changed.",
-                hint="Review them again, then confirm.",
-                table=str(table),
-            )
     for name, number in zip(lost, values, strict=True):
         if number:
             raise SchemaError(
                 f"{number:,} of the chosen rows have a value in column '{name}', which {table} doesn't have. The "
                 "values would be lost.",
-                hint=f"If the column was renamed: lakegate quarantine fix {table} --set 'NEW_NAME={name}'. "
+                hint=f"If the column was renamed: lakegate quarantine release {table} --set 'NEW_NAME={name}'. "
                 f"To leave its values out: --set '{name}=NULL'",
                 table=str(table),
                 column=name,
             )
-
-
-def _only_grew(context: Context, tx: Transaction, quarantine: TableIdentifier, chosen: RowSelection) -> bool:
-    """Return whether all rows that somebody confirmed are still in the quarantine table, unchanged."""
-    if chosen.confirmed_at is None:
-        return True
-    at = Ref.detached(chosen.confirmed_at)
-    before = context.catalog.get_table(quarantine, at)
-    now = context.catalog.get_ref_with_tables(tx.branch, [quarantine])[1][quarantine]
-    if before is None or now is None:
-        return False
-    return before == now or context.reader.change(before, now).kind in ("append", "evolve", "metadata", "expire")
 
 
 def _condition(chosen: RowSelection) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -16,13 +15,13 @@ from lakegate.errors import EngineError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check
-from lakegate.model.quarantine import FileCount, RowTest
+from lakegate.model.quarantine import FailingCount, RowTest
 from lakegate.model.request import ContractTerms
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
 from lakegate.wap.plan import schema_of_new_table
-from lakegate.wap.quarantine import MOST_ROUNDS, over_limit, quarantining, with_quarantined
+from lakegate.wap.quarantine import over_limit, quarantining, with_quarantined
 from lakegate.wap.stage import hides_values, hiding_values
 
 FILES = "files"
@@ -65,7 +64,7 @@ class TrialEngine(Engine, Protocol):
         """Read the rows of ``batch`` from now on, with the columns and types of ``schema``."""
         ...
 
-    def exclude_failing(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
+    def exclude_failing(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
         """Exclude rows that fail one of ``tests`` from now on. Return how many rows there were, and how many fail."""
         ...
 
@@ -113,25 +112,18 @@ def try_contract(
             listed=batch.rows,
         )
 
-    counts: Counter[str] = Counter()
     too_many: str | None = None
-    quarantined = 0
     hides = hides_values(checks, masked)
     with _naming_unreadable(engine, hides=hides):
         report = first = run_checks()
-        for _ in range(MOST_ROUNDS):  # as an ingest does it: lakegate.wap.quarantine
-            failing = quarantining(checks, report)
-            if not failing:
-                break
+        failing = quarantining(checks, report)
+        if failing:  # as an ingest does it: lakegate.wap.quarantine
             with hiding_values(_COUNTING, hides=hides):
                 found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
-            quarantined += found.failing
-            too_many = over_limit(contract.settings.quarantine_limit, quarantined, first.rows)
-            if too_many is not None:
-                break
-            counts.update({name: number for (name, _), number in zip(failing, found.by_test, strict=True)})
-            report = run_checks()
-    report = with_quarantined(report, first, counts) if quarantined else report
+            too_many = over_limit(contract.settings.quarantine_limit, found.failing, first.rows)
+            if too_many is None:
+                counts = {name: number for (name, _), number in zip(failing, found.by_test, strict=True)}
+                report = with_quarantined(run_checks(), first, counts)
     report = report.model_copy(update={"rows": first.rows})
     return ContractTrial(contract=contract.file, report=report, over_limit=too_many, untried=untried)
 

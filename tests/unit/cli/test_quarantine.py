@@ -82,18 +82,14 @@ def test_show_marks_the_cells_that_fail_in_each_row_and_counts_what_does_not_fit
     assert shown[4] == "  … 3 more columns"
 
 
-def test_release_fix_and_drop_pass_the_chosen_rows_on() -> None:
+def test_release_and_drop_pass_the_chosen_rows_on() -> None:
     lake = FakeLake(quarantine_release=RUN)
-    assert invoke(["quarantine", "release", "nyc.trips", "--where", "id = 3"], lake).exit_code == 0
-    assert lake.asked("quarantine_release") == {"run_id": None, "check": None, "where": "id = 3"}
+    assert invoke(["quarantine", "release", "nyc.trips", "--where", "id = 3", "--accept", "right"], lake).exit_code == 0
+    asked: dict[str, Any] = {"run_id": None, "check": None, "where": "id = 3", "changes": {}, "accept": "right"}
+    assert lake.asked("quarantine_release") == asked
     lake = FakeLake(quarantine_release=RUN)
-    assert invoke(["quarantine", "fix", "nyc.trips", "--set", "fare = a=b", "--check", "low"], lake).exit_code == 0
+    assert invoke(["quarantine", "release", "nyc.trips", "--set", "fare = a=b", "--check", "low"], lake).exit_code == 0
     assert lake.asked("quarantine_release")["changes"] == {"fare": " a=b"}
-    Path("fixed.csv").touch()
-    lake = FakeLake(quarantine_fix=RUN)
-    assert invoke("quarantine fix nyc.trips --from fixed.csv", lake).exit_code == 0
-    assert invoke("quarantine fix nyc.trips --from fixed.csv --check low", lake).exit_code == 2
-    assert invoke("quarantine fix nyc.trips", lake).exit_code == 2
     lake = FakeLake(quarantine_drop=RUN)
     assert invoke("quarantine drop nyc.trips", lake).exit_code == 2
     assert invoke("quarantine drop nyc.trips --yes", lake).exit_code == 0
@@ -101,7 +97,7 @@ def test_release_fix_and_drop_pass_the_chosen_rows_on() -> None:
 
 @pytest.mark.parametrize("text", ["fare", "=1", "fare="])
 def test_a_change_names_a_column_and_its_value(text: str) -> None:
-    outcome = invoke(["quarantine", "fix", "nyc.trips", "--set", text])
+    outcome = invoke(["quarantine", "release", "nyc.trips", "--set", text])
     assert outcome.exit_code == 2
     assert "isn't COLUMN=SQL" in outcome.output + outcome.stderr
 

@@ -781,52 +781,6 @@ def test_a_table_before_its_first_snapshot(tables: IcebergTables) -> None:
     assert found.keys() == empty.keys() - gone | {"current-snapshot-id", "snapshots"}
 
 
-@pytest.mark.parametrize("is_new", [True, False], ids=["created", "appended"])
-def test_staged_files_can_be_left_out_as_if_never_appended(
-    tables: IcebergTables, editor: IcebergTableEditor, is_new: bool
-) -> None:
-    table = tables.create({"lakegate.keep-snapshots": "1"})
-    if not is_new:
-        append(table, [0])
-    before = None if is_new else pointer_to(table)
-    first, second = append(table, [1, 2]), append(table, [3])
-    append(table, [4])
-    run = {"lakegate.run-id": "r1"}
-    snapshots = document_at(pointer_to(table))["snapshots"]
-    snapshots = [{**one, "summary": {**one["summary"], **run}} for one in snapshots]
-    staged = rewritten(pointer_to(table, "branch"), {"snapshots": snapshots})
-    ids = [*(one.snapshot_id for one in IcebergTableReader().snapshots(staged) if one.snapshot_id in (first, second))]
-    ids.append(staged.snapshot_id)
-    by_snapshot = {entry.snapshot_id: entry.file.file_path for entry in entries_at(staged)}
-
-    left = editor.append_without(staged, ids, before, [by_snapshot[first]])
-
-    there = [] if is_new else [0]
-    assert ids_at(left) == [*there, 3, 4]
-    assert left.content_id == "branch"
-    change = IcebergTableReader().change(before, left)
-    assert (change.kind, change.rows_added) == ("create" if is_new else "append", 2)
-    summary = change.snapshots[-1].summary
-    assert summary["lakegate.run-id"] == "r1"
-    assert int(summary["total-files-size"]) == sum(entry.file.file_size_in_bytes for entry in entries_at(left))
-    known = {snapshot["snapshot-id"] for snapshot in document_at(left)["snapshots"]}
-    assert known.isdisjoint(ids)
-    assert before is None or before.snapshot_id in known
-
-    # Others append to it, and it's replayed, as any append is.
-    later = appended(tables, left, [5])
-    assert ids_at(later) == [*there, 3, 4, 5]
-    if before is not None:
-        moved = appended(tables, before, [9])
-        assert ids_at(editor.rebase(left, [left.snapshot_id], moved)) == [0, 3, 4, 9]
-
-    nothing = editor.append_without(staged, ids, before, list(by_snapshot.values())[: None if is_new else 3])
-    assert ids_at(nothing) == there
-    assert IcebergTableReader().change(before, nothing).only_adds
-    with pytest.raises(NotReplayableError, match="only 0 of the 1 files"):
-        editor.append_without(staged, ids, before, ["s3://elsewhere/1.parquet"])
-
-
 def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     exact = 1.3139546443756256
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "fare", DoubleType()))

@@ -12,10 +12,10 @@ import pytest
 from lakegate.checks import parse_checks
 from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, REASONS, RowSelection, quarantine_of
+from lakegate.model.quarantine import COLUMNS, REASONS, RowSelection
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
-from lakegate.wap.release import columns_to_release, drop, hides_quarantined, quarantined_rows, release_corrected
+from lakegate.wap.release import columns_to_release, drop, hides_quarantined, quarantined_rows
 from lakegate.wap.transaction import Transaction
 from support.cli_support import make_run
 
@@ -57,65 +57,12 @@ def test_values_go_into_structs_that_have_grown() -> None:
             columns_to_release(TRIPS, schema(at=other), held, {})
 
 
-class Engine:
-    """Notes what it's asked, and knows which rows wait."""
-
-    def __init__(self, *waiting: str) -> None:
-        self.asked: list[str] = []
-        self.appended: list[Any] = []
-        self._waiting = waiting
-
-    def table(self, table: TableIdentifier) -> None:
-        pass
-
-    def sql(self, statement: str) -> None:
-        self.asked.append(statement)
-
-    def fetch(self, statement: str) -> list[tuple[str]]:
-        self.asked.append(statement)
-        return [(one,) for one in self._waiting if f"'{one}'" in statement]
-
-    def append(self, table: TableIdentifier, rows: Any, create: object) -> None:
-        self.appended += rows.to_pylist()
-
-
-def correct(engine: Engine, rows: list[dict[str, Any]]) -> None:
-    tx: Any = SimpleNamespace(engine=engine, run=SimpleNamespace(run_id="r1"))
-    context: Any = SimpleNamespace(masked=())
-    release_corrected(context, tx, TRIPS, pa.Table.from_pylist(rows))
-
-
-def test_corrected_rows_are_marked_by_their_ids_and_appended_without_what_only_the_quarantine_has() -> None:
-    engine = Engine("a", "b")
-    correct(engine, [{"_quarantine_id": "b", "id": 2, "_run_id": "x"}])
-    assert engine.asked[1].endswith("SET _released_by = 'r1' WHERE _released_by IS NULL AND _quarantine_id IN ('b')")
-    assert engine.appended == [{"id": 2}]
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([{"id": 1}], "no column '_quarantine_id'"),
-        ([{"_quarantine_id": "a"}, {"_quarantine_id": None}], "1 of the corrected rows have no"),
-        ([{"_quarantine_id": "a"}, {"_quarantine_id": "a"}], "Two corrected rows"),
-        ([{"_quarantine_id": "a"}, {"_quarantine_id": "o'c"}], "1 of the 2 corrected rows match no row"),
-        ([{"_quarantine_id": str(number)} for number in range(10_001)], "too many for one run"),
-    ],
-)
-def test_corrected_rows_that_name_no_row_that_waits_change_nothing(rows: list[dict[str, Any]], words: str) -> None:
-    engine = Engine("a")
-    with pytest.raises(InputError, match=words):
-        correct(engine, rows)
-    assert engine.appended == []
-    assert not [one for one in engine.asked if one.startswith("UPDATE")]
-
-
 def test_errors_quote_no_values_where_they_are_hidden() -> None:
     context: Any = SimpleNamespace(masked=())
     tx = Mock(run=SimpleNamespace(run_id="r"))
     tx.engine.fetch.side_effect = EngineError("The value '+49' …", condition="CAST_INVALID_INPUT")
     with pytest.raises(EngineError, match="CAST_INVALID_INPUT") as caught:
-        release_corrected(context, tx, TRIPS, pa.table({"_quarantine_id": ["a"]}), hides=True)
+        drop(context, tx, TRIPS, RowSelection(), hides=True)
     assert "+49" not in caught.value.message
 
 
@@ -125,51 +72,6 @@ def test_an_upsert_in_a_transaction_knows_what_is_masked() -> None:
     engine = Mock()
     Transaction(context, progress, engine).upsert("nyc.trips", [], keys=["id"])
     assert engine.upsert.call_args.kwargs == {"masked": ("id",)}
-
-
-@pytest.mark.parametrize(
-    ("waiting", "confirmed"), [({"r1": 2}, {"r1": 2}), ({"r1": 2, "r2": 9}, {"r1": 2}), ({"r2": 2}, {"r1": 2})]
-)
-def test_only_rows_that_were_confirmed_are_dropped(waiting: dict[str, int], confirmed: dict[str, int]) -> None:
-    asked: list[str] = []
-
-    def fetch(statement: str) -> list[tuple[Any, ...]]:
-        return [*waiting.items()] if "GROUP BY" in statement else [(sum(waiting.values()),)]
-
-    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=asked.append, fetch=fetch))
-    context: Any = SimpleNamespace(masked=())
-    if waiting == confirmed:
-        drop(context, tx, TRIPS, RowSelection(confirmed=confirmed))
-    else:
-        with pytest.raises(InputError, match=rf"since they were confirmed \({sum(waiting.values())} now, 2 then\)"):
-            drop(context, tx, TRIPS, RowSelection(confirmed=confirmed))
-    assert any(one.startswith("DELETE") for one in asked) == (waiting == confirmed)
-
-
-@pytest.mark.parametrize(
-    ("change", "goes_on"), [(None, True), ("append", True), ("metadata", True), ("rewrite", False), ("gone", False)]
-)
-def test_as_many_other_rows_are_not_the_confirmed_ones(change: str | None, goes_on: bool) -> None:
-    asked: list[str] = []
-    aside = quarantine_of(TRIPS)
-
-    def fetch(statement: str) -> list[tuple[Any, ...]]:
-        return [("r1", 2)] if "GROUP BY" in statement else [(2,)]
-
-    before = None if change == "gone" else "before"
-    catalog = Mock(**{"get_table.return_value": before})
-    catalog.get_ref_with_tables.return_value = (None, {aside: before if change is None else "now"})
-    reader = Mock(**{"change.return_value": SimpleNamespace(kind=change)})
-    context: Any = SimpleNamespace(masked=(), catalog=catalog, reader=reader)
-    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=asked.append, fetch=fetch), branch="wap/drop")
-    chosen = RowSelection(confirmed={"r1": 2}, confirmed_at="c" * 64)
-    if goes_on:
-        drop(context, tx, TRIPS, chosen)
-    else:
-        with pytest.raises(InputError, match="have changed since they were confirmed"):
-            drop(context, tx, TRIPS, chosen)
-    assert catalog.get_table.call_args.args[1].hash == "c" * 64
-    assert any(one.startswith("DELETE") for one in asked) == goes_on
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
-"""List, show, release, fix and drop quarantined rows."""
+"""List, show, release and drop quarantined rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import click
@@ -38,13 +37,13 @@ _row_options = with_options(
         "lakegate quarantine",
         "lakegate quarantine show nyc.trips",
         "lakegate quarantine release nyc.trips --check in_range_fare",
-        "lakegate quarantine fix nyc.trips --set 'fare=abs(fare)'",
+        "lakegate quarantine release nyc.trips --set 'fare=abs(fare)'",
         "lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",
     ),
     default="list",
 )
 def quarantine() -> None:
-    """List, show, release, fix and drop quarantined rows.
+    """List, show, release and drop quarantined rows.
 
     A check with severity='quarantine' sets its failing rows aside in TABLE__quarantine, and the others are published.
     """
@@ -127,28 +126,8 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     makes_run=True,
     examples=(
         "lakegate quarantine release nyc.trips --run 20260131T070509-0badcafe",
-        "lakegate quarantine release nyc.trips --where 'fare BETWEEN -1 AND 0'",
-    ),
-)
-@table_argument
-@_row_options
-def release(app: App, /, *, table: str, **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE, if they pass today's checks.
-
-    The rows are published as they are. All checks block here, whatever their severity. The rows stay in the quarantine
-    table, marked as released, and are never published twice.
-    """
-    with app.lake() as lake:
-        show_result(app, lake.quarantine_release(table, **chosen))
-
-
-@quarantine.command(
-    "fix",
-    makes_run=True,
-    examples=(
-        "lakegate quarantine fix nyc.trips --set 'fare=abs(fare)' --check in_range_fare",
-        "lakegate quarantine fix nyc.trips --set 'vendor=coalesce(vendor, 0)' --set \"note='fixed'\"",
-        "lakegate quarantine fix nyc.trips --from corrected.csv",
+        "lakegate quarantine release nyc.trips --where 'fare BETWEEN -1 AND 0' --accept 'the vendor confirmed them'",
+        "lakegate quarantine release nyc.trips --set 'fare=abs(fare)' --check in_range_fare",
     ),
 )
 @table_argument
@@ -159,31 +138,14 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
     metavar="COLUMN=SQL",
     help="The column's new value, as a Spark SQL expression on one row. Repeatable.",
 )
-@click.option(
-    "--from",
-    "corrected",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CSV or Parquet file with corrected rows; _quarantine_id is the id of the row that each replaces. "
-    "Lists and structs need Parquet.",
-)
+@click.option("--accept", metavar="REASON", help="Publish them even if they fail a check, for this reason.")
 @_row_options
-def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | None, **chosen: Any) -> None:
-    """Publish corrected rows of TABLE, if they pass today's checks.
+def release(app: App, /, *, table: str, changes: tuple[str, ...], accept: str | None, **chosen: Any) -> None:
+    """Publish quarantined rows of TABLE, if they pass today's checks.
 
-    Give their new values with --set, or in a file with --from. All checks block here, whatever their severity.
-
-    To get the waiting rows as a file: lakegate query 'SELECT * FROM TABLE__quarantine WHERE _released_by IS NULL'
-    --output csv > rows.csv
+    The rows are published as they are, or with the new values of --set. All checks block here, whatever their severity.
+    The rows stay in the quarantine table, marked as released, and are never published twice.
     """
-    if corrected is not None:
-        if changes or any(chosen.values()):
-            raise click.UsageError("--from can't be combined with other options: the file says which rows to correct.")
-        with app.lake() as lake:
-            show_result(app, lake.quarantine_fix(table, corrected))
-        return
-    if not changes:
-        raise click.UsageError("Pass --set COLUMN=SQL, or --from FILE with corrected rows.")
     new = {}
     for text in changes:
         name, equals, expression = text.partition("=")
@@ -191,7 +153,7 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | 
             raise click.BadParameter(f"'{text}' isn't COLUMN=SQL, such as 'fare=abs(fare)'.", param_hint="--set")
         new[name.strip()] = expression
     with app.lake() as lake:
-        show_result(app, lake.quarantine_release(table, changes=new, **chosen))
+        show_result(app, lake.quarantine_release(table, changes=new, accept=accept, **chosen))
 
 
 @quarantine.command(
