@@ -34,19 +34,6 @@ from lakegate.iceberg.validation import require_loadable
 from lakegate.model.refs import TablePointer
 from lakegate.model.tables import REPLACE
 
-_COUNT_PREFIXES = (
-    "added-",
-    "changed-",
-    "deleted-",
-    "entries-",
-    "manifests-",
-    "operation",
-    "partition",
-    "removed-",
-    "total-",
-)
-"""Prefixes of the summary keys that describe what a snapshot did. They are computed anew for a new snapshot."""
-
 
 class IcebergTableEditor:
     """Edits tables through their metadata files; implements :class:`~lakegate.ports.TableEditor`, with its errors.

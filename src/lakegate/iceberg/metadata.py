@@ -180,15 +180,6 @@ def find_snapshot(document: Document, snapshot_id: int) -> Document | None:
     return next(found, None)
 
 
-def descends(document: Document, pointer: TablePointer, snapshot_id: int) -> bool:
-    """Return whether ``snapshot_id`` is the snapshot at ``pointer`` or one of its ancestors."""
-    parents = {one["snapshot-id"]: one.get("parent-snapshot-id") for one in document.get("snapshots") or ()}
-    at: int | None = pointer.snapshot_id
-    while at is not None and at != snapshot_id:
-        at = parents.pop(at, None)
-    return at is not None
-
-
 def new_snapshot_id(document: Document) -> int:
     """Return an unused snapshot id."""
     while find_snapshot(document, drawn := secrets.randbits(63)) is not None or drawn == 0:
@@ -243,13 +234,6 @@ def append_snapshots(document: Document, pointer: TablePointer, added: Sequence[
         snapshots["next-row-id"] = newest["first-row-id"] + newest["added-rows"]
     document = {**document, "current-schema-id": schema_id(document, pointer), **snapshots}
     return _successor(document, pointer.metadata_location, now)
-
-
-def without_snapshots(document: Document) -> Document:
-    """Return the metadata of the same table before its first snapshot."""
-    dropped = ("snapshots", "snapshot-log", "statistics", "partition-statistics", "refs")
-    kept = {key: value for key, value in document.items() if key not in dropped}
-    return {**kept, "current-snapshot-id": NO_SNAPSHOT, "last-sequence-number": 0, "snapshots": []}
 
 
 def without_old_snapshots(document: Document, at_least: int = 1) -> Document:

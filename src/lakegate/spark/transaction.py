@@ -35,7 +35,6 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _LOST = "Cannot commit rewrite because of a"
 """What Iceberg says of a compaction that lost to concurrent commits."""
 _TIMES = frozenset({"timestamp", "timestamp_ntz"})
-_FLOATS = frozenset({"float", "double"})
 _DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
 
 

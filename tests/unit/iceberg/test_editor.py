@@ -770,17 +770,6 @@ def test_properties_are_set_in_metadata_of_their_own(tables: IcebergTables, edit
     assert {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)} == changed
 
 
-def test_a_table_before_its_first_snapshot(tables: IcebergTables) -> None:
-    table = tables.create()
-    empty = json.loads(local_path(table.metadata_location).read_bytes())
-    append(table, [0])
-    found = metadata.without_snapshots(document_at(pointer_to(table)))
-    assert found["snapshots"] == []
-    assert (found["current-snapshot-id"], found["last-sequence-number"]) == (-1, 0)
-    gone = {"refs", "snapshot-log", "statistics", "partition-statistics"}
-    assert found.keys() == empty.keys() - gone | {"current-snapshot-id", "snapshots"}
-
-
 def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     exact = 1.3139546443756256
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "fare", DoubleType()))
