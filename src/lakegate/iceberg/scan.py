@@ -48,6 +48,7 @@ from lakegate.iceberg.manifests import read_manifest
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.model.maintenance import DeletionVector
+from lakegate.model.quarantine import REASONS, is_quarantine
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.words import did_you_mean
 
@@ -198,7 +199,8 @@ def _columns_of(schema: Schema) -> str:
 def _require_kept_nulls(wanted: Schema, pointer: TablePointer) -> None:
     """Refuse lists and maps of structs that may be NULL: PyIceberg 0.12 reads a NULL there as an empty list or map."""
     for field in wanted.fields:
-        if _loses_nulls(field.field_type, is_required=field.required):
+        is_reasons = field.name == REASONS and is_quarantine(pointer.table)  # lakegate's own list, which is never NULL
+        if not is_reasons and _loses_nulls(field.field_type, is_required=field.required):
             raise needs_spark_error(
                 pointer, f"has column '{field.name}', in which PyIceberg would read a NULL list or map as an empty one"
             )

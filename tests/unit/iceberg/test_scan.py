@@ -50,6 +50,7 @@ from lakegate.iceberg.deletion_vectors import deleted_positions
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.scan import parse_filter
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import DeletionVector
 from lakegate.model.refs import TablePointer
 from lakegate.table import Table
@@ -115,6 +116,18 @@ def test_a_column_in_which_pyiceberg_loses_nulls_is_refused(tables: IcebergTable
     with pytest.raises(InputError, match="column 'v', in which PyIceberg would read a NULL list or map") as caught:
         table.to_arrow()
     assert "lakegate query" in str(caught.value.hint)
+
+
+def test_the_reasons_in_a_quarantine_table_are_never_null_and_so_are_read(tables: IcebergTables) -> None:
+    reason = pa.struct([pa.field("check", pa.string())])
+    rows = pa.table({"_reasons": pa.array([[{"check": "low"}]], pa.list_(reason))})
+    table = tables.catalog.create_table("nyc.reasons", rows.schema)
+    table.append(rows)
+    pointer = pointer_to(table)
+    aside = pointer.model_copy(update={"table": TableIdentifier.parse("nyc.trips__quarantine")})
+    assert IcebergTableReader().read_rows(aside).read_all().to_pylist() == rows.to_pylist()
+    with pytest.raises(InputError, match="column '_reasons', in which PyIceberg would read a NULL list"):
+        IcebergTableReader().read_rows(pointer)
 
 
 def test_nulls_stay_apart_from_empty_lists_of_plain_values(tables: IcebergTables) -> None:
