@@ -23,8 +23,7 @@ from lakegate.model.sqltext import (
     XML_OPTIONS,
     SqlTextError,
     SqlToken,
-    may_open_file,
-    sql_skeleton,
+    refused_call,
     sql_text,
     sql_tokens,
 )
@@ -214,7 +213,7 @@ def read_expression(text: str) -> str:
 
 
 def _parse_row_expression(tokens: tuple[SqlToken, ...]) -> exp.Condition:
-    tree = _parse(sql_skeleton(tokens))
+    tree = _parse(sql_text(tokens))
     for kind, why in _NOT_OF_ONE_ROW.items():
         if tree.find(kind):
             raise PredicateError(f"{why}, but it must be about one row")
@@ -231,7 +230,7 @@ def expression_columns(text: str) -> tuple[str, ...]:
         >>> expression_columns("abs(fare) + trip.tip")
         ('fare', 'trip')
     """
-    return tuple(dict.fromkeys(_column_names(_parse(sql_skeleton(_tokens(text))))))
+    return tuple(dict.fromkeys(_column_names(_parse(sql_text(_tokens(text))))))
 
 
 def read_query(text: str, view: str) -> str:
@@ -246,7 +245,7 @@ def read_query(text: str, view: str) -> str:
     """
     tokens = _query_tokens(text)
     with _sqlglot_errors():
-        tree = sqlglot.parse_one(sql_skeleton(tokens), dialect=_DIALECT)
+        tree = sqlglot.parse_one(sql_text(tokens), dialect=_DIALECT)
     if not isinstance(tree, exp.Query):
         raise PredicateError("isn't a SELECT")
     known = {view}
@@ -272,7 +271,7 @@ def renames_columns(text: str) -> bool:
     """
     try:
         tokens = sql_tokens(text)
-        tree = sqlglot.parse_one(sql_skeleton(tokens), dialect=_DIALECT)
+        tree = sqlglot.parse_one(sql_text(tokens), dialect=_DIALECT)
     except (SqlTextError, SqlglotError):
         return True
     listed = (alias.parent for alias in tree.find_all(exp.TableAlias) if alias.columns)
@@ -315,10 +314,8 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     """Return the tokens of a query that runs no code and opens no files."""
     tokens = _tokens(text)
     for index, name in _calls(tokens):
-        if name in RUNS_CODE | PARSES_XML or tokens[index].upper in {"IDENTIFIER", "TRANSFORM", "MAP", "REDUCE"}:
+        if refused_call(tokens, index) is not None or tokens[index].upper in {"TRANSFORM", "MAP", "REDUCE"}:
             raise PredicateError(f"calls {name}(), which isn't allowed")
-        if may_open_file(name, tokens[index + 1 :]):
-            raise PredicateError(f"calls {name}() with options that aren't allowed")
     _refuse_chance(tokens)
     words = {token.upper for token in tokens if token.kind == "word"}
     if "TABLESAMPLE" in words:
@@ -434,10 +431,8 @@ def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
         quantifier = name in ("any", "some") and index > 0 and tokens[index - 1].upper in _QUANTIFIED
         if not quantifier:
             _refuse_function(name)
-        if tokens[index].upper == "IDENTIFIER":
-            raise PredicateError(f"calls {name}(), which isn't allowed")
-        if may_open_file(name, tokens[index + 1 :]):
-            raise PredicateError(f"calls {name}() with options that aren't allowed")
+        if refused_call(tokens, index) is not None:
+            raise PredicateError(f"calls {name}() in a way that isn't allowed")
 
 
 def _refuse_function(name: str) -> None:

@@ -25,7 +25,7 @@ from lakegate.ports import Step
 from lakegate.spark import quarantine
 from lakegate.spark.dataframes import merge, require_unique, to_batches
 from lakegate.spark.failures import spark_errors
-from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
+from lakegate.spark.guard import query_text
 from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
 from lakegate.spark.scans import (
     FOUND,
@@ -377,7 +377,6 @@ class SparkEngine:
         text = query_text(sql)
         with spark_errors("planning the query", query=True):
             session = self._query_session(ref)
-            require_harmless(session, text, is_query=True)
             frame = plan_now(session.sql(text))
         self._frames.setdefault(_query_key(ref), WeakSet()).add(frame)
         return frame
@@ -488,7 +487,7 @@ class SparkEngine:
             pinned = ref.model_copy(update={"kind": "detached"})
             # Nothing changes at a commit, and the guard refuses tables of other ones. Spark would ask six times.
             options = {**self._catalog_options(pinned), "cache-enabled": "true"}
-            session = self._open({**session_settings(options), **PLAN_SETTINGS}, catalog=CATALOG)
+            session = self._open(session_settings(options), catalog=CATALOG)
         self._sessions_by_key[key] = session  # moved to the end: the least recently used one is first
         return session
 

@@ -1,37 +1,23 @@
 """Check the statements of transactions before the engine sees them.
 
-sqlglot finds the tables that a statement reads and writes. It parses a skeleton of the tokens
-(:func:`~lakegate.model.sqltext.sql_skeleton`), and Spark gets the same tokens without comments, so the two can't
-disagree about where a string or comment ends. The table to write is also read from the tokens, and must be the same.
+sqlglot finds the tables that a statement reads and writes. Spark gets the tokens that sqlglot parsed.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import sqlglot
 from sqlglot import expressions as exp
-from sqlglot.errors import SqlglotError
 
 from lakegate.errors import IdentifierError, QueryError
 from lakegate.model.identifiers import RESERVED_NAMESPACES, TableIdentifier
-from lakegate.model.sqltext import SqlToken, sql_skeleton, sql_text
+from lakegate.model.sqltext import SqlToken, sql_text
 from lakegate.model.tables import FOLDER_PROPERTIES
-from lakegate.spark.guard import parenthesized, statement_tokens
+from lakegate.spark.guard import parenthesized, parse, statement_tokens
 from lakegate.spark.sessions import CATALOG
 
-_DIALECT = "spark"
 _WRITES = (exp.DML, exp.DDL, exp.Command)
-_CHANGES = frozenset({"CREATE", "DELETE", "DROP", "INSERT", "MERGE", "UPDATE"})
-_BEFORE_TARGET = frozenset(
-    {"EVOLUTION", "EXISTS", "FROM", "IF", "INTO", "NOT", "OR", "OVERWRITE", "REPLACE", "SCHEMA", "TABLE", "WITH"}
-)
-_BEFORE_NAMES = frozenset({"FROM", "INTO", "JOIN", "OVERWRITE", "TABLE", "UPDATE", "USING"})
-_SET_OPERATIONS = frozenset({"EXCEPT", "INTERSECT", "MINUS", "UNION"})
-_PIPED = {"SET": "EXTEND", "DROP": "SELECT"}
-_QUANTIFIERS = frozenset({"ALL", "DISTINCT"})
 _OTHER_CATALOGS = RESERVED_NAMESPACES - {CATALOG}
 _ALTER_ACTIONS = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "RENAME", "REPLACE", "SET", "UNSET", "WRITE"})
 _ALTER_REFUSED = {
@@ -102,17 +88,14 @@ def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
     """
     others = _OTHER_CATALOGS | {name.lower() for name in catalogs} - {CATALOG}
     tokens = statement_tokens(sql, "statement")
-    _require_no_evolution(tokens)
     if [token.upper for token in tokens[:2]] == ["ALTER", "TABLE"]:
         return Statement(sql_text(tokens), written=frozenset({_altered_table(tokens, others)}))
-    tree = _parse(tokens)
+    tree = parse(tokens, "statement")
     target = _target(tree)
-    _require_names(tokens, others)
-    read = frozenset(_table_identifier(table, others) for table in _tables(tree) if table is not target)
+    read = frozenset(_identifier(_parts(table), others) for table in _tables(tree) if table is not target)
     if target is None:
         return Statement(parenthesized(tokens), read)
-    _require_same_target(tokens, target)
-    written = frozenset({_table_identifier(target, others)})
+    written = frozenset({_identifier(_parts(target), others)})
     if isinstance(tree, exp.Create):
         _require_plain_properties(tokens)
         return Statement(sql_text(tokens), read, written, created=written)
@@ -134,85 +117,17 @@ def referenced_tables(sql: str) -> tuple[str, ...] | None:
     """
     found: set[str] = set()
     try:
-        for table in _tables(_parse(statement_tokens(sql, "statement"))):
-            parts = [part.name for part in table.parts]
+        for table in _tables(parse(statement_tokens(sql, "statement"), "statement")):
+            parts = _parts(table)
             if len(parts) > 1 and parts[0].lower() in _OTHER_CATALOGS:
                 continue
-            name = _table_identifier(table, ())
+            name = _identifier(parts, ())
             found.add(str(name))
             if name.name.lower() in _METADATA_TABLES and len(name.namespace) > 1:
                 found.add(str(TableIdentifier.parse(".".join(name.namespace))))
     except (QueryError, IdentifierError):  # another reference, a view, or a name that is computed at run time
         return None
     return tuple(sorted(found))
-
-
-def _parse(tokens: Sequence[SqlToken]) -> exp.Expr:
-    logging.getLogger("sqlglot").setLevel(logging.ERROR)
-    try:
-        parsed = sqlglot.parse(_skeleton(tokens), dialect=_DIALECT)
-    except SqlglotError as error:
-        try:
-            parsed = sqlglot.parse(_skeleton(tokens, opened="("), dialect=_DIALECT)
-        except SqlglotError:
-            raise QueryError(f"Can't run this statement: {_error_location(error, tokens)}") from None
-    except AssertionError:  # sqlglot raises it for a set operation's query without parentheses
-        raise QueryError(
-            "Can't run this statement: lakegate can't tell which tables it reads.",
-            hint="Put the query after |> UNION, INTERSECT or EXCEPT in parentheses.",
-        ) from None
-    except RecursionError:
-        raise QueryError("Can't run this statement: it's nested too deeply.") from None
-    if len(parsed) != 1 or parsed[0] is None:
-        raise QueryError("Can't run this statement: it isn't one statement.", hint="Run statements one at a time.")
-    return parsed[0]
-
-
-def _require_no_evolution(tokens: Sequence[SqlToken]) -> None:
-    """Refuse Spark's ``WITH SCHEMA EVOLUTION``: it needs a table property that lets any write add any column."""
-    words = [token.upper for token in tokens]
-    if words[:1] in (["MERGE"], ["INSERT"]) and ("WITH", "SCHEMA", "EVOLUTION") in zip(
-        words, words[1:], words[2:], strict=False
-    ):
-        raise QueryError(
-            f"This {words[0]} can't change the table's columns: WITH SCHEMA EVOLUTION isn't supported.",
-            hint="Leave it out, and add the columns first: ALTER TABLE … ADD COLUMN name TYPE in the same transaction, "
-            "or lakegate table evolve TABLE 'ADD COLUMN name TYPE'",
-        )
-
-
-def _error_location(error: SqlglotError, tokens: Sequence[SqlToken]) -> str:
-    errors: list[dict[str, object]] = getattr(error, "errors", [])
-    first = errors[0] if errors else {}
-    near = str(first.get("highlight") or "").strip()
-    place = f"line {first['line']}" if first.get("line") else f"line {tokens[0].line}"
-    return f"it isn't valid Spark SQL near {near!r} ({place})." if near else "it isn't valid Spark SQL."
-
-
-def _skeleton(tokens: Sequence[SqlToken], opened: str | None = None) -> str:
-    """Return the skeleton with syntax that sqlglot doesn't know replaced.
-
-    ``TABLE t`` becomes ``SELECT * FROM t``. ``|> SET`` and ``|> DROP``, which only name columns, become similar
-    clauses.
-
-    Args:
-        opened: ``"("`` to also replace ``TABLE`` after a parenthesis, where it's more often a column's name.
-    """
-    found = []
-    for index, token in enumerate(tokens):
-        before = [earlier.upper for earlier in tokens[max(0, index - 2) : index]]
-        starts = (
-            not before
-            or before[-1] == opened
-            or before[-1] in _SET_OPERATIONS
-            or (before[-1] in _QUANTIFIERS and before[0] in _SET_OPERATIONS)
-            or (before[-1] == "AS" and tokens[0].upper == "CREATE")
-        )
-        is_query = token.upper == "TABLE" and starts
-        piped = _PIPED.get(token.upper) if before == ["|", ">"] else None
-        known = "SELECT * FROM" if is_query else piped
-        found.append(token if known is None else replace(token, text=known))
-    return sql_skeleton(found)
 
 
 def _target(tree: exp.Expr) -> exp.Table | None:
@@ -251,17 +166,8 @@ def _refusal(tree: exp.Expr, why: str | None = None) -> QueryError:
 
 def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
     for table in tree.find_all(exp.Table):
-        if table.find_ancestor(exp.Hint) is None and not _is_function(table) and not _is_cte(table):
+        if table.find_ancestor(exp.Hint) is None and not isinstance(table.this, exp.Func) and not _is_cte(table):
             yield table
-
-
-def _is_function(table: exp.Table) -> bool:
-    if not isinstance(table.this, exp.Func):
-        return False
-    name = table.this.name if isinstance(table.this, exp.Anonymous) else table.this.key
-    if name.upper() in {"IDENTIFIER", "STREAM"}:
-        raise QueryError(f"A transaction can't read through {name.upper()}().", hint="Write the table's name.")
-    return True
 
 
 def _is_cte(table: exp.Table) -> bool:
@@ -276,8 +182,8 @@ def _is_cte(table: exp.Table) -> bool:
     return False
 
 
-def _table_identifier(table: exp.Table, others: Collection[str]) -> TableIdentifier:
-    return _identifier(tuple(part.name for part in table.parts), others)
+def _parts(table: exp.Table) -> list[str]:
+    return [part.name for part in table.parts]
 
 
 def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifier:
@@ -300,32 +206,6 @@ def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifie
         return TableIdentifier.parse(".".join(parts[1:] if parts[0] == CATALOG and len(parts) > 2 else parts))
     except IdentifierError as error:
         raise QueryError(error.message, hint=error.hint) from None
-
-
-def _require_names(tokens: Sequence[SqlToken], others: Collection[str]) -> None:
-    """Refuse other references and catalogs anywhere a table can be named, however sqlglot parses them."""
-    for index, token in enumerate(tokens):
-        if token.upper in _BEFORE_NAMES:
-            parts = _dotted_name(tokens, index + 1)
-            if len(parts) > 1 and (parts[0].lower() in others or any("@" in part or "#" in part for part in parts)):
-                _identifier(parts, others)
-
-
-def _require_same_target(tokens: Sequence[SqlToken], target: exp.Table) -> None:
-    depth = 0
-    for index, token in enumerate(tokens):
-        depth += {"(": 1, ")": -1}.get(token.upper, 0)
-        if depth == 0 and token.upper in _CHANGES:
-            at = index + 1
-            while at < len(tokens) and tokens[at].upper in _BEFORE_TARGET:
-                at += 1
-            if [part.lower() for part in _dotted_name(tokens, at)] == [part.name.lower() for part in target.parts]:
-                return
-            break
-    raise QueryError(
-        "Can't tell which table this statement changes.",
-        hint="Nothing was run. Write the table's name in backticks: `namespace`.`table`.",
-    )
 
 
 def _dotted_name(tokens: Sequence[SqlToken], at: int) -> list[str]:
@@ -373,40 +253,28 @@ def _property_keys(tokens: Sequence[SqlToken]) -> Iterator[str]:
     """
     for index, token in enumerate(tokens):
         if token.upper in _PROPERTY_LISTS:
-            words = [following.upper for following in tokens[index + 1 : index + 3]]
-            at = index + (3 if words == ["IF", "EXISTS"] else 1)
-            if at < len(tokens) and tokens[at].text == "(":
-                yield from _keys_in_list(tokens, at + 1)
+            is_unset = [following.upper for following in tokens[index + 1 : index + 3]] == ["IF", "EXISTS"]
+            rest = tokens[index + (3 if is_unset else 1) :]
+            if rest and rest[0].text == "(":
+                yield from _keys_in_list(rest)
 
 
-def _keys_in_list(tokens: Sequence[SqlToken], at: int) -> Iterator[str]:
-    while True:
-        first = tokens[at]
-        key, at = _property_key(tokens, at)
-        # Without '=', a value looks like the key's next part.
-        if not key or tokens[at].text not in {"=", ",", ")"}:
-            raise QueryError(
-                f"Can't read the table property at {first.position}.", hint="Write properties as 'key' = 'value'."
-            )
-        yield key
-        depth = 0
-        while depth or tokens[at].text not in {",", ")"}:  # values of OPTIONS are expressions
-            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[at].text, 0)
-            at += 1
-        if tokens[at].text == ")":
+def _keys_in_list(tokens: Sequence[SqlToken]) -> Iterator[str]:
+    depth, begins = 0, False
+    for at, token in enumerate(tokens):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.text, 0)
+        if depth == 0:
             return
-        at += 1
-
-
-def _property_key(tokens: Sequence[SqlToken], at: int) -> tuple[str, int]:
-    """Return the key at a token, and where it ends; an empty key if Spark may read it differently."""
-    if tokens[at].kind == "string":
-        # Spark joins adjacent literals and resolves escapes, so only plain literals are accepted.
-        text = tokens[at].text
-        is_plain = text[0] in "'\"" and not set(text[1:-1]) & set("\\'\"")
-        return (text[1:-1].lower() if is_plain else ""), at + 1
-    parts = _dotted_name(tokens, at)
-    return ".".join(parts).lower(), at + max(2 * len(parts) - 1, 0)
+        if begins:
+            parts = [token.text[1:-1]] if token.kind == "string" else _dotted_name(tokens, at)
+            after = tokens[at + max(2 * len(parts) - 1, 1)]
+            # Spark joins adjacent literals and resolves escapes. Without '=', a value looks like the key's next part.
+            if not parts or set(parts[0]) & set("\\'\"") or after.text not in {"=", ",", ")"}:
+                raise QueryError(
+                    f"Can't read the table property at {token.position}.", hint="Write properties as 'key' = 'value'."
+                )
+            yield ".".join(parts).lower()
+        begins = depth == 1 and token.text in {"(", ","}
 
 
 def _row_level_delete(tokens: Sequence[SqlToken], table: TableIdentifier) -> str:

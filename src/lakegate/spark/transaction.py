@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from lakegate.errors import InputError, LakegateError, NotReplayableError, SchemaError
@@ -25,7 +24,6 @@ from lakegate.spark.failures import (
     refusals,
     spark_errors,
 )
-from lakegate.spark.guard import PLAN_SETTINGS, require_harmless
 from lakegate.spark.reader import iceberg_schema, with_fields
 from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, always_true, end_session, is_connect, plan_now
 from lakegate.spark.statement import Statement, parse_statement
@@ -49,7 +47,6 @@ def transaction_settings(settings: Mapping[str, str], run_id: str) -> dict[str, 
     """
     return {
         **settings,
-        **PLAN_SETTINGS,
         f"{SNAPSHOT_PROPERTY}{RUN_ID_PROPERTY}": run_id,
         "spark.sql.sources.partitionOverwriteMode": "static",
     }
@@ -172,7 +169,7 @@ class SparkTransaction:
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the tables that ``statement`` reads, and those it changes. Raises what :meth:`sql` does."""
         with _user_errors(f"analysing a statement for branch {self._branch}"):
-            analysed = self._analyse(statement)
+            analysed = parse_statement(statement, self._catalogs)
         self._analysed = (statement, analysed)
         return analysed.read, analysed.written
 
@@ -181,7 +178,7 @@ class SparkTransaction:
         (known, parsed), self._analysed = self._analysed, ("", Statement(""))
         with _user_errors(f"running a statement on branch {self._branch}"):
             if known != statement:
-                parsed = self._analyse(statement)
+                parsed = parse_statement(statement, self._catalogs)
             self._create_namespaces(parsed)
             return plan_now(self._session.sql(parsed.sql))
 
@@ -198,12 +195,6 @@ class SparkTransaction:
             self._open = False
             self._ended()
             end_session(self._session)
-
-    def _analyse(self, statement: str) -> Statement:
-        """Return what a statement does. It reads the tables that its text names, and those in Spark's plan."""
-        parsed = parse_statement(statement, self._catalogs)
-        planned = require_harmless(self._session, parsed.sql, is_query=False)
-        return replace(parsed, read=parsed.read | planned)
 
     def _create_namespaces(self, statement: Statement) -> None:
         for table in statement.created:

@@ -18,7 +18,6 @@ from lakegate.spark.guard import query_text
         ("SELECT * FROM nyc.`select`", "(SELECT * FROM nyc.`select`)"),
         ("FROM nyc.trips |> WHERE fare < 0", "(FROM nyc.trips |> WHERE fare < 0)"),
         ("with a as (select 1) select * from a ; -- done", "(with a as (select 1) select * from a)"),
-        ("WITH a AS (SELECT 1 AS x) SELECT insert FROM a", "(WITH a AS (SELECT 1 AS x) SELECT insert FROM a)"),
         ("(SELECT 1) UNION ALL (SELECT 2)", "((SELECT 1) UNION ALL (SELECT 2))"),
         ("SELECT /*+ BROADCAST(t) */ 1 /* /* in */ out */ + 1", "(SELECT /*+ BROADCAST(t) */ 1 + 1)"),
         ("-- why\nSELECT 1\n/* a\nb */+ 2", "(\nSELECT 1\n\n+ 2)"),
@@ -31,7 +30,8 @@ from lakegate.spark.guard import query_text
         ("SHOW TABLES IN nyc -- all", "SHOW TABLES IN nyc"),
         ("describe table nyc.trips;", "describe table nyc.trips"),
         ("EXPLAIN SELECT 1", "EXPLAIN (SELECT 1)"),
-        ("EXPLAIN SELECT from_xml(x, 'a', map('b', 'c'))", "EXPLAIN (SELECT from_xml(x, 'a', map('b', 'c')))"),
+        ("EXPLAIN SELECT from_xml(x, 'a')", "EXPLAIN (SELECT from_xml(x, 'a'))"),
+        ("-- \\\nSELECT 1 -- C:\\\nFROM nyc.trips", "(\nSELECT 1\nFROM nyc.trips)"),
         ("explain formatted TABLE nyc.trips", "explain formatted (TABLE nyc.trips)"),
     ],
 )
@@ -40,21 +40,16 @@ def test_a_query_runs_in_parentheses_and_without_comments(sql: str, expected: st
 
 
 _BY_COMMENT = (
-    ("-- \\\nSELECT /*\nDELETE FROM nyc.trips -- */ 1", "line 1, column 1 ends in a backslash"),
-    ("SELECT 1 -- C:\\\\\nFROM nyc.trips", "line 1, column 10 ends in a backslash"),
+    ("-- \\\nSELECT /*\nDELETE FROM nyc.trips -- */ 1\n; DROP TABLE a.b", "more than one statement"),
     ("SELECT 1 /* /* */", "never closed"),
-    ("SELECT 1 /* /*+ */ */", "'/*+'"),
-    ("SELECT 2 */ 3", "'*/' at line 1, column 10"),
-    ("SELECT /*+ BROADCAST(t)", "never closed"),
-    ("SELECT 'a", "A text that starts with ' is never closed (line 1, column 8)"),
-    ("SELECT\n  `a", "never closed (line 2, column 3)"),
-    ("SELECT a://b--c\n", "Put addresses in quotes"),
-    ("SELECT ${spark.x}", "'$' at line 1, column 8"),
-    ("SELECT a\\b", "'\\' at line 1, column 9"),
-    ("SELECT 1\x00", "'U+0000' at line 1, column 9"),
-    ("SELECT 1\u200b", "isn't SQL"),
+    ("SELECT 2 */ 3", "lakegate can't read it"),
+    ("SELECT 'a", "never closed"),
+    ("SELECT\n  `a", "never closed"),
+    ("SELECT a://b--c\n", "lakegate can't read it near ':'"),
+    ("SELECT ${spark.x}", "lakegate can't read it"),
+    ("SELECT a\\b", "lakegate can't read it"),
     ("SELECT '\ud800'", "isn't valid Unicode"),
-    ("SELECT 1) UNION (SELECT 2", "')' at line 1, column 9 closes nothing"),
+    ("SELECT 1) UNION (SELECT 2", "lakegate can't read it"),
     ("SELECT 1; DROP TABLE nyc.trips", "more than one statement"),
 )
 _BY_STATEMENT = (
@@ -75,10 +70,11 @@ _BY_STATEMENT = (
     ("BEGIN DELETE FROM t; END", "more than one statement"),
     ("EXECUTE IMMEDIATE 'DROP TABLE t'", "can't start with 'EXECUTE'"),
     ("EXPLAIN DELETE FROM t", "DELETE"),
-    ("select -- all", "The query ends after 'select'"),
-    ("SELECT from_xml(x, 'a INT', map('RowValidationXsdPath', '/x')) FROM t", "has options"),
-    ("SELECT from_xml(x, 'a INT', map(concat('rowValidation', 'XSDPath'), '/x')) FROM t", "has options"),
-    ("SELECT `schema_of_xml`(x, map('row' 'ValidationXSDPath', '/x')) FROM t", "has options"),
+    ("SELECT from_xml(x, 'a INT', map('RowValidationXsdPath', '/x')) FROM t", "with options"),
+    ("SELECT from_xml(x, 'a INT', map(concat('rowValidation', 'XSDPath'), '/x')) FROM t", "with options"),
+    ("SELECT `schema_of_xml`(x, map('row' 'ValidationXSDPath', '/x')) FROM t", "with options"),
+    ("SELECT * FROM nyc.`trips@main`", "names a reference"),
+    ("SELECT * FROM a.b WHERE x IN (TABLE c.d)", "TABLE at line 1, column 31 isn't supported"),
     ("EXPLAIN EXTENDED", "EXPLAIN needs a query"),
     ("SELECT TRANSFORM(id) USING 'bash -c env' FROM nyc.trips", "can't run a program"),
     ('SELECT * FROM (MAP id USING /* x */ "cat" FROM nyc.trips)', "can't run a program"),
@@ -87,10 +83,7 @@ _BY_STATEMENT = (
     ("select * from t where `Try_Reflect` ('x', 'y', a) = java_method('x', 'y')", "runs code inside Spark"),
     ("SELECT xpath_string(x, 'a') FROM t", "opens files and addresses that its XML names"),
     ("SELECT `XPath` (x, 'a') FROM t", "opens files and addresses that its XML names"),
-    ("SELECT IDENTIFIER('ref' || 'lect')('x', 'y')", "IDENTIFIER() at line 1, column 8"),
-    ("SELECT * FROM text.`/etc/passwd`", "is a file"),
-    ("SELECT * FROM Parquet . `s3://b/k`", "is a file"),
-    ("SELECT * FROM `binaryFile`.`/x`", "is a file"),
+    ("SELECT IDENTIFIER('ref' || 'lect')('x', 'y')", "IDENTIFIER() (line 1, column 8)"),
 )
 
 
@@ -110,7 +103,7 @@ def test_tokens_know_where_they_are() -> None:
 def test_a_long_text_is_cut_in_linear_time() -> None:
     text = "SELECT " + ", ".join("'it''s \\' '" for _ in range(20_000))
     assert sql_text(sql_tokens("SELECT " + "1, " * 50_000 + "1")).endswith("1")
-    assert len(sql_tokens(text)) == 40_000
+    assert sql_text(sql_tokens(text)) == text
 
 
 @pytest.mark.parametrize(
