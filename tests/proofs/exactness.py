@@ -22,13 +22,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakegate.checks import audit, validate_checks
+from lakegate.checks import validate_checks
 from lakegate.errors import AuditFailedError, CheckError
 from lakegate.lake import Lake, connect
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema
-from lakegate.spark import scans
 from lakegate.spark.sessions import CATALOG
 from proofs import encodings
 from proofs.asked import Asked, Row
@@ -59,7 +58,6 @@ SHORT = 2
 _WITH_EXAMPLES = 5
 _EXAMPLES_OF_SHORT = 6
 """Of how many failing checks the short form fetches the examples of one: which ones, chance decided by their order."""
-_USUAL: dict[str, int] = {}
 _METRICS = ("none", "counts", "full", "truncate(2)", "truncate(16)")
 _WIDER = {"int": "long", "tiny": "int", "float": "double"}
 _SPARKS = re.compile(r"\b(?:bigint|timestamp_ntz|timestamp)\b(?!:)")
@@ -79,7 +77,6 @@ def prove(
                 _fetch_examples(lake, every=0)
             else:
                 _fetch_examples(lake, every=1 if cases > SHORT else _EXAMPLES_OF_SHORT)
-            _look_up(always=number % 2 == 0)
             case = Case(lake, home / "sources" / namespace, f"{namespace}.t{number}", random.Random(f"{seed}:{number}"))
             try:
                 case.run()
@@ -448,15 +445,6 @@ def _fetch_examples(lake: Lake, *, every: int) -> None:
 
 def _fetched(fetch: Callable[..., Any], asked: Iterator[int], every: int, *given: Any) -> Any:
     return fetch(*given) if every and next(asked) % every == 0 else ({"row": "not fetched"},)
-
-
-def _look_up(*, always: bool) -> None:
-    """Have texts of small batches be looked up among those that a sample of a few rows found to pass."""
-    settings = [(audit, "_SAMPLE_FROM", 1), (scans, "_OFTEN", 1), (scans, "_SAMPLE", 5)]
-    settings += [(audit, "_FILTER_FROM", 1), (audit, "_FILTER_FROM_PER_FILE", 1)]
-    for module, name, few in settings:
-        usual = _USUAL.setdefault(name, getattr(module, name))
-        setattr(module, name, few if always else usual)
 
 
 def _row(row: Row, names: Sequence[str]) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -47,10 +47,9 @@ class RecordingEngine:
         predicates: Sequence[str],
         *,
         key: IntegerKey | None = None,
-        only: Mapping[int, str] | None = None,
     ) -> ScanResult:
-        assert rows.model_copy(update={"one_by_one": False, "masked": (), "is_measured": False}) == ROWS
-        self.asked.append(("scan", *predicates, *(part for part in (key, only) if part is not None)))
+        assert rows.model_copy(update={"masked": (), "is_measured": False}) == ROWS
+        self.asked.append(("scan", *predicates, *(() if key is None else (key,))))
         if self.refuses is not None and any(self.refuses in predicate for predicate in predicates):
             raise EngineError("Spark failed: Division by zero.")
         is_unique = key is not None and not self.answers.get(",".join(key.columns))
