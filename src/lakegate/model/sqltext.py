@@ -65,7 +65,7 @@ def sql_tokens(sql: str) -> tuple[SqlToken, ...]:
     r"""Split one statement into tokens, without comments and a trailing ``;``.
 
     Raises:
-        SqlTextError: If something isn't closed, or there is more than one statement.
+        SqlTextError: If something isn't closed, brackets don't match, or there is more than one statement.
 
     Example:
         >>> sql_text(sql_tokens("SELECT/* all of it */1 -- done"))
@@ -99,7 +99,19 @@ def sql_tokens(sql: str) -> tuple[SqlToken, ...]:
     second = next((token for token in tokens if token.text == ";"), None)
     if second is not None:
         raise SqlTextError(f"There is more than one statement: ';' at {second.position} ends the first.")
+    _require_brackets(tokens)
     return tuple(tokens)
+
+
+def _require_brackets(tokens: Sequence[SqlToken]) -> None:
+    opened: list[SqlToken] = []
+    for token in tokens:
+        if token.text in {"(", "["}:
+            opened.append(token)
+        elif token.text in {")", "]"} and (not opened or opened.pop().text + token.text not in {"()", "[]"}):
+            raise SqlTextError(f"'{token.text}' at {token.position} closes nothing.")
+    if opened:
+        raise SqlTextError(f"'{opened[-1].text}' at {opened[-1].position} is never closed.")
 
 
 def _kind(text: str) -> Kind:

@@ -178,18 +178,6 @@ def test_keys_whose_bounds_are_not_known_are_counted_at_once() -> None:
     assert engine.asked == [("duplicates", "id")]
 
 
-def test_the_engine_is_connected_once() -> None:
-    connected: list[int] = []
-    engine = RecordingEngine({"`s` IS NULL": 2, "id": 4})
-
-    def connect() -> Engine:
-        connected.append(1)
-        return cast("Engine", engine)
-
-    audit(connect, "not_null(s)", "unique(id)")
-    assert connected == [1]
-
-
 def test_only_failing_checks_fetch_examples() -> None:
     engine = RecordingEngine({"`s` IS NULL": 2, "id": 4})
     report = audit(engine, "not_null(s, id)", "unique(id)", "unique(s)")
@@ -217,19 +205,6 @@ def test_a_verdict_is_not_lost_for_want_of_examples() -> None:
     assert (result.verdict, result.failing_rows, result.examples) == ("fail", 3, ())
     assert "No examples for not_null_n: Spark went away." in notes.told
     assert result.detail == "No examples can be shown: Spark went away."
-
-
-def test_an_engine_that_is_away_is_asked_for_examples_once() -> None:
-    asked: list[str] = []
-
-    class Away(RecordingEngine):
-        def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
-            asked.append(predicate)
-            raise EngineUnavailableError("Spark went away.")
-
-    report = audit(Away({"(id < 5)": 5}), "not_null(n)", "sql('id < 5')")
-    assert len(asked) == 1
-    assert [result.detail for result in report.results] == ["No examples can be shown: Spark went away."] * 2
 
 
 def test_examples_that_cannot_be_shown_lose_no_others() -> None:
@@ -268,12 +243,6 @@ def test_incomplete_manifests_are_not_believed() -> None:
     assert engine.asked == [("scan", "`id` IS NULL")]
     assert [(r.verdict, r.evidence, r.total_rows) for r in report.results] == [("pass", "scan", 7), ("fail", "scan", 7)]
     assert report.rows == 7
-
-
-def test_the_number_of_rows_alone_is_one_scan() -> None:
-    engine = RecordingEngine()
-    audit(engine, "row_count(min=1)", added=INCOMPLETE)
-    assert engine.asked == [("scan", "FALSE")]
 
 
 @pytest.mark.parametrize("text", ["not_null(s)", "unique(id)"])
@@ -370,15 +339,6 @@ def test_a_filter_that_selects_no_row_ends_no_other_question_about_columns() -> 
 def test_checks_that_do_not_fit_stop_before_anything_is_asked() -> None:
     with pytest.raises(CheckError, match="no column 'x'"):
         audit(no_engine, "not_null(x)", "not_null(s)")
-
-
-def test_work_is_told_of() -> None:
-    notes = Notes()
-    audit(RecordingEngine({"`s` IS NULL": 1}), "not_null(s)", "unique(id)", notes=notes)
-    assert notes.told == [
-        "Scanning nyc.trips for 1 check, and duplicates of id",
-        "Fetching examples for 1 check",
-    ]
 
 
 def test_of_many_failing_checks_some_have_examples_those_that_block_first() -> None:

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.checks.bitmaps import integer_key, why_not, within_bounds
+from lakegate.checks.bitmaps import within_bounds
 from lakegate.checks.explaining import read_bytes, reason
 from lakegate.checks.registry import find_check
 from lakegate.model.schema import Column, Schema
@@ -78,26 +78,9 @@ def test_the_reason_says_what_stood_in_the_way(text: str, words: str) -> None:
     assert words in reason(check, question, where, SCHEMA, ADDED)
 
 
-def test_rows_that_were_not_only_added_have_no_metrics() -> None:
-    (check,) = parse_checks("not_null(id)")
-    unknown = AddedFiles((), complete=False)
-    assert "these rows: the run did more than add rows." in reason(
-        check, find_check("not_null").ask(check, SCHEMA), None, SCHEMA, unknown
-    )
-    assert "the run did more than add rows" in (why_not(["id"], SCHEMA, unknown) or "")
-    assert read_bytes(["id"], unknown) is None
-
-
 def test_bytes_are_those_of_the_columns() -> None:
     assert read_bytes(["id", "word", "id"], ADDED) == 200
     assert read_bytes(["id", "bare"], ADDED) is None
-
-
-def test_several_columns_are_one_integer_if_their_ranges_are_small() -> None:
-    key = integer_key(["id", "few"], SCHEMA, ADDED)
-    assert key is not None
-    assert key.sql.count("try_multiply") == 2
-    assert integer_key(["id", "far"], SCHEMA, ADDED) is None
 
 
 def test_the_bounds_of_keys_are_those_of_all_files_in_any_order() -> None:

@@ -21,7 +21,7 @@ from lakegate.checks import (
 )
 from lakegate.checks.history import BatchHistory, PastBatch
 from lakegate.errors import CheckError, EngineError
-from lakegate.model.checks import AuditReport, CheckResult, is_tolerated, parse_tolerance
+from lakegate.model.checks import AuditReport, is_tolerated, parse_tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, AddedRows, ColumnStatistics, DataFile, IntegerKey, ScanResult
@@ -297,14 +297,6 @@ def test_quarantine_blocks_and_warn_does_not() -> None:
     assert [one.severity for one in report.failures] == ["quarantine"]
     assert [one.severity for one in report.warnings] == ["warn"]
     assert not report.passed
-
-
-def test_a_report_from_before_these_options_can_be_read() -> None:
-    old = {
-        "name": "n", "check": "not_null(id)", "columns": ["id"], "severity": "error", "verdict": "pass",
-        "failing_rows": 0, "total_rows": 1, "evidence": "manifest",
-    }  # fmt: skip
-    assert CheckResult.model_validate(old).tolerance is None
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ _BY_COMMENT = (
     ("SELECT ${spark.x}", "lakegate can't read it"),
     ("SELECT a\\b", "lakegate can't read it"),
     ("SELECT '\ud800'", "isn't valid Unicode"),
-    ("SELECT 1) UNION (SELECT 2", "lakegate can't read it"),
+    ("SELECT 1) UNION (SELECT 2", "')' at line 1, column 9 closes nothing"),
+    ("SELECT (1", "'(' at line 1, column 8 is never closed"),
     ("SELECT 1; DROP TABLE nyc.trips", "more than one statement"),
 )
 _BY_STATEMENT = (

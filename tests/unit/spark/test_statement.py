@@ -119,6 +119,7 @@ def test_only_create_table_creates() -> None:
         "ALTER TABLE a.t CREATE BRANCH b",
         "ALTER TABLE a.t DROP TAG b",
         "ALTER TABLE a.t",
+        "ALTER TABLE a.t SET TBLPROPERTIES ('a'",
         "ALTER TABLE",
         "ALTER TABLE t ADD COLUMN x int",
         "ALTER TABLE a.`t@main` ADD COLUMN x int",
