@@ -25,7 +25,6 @@ from lakegate.ports import Step
 from lakegate.spark import quarantine
 from lakegate.spark.dataframes import merge, require_unique, to_batches
 from lakegate.spark.failures import spark_errors
-from lakegate.spark.guard import query_text
 from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
 from lakegate.spark.scans import (
     FOUND,
@@ -374,6 +373,8 @@ class SparkEngine:
 
         The session's catalog is bound to the commit instead of a branch, so Iceberg refuses any change.
         """
+        from lakegate.spark.guard import query_text  # sqlglot takes 0.4 s to import
+
         text = query_text(sql)
         with spark_errors("planning the query", query=True):
             session = self._query_session(ref)
