@@ -19,7 +19,7 @@ from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import Subscription
 from lakegate.model.refs import Ref
 from lakegate.model.secrets import is_loopback
-from lakegate.model.words import parse_duration
+from lakegate.model.words import parse_age, parse_duration
 from lakegate.ports import Catalog, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
 from lakegate.storage.objects import canonical, is_remote
 from lakegate.wap.context import Context, Subscriber
@@ -89,7 +89,7 @@ class Components:
             masked=self.settings.audit.mask,
             audit_timeout_s=self.settings.audit.timeout_s,
             hides_values=self.settings.ui.examples == 0 or bool(self.settings.masked),
-            files=lambda: self.files,
+            keep=parse_age(self.settings.gc.keep),
             format_version=lambda table: (
                 self.contracts.settings_of(table).format_version or self.settings.ingest.format_version
             ),

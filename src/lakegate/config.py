@@ -384,10 +384,8 @@ class PublishSettings(_Section):
 class GcSettings(_Section):
     """What ``lakegate gc`` may delete."""
 
-    grace: Duration = "1d"
-    """Keep files younger than this."""
-    history: Duration | None = None
-    """How far back the history must stay readable. Default: all of it."""
+    keep: Duration = "3d"
+    """How long to keep a file after the last commit that needed it, and how far back ``revert`` and ``restore`` go."""
 
 
 class WatchSettings(_Section):

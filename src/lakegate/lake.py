@@ -103,7 +103,7 @@ from lakegate.wap.modes import choose_mode
 from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.plan import contract_check, plan
 from lakegate.wap.quarantine import renames_column, require_not_reserved
-from lakegate.wap.reachable import keep_files_of
+from lakegate.wap.reachable import require_kept
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import (
     drop,
@@ -1380,8 +1380,7 @@ class Lake:
         Raises:
             AlreadyExistsError: A branch or tag of this name exists.
             NotFoundError: ``source`` doesn't exist, or didn't at that time.
-            InputError: The name isn't allowed, or ``lakegate gc`` deleted files that the commit needs.
-            RetryableError: ``lakegate gc`` is deleting files right now.
+            InputError: The name isn't allowed, or the commit is older than ``gc.keep``.
 
         Example:
             >>> lake.create_branch("experiment").hash == next(lake.log(limit=1)).hash
@@ -1390,8 +1389,8 @@ class Lake:
             'experiment'
         """
         commit = self._resolve(source, at)
-        with keep_files_of(self._context, commit):
-            return self._components.catalog.create_branch(validate_ref_name(name), commit)
+        require_kept(self._context, commit)
+        return self._components.catalog.create_branch(validate_ref_name(name), commit)
 
     def delete_branch(self, name: str) -> Ref:
         """Delete a branch, whoever made it.
@@ -1426,10 +1425,8 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such branch, or no such commit.
-            InputError: It's a tag, it's ``main`` without ``force``, or ``lakegate gc`` deleted files that the commit
-                needs.
+            InputError: It's a tag, it's ``main`` without ``force``, or the commit is older than ``gc.keep``.
             ConflictError: Somebody committed to it at the same time.
-            RetryableError: ``lakegate gc`` is deleting files right now.
 
         Example:
             >>> old = lake.create_branch("experiment", at=datetime.now(UTC))
@@ -1459,8 +1456,7 @@ class Lake:
         Raises:
             AlreadyExistsError: A branch or tag of this name exists.
             NotFoundError: ``source`` doesn't exist, or didn't at that time.
-            InputError: The name isn't allowed, or ``lakegate gc`` deleted files that the commit needs.
-            RetryableError: ``lakegate gc`` is deleting files right now.
+            InputError: The name isn't allowed, or the commit is older than ``gc.keep``.
 
         Example:
             >>> tag = lake.create_tag("release-1")
@@ -1468,8 +1464,8 @@ class Lake:
             100
         """
         commit = self._resolve(source, at)
-        with keep_files_of(self._context, commit):
-            return self._components.catalog.create_tag(validate_ref_name(name), commit)
+        require_kept(self._context, commit)
+        return self._components.catalog.create_tag(validate_ref_name(name), commit)
 
     def delete_tag(self, name: str) -> Ref:
         """Delete a tag. The commit stays in the history of branches.
@@ -2017,15 +2013,14 @@ class Lake:
     ) -> GcReport:
         """Drop expired branches of rejected and failed runs, and delete files that no ref reaches.
 
-        The warehouse must belong to this catalog alone. Also deletes what the setting ``gc.history`` puts out of reach,
-        and reports of runs that are older than ``journal.keep_detail``. Every 1,000 commits, it commits a checkpoint of
-        the history to ``main``, which changes no table.
+        Files stay for ``gc.keep`` after the last commit that needed them. The warehouse must belong to this catalog
+        alone. Also deletes reports of runs that are older than ``journal.keep_detail``.
 
         Args:
             dry_run: Change nothing; return what would be deleted.
             keep_rejected: How long to keep branches after their run ended, such as ``7d``. Default:
                 ``ingest.keep_rejected``.
-            grace: Don't delete files younger than this, such as ``1d``. Default: ``gc.grace``.
+            grace: Don't delete files younger than this, such as ``1d``. Default: ``gc.keep``.
 
         Returns:
             What was dropped and deleted.
@@ -2043,15 +2038,15 @@ class Lake:
         if not dry_run:
             # Otherwise, an abandoned run would keep its files.
             recover(self._context)
-        history, keep_detail = self.settings.gc.history, self.settings.journal.keep_detail
+        keep_detail = self.settings.journal.keep_detail
         return gc(
             self._context,
             files=self._components.files,
             keep_rejected=_duration(self.settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
-            grace=_duration(self.settings.gc.grace if grace is None else grace),
+            grace=_duration(self.settings.gc.keep if grace is None else grace),
             now=datetime.now(UTC) if dry_run else warehouse_time(self._context, self._components.files),
             dry_run=dry_run,
-            history=None if history is None else parse_age(history),
+            history=parse_age(self.settings.gc.keep),
             keep_detail=None if keep_detail is None else parse_age(keep_detail),
         )
 
@@ -2069,7 +2064,7 @@ class Lake:
             tables: Tables to check. Default: all, and files that nothing references, too.
             deep: Also count the rows in the footers of all Parquet files.
             since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
-            grace: Files younger than this, such as ``1d``, aren't reported as orphaned. Default: ``gc.grace``.
+            grace: Files younger than this, such as ``1d``, aren't reported as orphaned. Default: ``gc.keep``.
 
         Returns:
             What was checked, and each problem with the command that fixes it.
@@ -2084,18 +2079,17 @@ class Lake:
             True
         """
         self._components.require_own_warehouse()
-        history = self.settings.gc.history
         from lakegate.wap.verify import verify  # which loads the journal's parts
 
         return verify(
             self._context,
             files=self._components.files,
-            grace=_duration(self.settings.gc.grace if grace is None else grace),
+            grace=_duration(self.settings.gc.keep if grace is None else grace),
             now=datetime.now(UTC),
             tables=[TableIdentifier.parse(table) for table in tables],
             deep=deep,
             since=None if since is None else self._resolve(MAIN, since),
-            history=None if history is None else parse_age(history),
+            history=parse_age(self.settings.gc.keep),
         )
 
     def journal_status(self) -> JournalStatus:

@@ -488,15 +488,10 @@ class FileStore(Protocol):
 
 
 class WarehouseFiles(FileStore, Protocol):
-    """The warehouse's files, which can also be read and written, for checkpoints of the history."""
+    """The warehouse's files, which can also be read and written."""
 
     def read(self, path: str) -> bytes:
-        """Return a file's content.
-
-        Raises:
-            NotFoundError: When it doesn't exist.
-            LakegateError: When it can't be read.
-        """
+        """Return a file's content."""
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file atomically. Its name is derived from its content: a file that exists already has the same."""

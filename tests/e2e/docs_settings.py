@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md
 FLAGS = {
     "catalog.uri": "--catalog",
     "engine.url": "--engine",
-    "gc.grace": "lakegate gc --grace",
+    "gc.keep": "lakegate gc --grace",
     "ingest.keep_rejected": "lakegate gc --keep-rejected",
     "ingest.on_busy": "--on-busy",
     "ingest.on_changed": "--on-changed",

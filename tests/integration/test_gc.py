@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,17 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.components import Components
-from lakegate.errors import LakegateError
 from lakegate.iceberg.files import local_path, open_file_store
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.ports import FileStore
-from lakegate.wap import reachable
-from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
-from support import warm
 from support.lakes import components_of, session_of
 
 pytestmark = pytest.mark.jvm
@@ -241,118 +235,6 @@ with connect(home, engine=engine, catalog=catalog, warehouse=warehouse) as lake:
     type(files).delete = die
     gc(lake._components.context, files=files, keep_rejected=none, grace=none, now=later, history=timedelta(hours=1))
 """
-
-
-def test_what_a_killed_process_announced_keeps_nobody_out(
-    lake: Lake, components: Components, stack: StackState, namespace: str, tmp_path: Path
-) -> None:
-    table, tag = f"{namespace}.trips", f"{namespace}-killed"
-    lake.ingest(table, batch(tmp_path / "a.parquet", 10))
-    old = components.catalog.get_ref("main").hash
-    lake.ingest(table, batch(tmp_path / "b.parquet", 10))
-    sql(
-        components,
-        f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))",
-    )
-    with lake.transaction() as tx:
-        tx.sql(f"DELETE FROM {table}")
-
-    def killed(what: str) -> list[str]:
-        place = (str(tmp_path / "another-project"), stack.spark_url, stack.nessie_uri, components.warehouse)
-        done = subprocess.run([*warm.python(), "-c", KILLED, what, *place, tag, old], check=False)
-        assert done.returncode == -signal.SIGKILL
-        return announced()
-
-    def announced() -> list[str]:
-        refs = components.catalog.list_refs()
-        return sorted(ref.name.split("/")[1] for ref in refs if ref.name.startswith("wap/lakegate."))
-
-    # Killed while it collected: whoever goes back waits for as long as for one that lives, and then does it.
-    assert killed("gc") == ["lakegate.collecting", "lakegate.gc"]
-    lake.create_tag(tag, at=old)
-    assert (announced(), count(lake, table, ref=tag)) == ([], 20)
-    lake.delete_tag(tag)
-
-    # What was announced by one that was killed when it went back is dropped by the next gc.
-    assert killed("tag") == ["lakegate.needed"]
-    components.context.catalog.create_branch(
-        f"wap/lakegate.needed/{tag}", components.catalog.get_ref("main")
-    )  # an older one's
-    none, later = timedelta(0), datetime.now(UTC) + timedelta(days=1)
-    span = timedelta(hours=1)
-    report = gc(components.context, files=components.files, keep_rejected=none, grace=none, now=later, history=span)
-    assert report.files >= 1
-    assert announced() == ["lakegate.needed"]
-    components.catalog.delete_ref(components.catalog.get_ref(f"wap/lakegate.needed/{tag}"))
-
-
-def test_nobody_goes_back_to_what_is_being_deleted(
-    lake: Lake, components: Components, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reachable, "_PATIENCE_S", 0.1)
-    table = f"{namespace}.trips"
-    lake.ingest(table, batch(tmp_path / "a.parquet", 10))
-    lake.ingest(table, batch(tmp_path / "b.parquet", 10))
-    old = components.catalog.get_ref("main").hash
-    sql(
-        components,
-        f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))",
-    )
-    last = lake.ingest(table, batch(tmp_path / "c.parquet", 1))
-    head, name = components.catalog.get_ref("main"), f"{namespace}-old"
-    ways: dict[str, Callable[[], object]] = {
-        "restore": lambda: lake.restore_table(table, at=old),
-        "branch": lambda: lake.create_branch(name, at=old),
-        "tag": lambda: lake.create_tag(name, at=old),
-        "reset": lambda: lake.reset_branch("main", to=old, force=True),
-    }
-    found: dict[str, list[str]] = {"during": [], "after": []}
-
-    def go_back(when: str) -> None:
-        for way in ways.values():
-            with pytest.raises(LakegateError) as caught:
-                way()
-            found[when].append(f"{caught.value.code}: {caught.value.message}")
-
-    # What is kept: a collection that begins when we have announced where we go back to.
-    look, kept = reachable.require_no_gc, list[int]()
-
-    def collect(files: FileStore) -> GcReport:
-        none = timedelta(0)
-        later = datetime.now(UTC) + timedelta(days=1)
-        return gc(
-            components.context, files=files, keep_rejected=none, grace=none, now=later, history=timedelta(hours=1)
-        )
-
-    def collect_first(context: Context) -> None:
-        kept.append(collect(components.files).files)
-        look(context)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reachable, "require_no_gc", collect_first)
-        lake.create_tag(name, at=old)
-    assert count(lake, table, ref=name) == 40
-    assert len(kept) == 1
-    lake.delete_tag(name)
-
-    def go_back_once() -> None:
-        if not found["during"]:
-            go_back("during")
-
-    report = collect(FilesWithSomethingMeanwhile(components.files, go_back_once))
-    go_back("after")
-    assert report.files >= 1
-    assert all(one.startswith("retryable: `lakegate gc` is deleting files") for one in found["during"]), found
-    assert all(
-        one.startswith(f"input: That state of {table} needs files that don't exist any more") for one in found["after"]
-    ), found
-    assert [len(one) for one in found.values()] == [4, 4]
-    assert components.catalog.get_ref("main") == head
-    assert count(lake, table) == 42
-    assert not [ref.name for ref in components.catalog.list_refs() if ref.name == name or "lakegate.needed" in ref.name]
-    # What was only appended since is undone beside it.
-    assert lake.revert(last.run_id).status == "published"
-    assert count(lake, table) == 40
 
 
 def test_spark_refuses_what_would_delete_files_of_other_branches(

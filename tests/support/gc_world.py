@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from lakegate.errors import InputError, NotFoundError
+from lakegate.errors import InputError
 from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, RunStatus, StagedTable
 from lakegate.model.tables import Snapshot, StoredFile
-from lakegate.ports import Engine, TableEditor, TableReader
+from lakegate.ports import Engine, FileStore, TableEditor, TableReader
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
@@ -43,7 +43,6 @@ class World:
     runs_of: dict[str, str] = field(default_factory=dict)
     states: dict[str, frozenset[str]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
-    checkpoints: dict[str, bytes] = field(default_factory=dict)
     looked: list[str] = field(default_factory=list)
     counter: int = 0
 
@@ -63,24 +62,21 @@ class World:
             narrator=SilentNarrator(),
             warehouse=ROOT,
             changed_files=lambda _: (),
-            files=lambda: Shelf(self),
         )
 
     def gc(self, *, dry_run: bool = False, **changed: Any) -> GcReport:
         given: dict[str, Any] = {"keep_rejected": timedelta(days=7), "grace": GRACE, "now": NOW, **changed}
-        return gc(self.context, files=Shelf(self), dry_run=dry_run, **given)
+        return gc(self.context, files=cast("FileStore", self), dry_run=dry_run, **given)
 
     # The store
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         assert prefix == ROOT
         yield from tuple(self.files.values())
-        for age, path in enumerate(reversed(self.checkpoints)):
-            yield StoredFile(path=path, size_bytes=1, modified_at=OLD - timedelta(seconds=age))
 
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
-            self.checkpoints.pop(path, None) or self.files.pop(path)
+            self.files.pop(path)
 
     # The reader. Paths in metadata are spelled as Hadoop spells them, not as the store does.
 
@@ -176,7 +172,7 @@ class World:
         found: set[str] = set()
         for ref in self.catalog.list_refs():
             for commit in self.catalog.history(ref.name):
-                found |= self.states.get(commit.hash, frozenset())  # a checkpoint's changes nothing
+                found |= self.states.get(commit.hash, frozenset())
                 if since is not None and commit.time <= since:
                     break
         return found
@@ -185,27 +181,6 @@ class World:
         tables = self.catalog.list_tables(head)
         self.states[head.hash] = frozenset().union(*(self.needs[t.metadata_location] for t in tables))
         return head
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """The store of a world's files."""
-
-    world: World
-
-    def read(self, path: str) -> bytes:
-        if path not in self.world.checkpoints:
-            raise NotFoundError(path)
-        return self.world.checkpoints[path]
-
-    def write(self, path: str, content: bytes) -> None:
-        self.world.checkpoints[path] = content
-
-    def list(self, prefix: str) -> Iterator[StoredFile]:
-        return self.world.list(prefix)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        self.world.delete(paths)
 
 
 def run_on(world: World, branch: str, *, days_ago: float, status: RunStatus = "rejected", **changes: Any) -> Run:

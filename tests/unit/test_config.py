@@ -175,7 +175,7 @@ def test_the_section_openlineage_is_a_downstream_system(tmp_path: Path) -> None:
         ("catalog = 1", "'catalog': must be a section"),
         ("[ui]\nmasked = 'email'", "mustn't be text in lakegate.toml"),
         ("[tables.'nyc.trips']\nchecks = 'not_null(id)'", "must be a list, such as"),
-        ("[gc]\ngrace = '1y'", "'gc.grace': Invalid duration '1y'. Use a number and a unit"),
+        ("[gc]\nkeep = '1y'", "'gc.keep': Invalid duration '1y'. Use a number and a unit"),
         ("[watch]\nsettle_s = inf", "'watch.settle_s': must be a finite number"),
         ("[catalog]\ntimeout_s = true", "'catalog.timeout_s': must be a number"),
         ("[catalog]\nuri = 5", "'catalog.uri': must be text"),

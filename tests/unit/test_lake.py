@@ -193,8 +193,8 @@ def test_recover_with_nothing_to_do(house: FakeLakehouse) -> None:
 @pytest.mark.parametrize(
     ("given", "keep", "grace"),
     [
-        ({}, timedelta(days=7), timedelta(days=1)),
-        ({"keep_rejected": timedelta(0)}, timedelta(0), timedelta(days=1)),
+        ({}, timedelta(days=7), timedelta(days=3)),
+        ({"keep_rejected": timedelta(0)}, timedelta(0), timedelta(days=3)),
         ({"keep_rejected": "2h", "grace": timedelta(minutes=5)}, timedelta(hours=2), timedelta(minutes=5)),
     ],
 )
@@ -210,10 +210,10 @@ def test_gc_takes_durations_or_the_settings(
     monkeypatch.setattr("lakegate.lake.gc", fake_gc)
     monkeypatch.setattr("lakegate.lake.warehouse_time", lambda _context, _files: START)
     assert open_lake(house).gc(dry_run=True, **given).dry_run
-    assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, None)
-    open_lake(house, gc={"history": "90d"}).gc()
+    assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, timedelta(days=3))
+    open_lake(house, gc={"keep": "90d"}).gc()
     assert (asked["history"], asked["dry_run"], asked["now"]) == (timedelta(days=90), False, START)
-    longest = {"gc": {"history": "99999w", "grace": "999999d"}, "journal": {"keep_detail": "999999d"}}
+    longest = {"gc": {"keep": "999999d"}, "journal": {"keep_detail": "999999d"}}
     open_lake(house, ingest={"keep_rejected": "999999d"}, **longest).gc()
     for name in ("keep_rejected", "grace", "history", "keep_detail"):
         assert (START - asked[name]).year > 1000, "there is no such time, but nothing is older either"

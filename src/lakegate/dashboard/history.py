@@ -12,7 +12,6 @@ from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
 from lakegate.model.refs import MAIN, Commit
 from lakegate.model.run import RunLine
-from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
     ACCEPTED_PROPERTY,
@@ -22,7 +21,7 @@ from lakegate.wap.history import (
     tables_in,
 )
 
-CommitKind = Literal["publish", "revert", "restore", "checkpoint", "other"]
+CommitKind = Literal["publish", "revert", "restore", "other"]
 _KINDS: Mapping[str | None, CommitKind] = {"revert": "revert", "restore": "restore"}
 
 
@@ -30,8 +29,7 @@ class CommitLine(Value):
     """One commit.
 
     Attributes:
-        kind: ``publish``, ``revert`` or ``restore`` by lakegate; ``checkpoint`` by ``lakegate gc``, which changes no
-            table; ``other`` for another writer's commit, which wasn't audited.
+        kind: ``publish``, ``revert`` or ``restore`` by lakegate; ``other`` for another writer's, which wasn't audited.
         accepted: Why somebody published it although its audit failed.
     """
 
@@ -76,7 +74,7 @@ def list_commits(model: ReadModel, *, limit: int = 50, cursor: str | None = None
 
 def _kind(commit: Commit, run_id: str | None) -> CommitKind:
     if run_id is None:
-        return "checkpoint" if CHECKPOINT_PROPERTY in commit.properties and not commit.tables else "other"
+        return "other"
     return _KINDS.get(kind_of(commit), "publish")
 
 

@@ -63,7 +63,6 @@ class GcReport(Value):
         young_files: Number of files that are too new to be considered.
         ignored_files: Number of old files outside the ``data`` and ``metadata`` folders of known tables. They stay.
         problems: What was kept because something may still need it.
-        checkpoint: Last commit of the history checkpoint that was made, if one was due.
         expired_runs: Runs whose steps, reports and alerts were deleted from the journal.
     """
 
@@ -74,7 +73,6 @@ class GcReport(Value):
     young_files: int = 0
     ignored_files: int = 0
     problems: tuple[GcProblem, ...] = ()
-    checkpoint: str | None = None
     expired_runs: int = 0
 
     @property

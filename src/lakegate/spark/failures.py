@@ -180,7 +180,8 @@ _REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException"
 _FILE_MISSING = "iceberg.exceptions.NotFoundException"
 _READING_TABLES = ("org.apache.iceberg.spark.source.BaseReader", _FILE_MISSING)
 _HINT_MISSING = (
-    "If it's older than gc.history, `lakegate gc` deleted it. Otherwise, it was moved or deleted outside lakegate, or "
+    "If nothing has needed it for gc.keep, `lakegate gc` deleted it. Otherwise, it was moved or deleted outside "
+    "lakegate, or "
     "Spark can't reach it. To see which of the lake's tables lack files, and what to do: lakegate verify"
 )
 _HINT_DAMAGED = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.ports import Catalog, Downstream, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
+from lakegate.ports import Catalog, Downstream, Engine, Narrator, Notifier, TableEditor, TableReader
 
 if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
@@ -50,7 +50,7 @@ class Context:
         masked: Patterns of columns whose values audits never read out of the engine.
         audit_timeout_s: Seconds after which an audit is stopped; ``None`` for no limit.
         hides_values: Whether the settings hide any values, perhaps only in reports and alerts.
-        files: Returns access to the warehouse's files; ``None`` if there are no checkpoints to read.
+        keep: How long ``gc`` keeps files after the last commit that needed them, and how far back reverts go.
         format_version: Returns the Iceberg format version for a new table.
     """
 
@@ -73,5 +73,5 @@ class Context:
     masked: tuple[str, ...] = ()
     audit_timeout_s: float | None = None
     hides_values: bool = False
-    files: Callable[[], WarehouseFiles] | None = None
+    keep: timedelta = timedelta(days=3)
     format_version: Callable[[TableIdentifier], int] = lambda _: 2

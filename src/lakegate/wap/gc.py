@@ -1,13 +1,12 @@
 """Garbage collection: drop branches and delete files that nobody needs any more.
 
-The order ensures that no needed file is deleted:
+A file is deleted only if nothing has needed it for a while (:mod:`lakegate.wap.reachable`):
 
 1. Drop expired branches of rejected and failed runs.
 2. List all files in the warehouse. Those that are old enough are candidates.
-3. Remove every file from the candidates that a commit in the history of any branch or tag needs, and every file of a
+3. Remove every file from the candidates that a branch or tag needs, or needed since the limit. So is every file of a
    state that a downstream system mirrors or hasn't been notified of yet.
-4. Announce that files are being deleted (:mod:`lakegate.wap.reachable`), then read the references again before each
-   batch, to find what has been committed in the meantime.
+4. Delete the rest. Before each batch, read the references again, to find what has been committed in the meantime.
 
 If a table's metadata can't be read, all of its files are kept.
 """
@@ -17,14 +16,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from lakegate.errors import (
     AlreadyPublishedError,
     ConflictError,
     LakegateError,
-    NewerFormatError,
     NotFoundError,
     NotReplayableError,
     OutcomeUnknownError,
@@ -39,26 +37,14 @@ from lakegate.model.tables import StoredFile
 from lakegate.model.words import duration
 from lakegate.ports import FileStore, WarehouseFiles
 from lakegate.wap.branches import is_unchanged_since
-from lakegate.wap.checkpoints import (
-    COMMITS_PER_CHECKPOINT,
-    FOLDER,
-    CheckpointCommits,
-    Needed,
-    digest,
-    encode_digests,
-    hash_in_line,
-    load_needed,
-    outdated,
-    save_checkpoint,
-    to_line,
-)
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_own
 from lakegate.wap.downstream import needed_states
-from lakegate.wap.history import History, read_history
-from lakegate.wap.reachable import Reachable, announce_gc, canonical, drop_orphaned_announcements
+from lakegate.wap.reachable import MARGIN, Reachable, canonical
 
 _BATCH = 500
+_CLOCK = ".lakegate-clock"
+"""The folder below the warehouse's root for the file that shows what time it is there."""
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _SAMPLE = 5
 _ALL_RUNS = 1_000_000
@@ -107,23 +93,19 @@ def gc(
         grace: Keep files younger than this: a file is written long before it's committed. While runs are active, keep
             files written since ``grace`` before the first of them started.
         now: See :func:`warehouse_time`.
-        history: How far back states must stay readable; ``None`` for the whole history.
+        history: How long to keep the files of states after the last commit that needed them; ``None`` for ever.
         keep_detail: How long the journal keeps reports and steps of ended runs; ``None`` for ever.
 
     Raises:
         RetryableError: When the catalog, the journal or the file system fails; some files may be deleted by then.
     """
     branches, problems = expire_branches(context, keep=keep_rejected, now=now, dry_run=dry_run)
-    if not dry_run:
-        drop_orphaned_announcements(context)
     as_dropped = {branch.branch for branch in branches} if dry_run else set()
-    garbage = Garbage(context, files, oldest=None if history is None else now - history, as_dropped=as_dropped)
+    oldest = None if history is None else now - history - MARGIN
+    garbage = Garbage(context, files, oldest=oldest, as_dropped=as_dropped)
     garbage.list_files(collectable_before(context, now, grace))
-    past = _read_history(context)
-    garbage.begin(past)
     garbage.drop_reachable()
     folders = garbage.collect(dry_run=dry_run)
-    made = None if dry_run else _make_checkpoint(context, files, past, garbage, now - grace)
     expired = 0
     if keep_detail is not None and not dry_run:
         with context.narrator.step("Deleting reports of old runs"):
@@ -131,7 +113,6 @@ def gc(
             expired = context.journal.expire_detail(now - keep_detail, note)
     return GcReport(
         dry_run=dry_run,
-        checkpoint=made,
         expired_runs=expired,
         branches=tuple(branches),
         folders=tuple(folders),
@@ -140,37 +121,6 @@ def gc(
         ignored_files=garbage.ignored_files,
         problems=(*problems, *garbage.problems),
     )
-
-
-def _read_history(context: Context) -> History:
-    try:
-        with context.narrator.step(f"Reading the history of {MAIN}") as step:
-            past = read_history(context, context.catalog.get_ref(MAIN).hash, step=step)
-    except NewerFormatError:
-        return History((), whole=True)  # gc needs to know only which files are needed
-    return past
-
-
-def _make_checkpoint(
-    context: Context, files: FileStore, past: History, garbage: Garbage, before: datetime
-) -> str | None:
-    """Make a checkpoint if there are many commits since the last one, and delete old ones. Return its last commit.
-
-    Best effort: without it, others have more commits to read.
-    """
-    if len(past.newer) < COMMITS_PER_CHECKPOINT:
-        return None
-    try:
-        with context.narrator.step(f"Writing a checkpoint of {len(past):,} commits"):
-            foreign, needed = garbage.needed
-            made = save_checkpoint(
-                context, MAIN, CheckpointCommits([*past.older, *map(to_line, past.newer)], foreign), needed
-            )
-            files.delete([file.path for file in outdated(garbage.checkpoints, before)])
-    except LakegateError as error:
-        context.narrator.note(f"No checkpoint of the history was made: {error.message}")
-        return None
-    return None if made is None else made.commit
 
 
 def warehouse_time(context: Context, files: WarehouseFiles) -> datetime:
@@ -182,7 +132,7 @@ def warehouse_time(context: Context, files: WarehouseFiles) -> datetime:
     Raises:
         StorageUnavailableError: When the warehouse doesn't list that file.
     """
-    folder = f"{context.warehouse.rstrip('/')}/{FOLDER}"
+    folder = f"{context.warehouse.rstrip('/')}/{_CLOCK}"
     path = f"{folder}/clock-{secrets.token_hex(8)}"
     files.write(path, b"What time is it?")
     try:
@@ -240,12 +190,6 @@ class Garbage:
         self._ours: dict[str, bool] = {}  # whether lakegate wrote the table in a folder
         self._respelled: dict[str, GcProblem] = {}  # by folder; see _is_respelled
         self._reachable = Reachable(context, self._root, oldest, self._keep, reach)
-        self._keeps_all = oldest is None
-        self._head: Ref | None = None
-        self._digests: set[bytes] = set()
-        self.checkpoints: list[StoredFile] = []
-        self.needed: tuple[tuple[str, ...], Needed | None] = (), None
-        """What a checkpoint says: folders of views and other content, and all files that ``main``'s history needs."""
         self.reached_files = 0
         self.young_files = 0
         self.ignored_files = 0
@@ -262,9 +206,6 @@ class Garbage:
                 if count % _BATCH == 0:
                     step.progress(count, 0, "files")
                 folder, _, name = canonical(file.path).rpartition("/")
-                if folder == f"{self._root}/{FOLDER}":
-                    self.checkpoints.append(file)
-                    continue
                 checksum = _CHECKSUM.fullmatch(name)
                 if checksum is not None:
                     self._checksums[f"{folder}/{checksum[1]}"] = file
@@ -276,44 +217,16 @@ class Garbage:
     def drop_reachable(self) -> None:
         """Remove files that references reach, or that downstream systems need, from the candidates."""
         with self._context.narrator.step("Finding the files that branches and tags need") as step:
-            if self._head is not None:
-                self._reachable.add([self._head], step)
-                self._note_needed()
-                self._head = None
             self._reachable.add(self._refs(), step)
             self._reachable.keep(needed_states(self._context))
-
-    def begin(self, past: History) -> None:
-        """Start with the files in the newest checkpoint of ``main``, and collect those for the next checkpoint."""
-        if past.checkpoint is not None:
-            needed = load_needed(self._context, past.checkpoint) if self._keeps_all else None
-            if needed is not None and needed.root != self._root:
-                needed = None  # its paths are spelled differently, so none of them would match
-            digests = frozenset[bytes]() if needed is None else needed.all_digests()
-            self._reachable.begin(frozenset(map(hash_in_line, past.older)), past.foreign, needed, digests)
-            self._digests.update(digests)
-            for path in [path for path in self._candidates if digests and digest(path) in digests]:
-                self._keep(path)
-        if len(past):
-            newest = past.newer[-1].hash if past.newer else hash_in_line(past.older[-1])
-            self._head = Ref.detached(newest)
-
-    def _note_needed(self) -> None:
-        folders, names, foreign = self._reachable.known()
-        # If tables can't be read or are elsewhere, not all needed files are known.
-        is_all = self._keeps_all and not self._reachable.problems and not self._elsewhere
-        digests = encode_digests(frozenset(self._digests))
-        needed = Needed(root=self._root, digests=digests, folders=folders, names=names) if is_all else None
-        self.needed = foreign, needed
 
     def collect(self, *, dry_run: bool) -> list[CollectedFolder]:
         """Delete the files that are certainly garbage; return them by folder."""
         unreachable = self._by_folder()
         collected: list[CollectedFolder] = []
         total, done = sum(map(len, unreachable.values())), 0
-        announced = announce_gc(self._context) if unreachable and not dry_run else nullcontext()
         text = "Counting unreachable files" if dry_run else "Deleting unreachable files"
-        with announced, self._context.narrator.step(text) as step:
+        with self._context.narrator.step(text) as step:
             for folder, paths in sorted(unreachable.items()):
                 deleted: list[StoredFile] = []
                 for start in range(0, len(paths), _BATCH):
@@ -328,9 +241,7 @@ class Garbage:
         return collected
 
     def _delete(self, folder: str, paths: list[str], *, dry_run: bool) -> list[StoredFile]:
-        # Somebody may have created a branch or published in the meantime. Known commits cost nothing to add. If a
-        # process goes back to a state that was garbage, its branch is among these references, or it sees our
-        # announcement.
+        # Somebody may have created a branch or published in the meantime. Known commits cost nothing to add.
         self._reachable.add(self._refs())
         if self._reachable.must_keep(folder):
             return []
@@ -342,12 +253,11 @@ class Garbage:
         return files
 
     def _refs(self) -> list[Ref]:
-        refs = (ref for ref in self._context.catalog.list_refs() if ref.name not in self._as_dropped)
-        return sorted(refs, key=lambda ref: ref.name != MAIN)
+        refs = [ref for ref in self._context.catalog.list_refs() if ref.name not in self._as_dropped]
+        # ``main`` once more at the end: a branch that was published and dropped while they were listed is in there.
+        return [*sorted(refs, key=lambda ref: ref.name != MAIN), self._context.catalog.get_ref(MAIN)]
 
     def _keep(self, path: str) -> None:
-        if self._head is not None:
-            self._digests.add(digest(path))
         if self._candidates.pop(path, None) is not None:
             self.reached_files += 1
         if not path.startswith(f"{self._root}/"):

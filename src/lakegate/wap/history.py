@@ -12,7 +12,6 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from lakegate.errors import (
@@ -38,7 +37,6 @@ from lakegate.model.run import (
     total_removed,
 )
 from lakegate.ports import Step
-from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_in_line, load_commits
 from lakegate.wap.context import Context
 
 BRANCH_PROPERTY = "lakegate.branch"
@@ -73,7 +71,6 @@ FORMAT = 1
 """Format of the properties that name source files. Who doesn't know a commit's format publishes nothing."""
 _REVIVED_WIDTH = 4
 
-_NEAR = 1_000
 _PROGRESS_EVERY = 100
 
 _ZIPPED = "zlib:"
@@ -310,29 +307,14 @@ def sync(context: Context, target: str) -> Ref:
 
 @dataclass(frozen=True)
 class History:
-    """The commits of a branch, as far as they were read.
+    """The commits of a branch, oldest first, as far as they were read.
 
     Attributes:
-        newer: The commits that were read from the catalog, oldest first.
         whole: Whether this is the branch's whole history, from its first commit on.
-        older: Earlier commits, as lines of the checkpoint.
-        checkpoint: The checkpoint that was used.
-        foreign: Folders of views and other content that the commits up to the checkpoint put.
     """
 
-    newer: Sequence[PastCommit]
+    commits: Sequence[PastCommit]
     whole: bool
-    older: Sequence[bytes] = ()
-    checkpoint: Checkpoint | None = None
-    foreign: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.older) + len(self.newer)
-
-    @cached_property
-    def commits(self) -> Sequence[PastCommit]:
-        """All commits, oldest first."""
-        return [*map(PastCommit.model_validate_json, self.older), *self.newer]
 
     @property
     def events(self) -> list[HistoryEvent]:
@@ -343,26 +325,14 @@ class History:
 def read_history(context: Context, head: str, *, until: str | None = None, step: Step | None = None) -> History:
     """Read the history of ``head`` back to ``until``; all of it if it doesn't contain ``until``.
 
-    Commits in the newest checkpoint are read from its file, which is much faster than from the catalog.
-
     Raises:
         NewerFormatError: When a commit names source files in an unknown format.
     """
     newest_first: list[PastCommit] = []
-    checkpoints: dict[str, Checkpoint] = {}
     oldest: str | None = None
     for commit in context.catalog.history(head, until=until):
-        checkpoint = checkpoints.get(commit.hash)
-        past = None if checkpoint is None else load_commits(context, checkpoint)
-        if past is not None:
-            place = next((place for place, line in enumerate(past.lines, 1) if hash_in_line(line) == until), None)
-            return History(newest_first[::-1], place is None, past.lines[place:], checkpoint, past.foreign)
         newest_first.append(PastCommit(hash=commit.hash, time=commit.time, event=event_of(commit)))
         oldest = commit.parent
-        # Reading a few commits is faster than reading a file.
-        named = checkpoint_in(commit) if until is None or len(newest_first) >= _NEAR else None
-        if named is not None:
-            checkpoints.setdefault(named.commit, named)
         if step is not None and len(newest_first) % _PROGRESS_EVERY == 0:
             step.progress(len(newest_first), 0, "commits")
     return History(newest_first[::-1], whole=until is None or oldest != until)
@@ -441,13 +411,23 @@ def published_files(context: Context, run_id: str, target: Ref) -> dict[TableIde
 
 def published_to(context: Context, run_id: str, target: Ref, table: TableIdentifier) -> frozenset[str]:
     """Return the paths of the data files that a run's commit added to a table, even if it had another name then."""
-    found = published_files(context, run_id, target)
-    now = None if table in found else context.catalog.get_table(table, target)
-    if now is None:
-        return found.get(table, frozenset())
-    uuid = context.reader.metadata(now).uuid
-    puts = find_commit(context, run_id, target).puts
-    return next((found[put.table] for put in puts if context.reader.metadata(put).uuid == uuid), frozenset())
+    now = context.catalog.get_table(table, target)
+    try:
+        found = published_files(context, run_id, target)
+        if table in found or now is None:
+            return found.get(table, frozenset())
+        uuid = context.reader.metadata(now).uuid
+        puts = find_commit(context, run_id, target).puts
+        return next((found[put.table] for put in puts if context.reader.metadata(put).uuid == uuid), frozenset())
+    except (NotFoundError, InputError):
+        # gc has deleted those states; the table's own metadata still knows the run's snapshots until they expire.
+        if now is None:
+            raise
+        snapshots = context.reader.snapshots(now)
+        own = [one.snapshot_id for one in snapshots if one.summary.get(RUN_ID_PROPERTY) == run_id]
+        if not own:
+            raise
+        return files_of_snapshots(context, now, own)
 
 
 def before_commit(context: Context, commit: Commit) -> Mapping[TableIdentifier, TablePointer | None]:

@@ -36,7 +36,6 @@ from lakegate.wap.history import EarlierAttemptError, History, find_publication,
 from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
 from lakegate.wap.optimistic_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.publish import RejectedLateError, publish
-from lakegate.wap.reachable import drop_announcements_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -133,9 +132,6 @@ def settle(
         with suppress(LakegateError):
             context.journal.abandon(lease.run.run_id, lease.token)
         raise
-    if ended.kind in ("revert", "restore"):
-        with suppress(LakegateError):  # they only keep files; gc drops them, too
-            drop_announcements_of(context, ended.run_id)
     if lease.run.finished_at is not None and ended.status == lease.run.status and not unnoticed:
         return ended  # the process that ended it has sent the alerts
     with bound_to(ended, step="recover"):
@@ -315,7 +311,7 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
                 context.journal.end(run, context.journal.begin(run, anew=True))
     return RebuiltJournal(
         head=head,
-        commits=len(past),
+        commits=len(past.commits),
         runs=len(runs),
         files=context.journal.count()[1],
         rejected=len(rejected),
@@ -328,7 +324,7 @@ def _with_newer(context: Context, target: str, past: History, head: Ref) -> tupl
     if now.hash == head.hash:
         return head, past
     newer = read_history(context, now.hash, until=head.hash)
-    return now, newer if newer.whole else replace(past, newer=[*past.newer, *newer.commits])
+    return now, newer if newer.whole else replace(past, commits=[*past.commits, *newer.commits])
 
 
 def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> list[Run]:

@@ -40,7 +40,7 @@ from lakegate.wap.history import (
     tables_in,
 )
 from lakegate.wap.quarantine import quarantine_table
-from lakegate.wap.reachable import keep_files_of
+from lakegate.wap.reachable import is_kept, require_kept, too_old
 from lakegate.wap.table_commit import TablePlan, TablesPlan, dropped_table, rows_and_files, run_plan
 
 
@@ -100,8 +100,9 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
     Raises:
         NotFoundError: When the table didn't exist then.
-        InputError: When the commit isn't in the history of ``main``; when the table was renamed since; or when
-            ``table`` is a quarantine table, and rows were quarantined in it or released from it since.
+        InputError: When that state was replaced longer than ``gc.keep`` ago; when the commit isn't in the history of
+            ``main``; when the table was renamed since; or when ``table`` is a quarantine table, and rows were
+            quarantined in it or released from it since.
         LakegateError: As for :func:`~lakegate.wap.table_commit.run_plan`.
     """
     then = context.catalog.get_table(table, at)
@@ -132,6 +133,9 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 ref=MAIN,
             )
         _require_restorable(history, table)
+        superseded = next(one.time for one in history.commits if not _family(table).isdisjoint(one.tables))
+        if not is_kept(context, superseded):
+            raise too_old(context, f"That state of {table}")
         lost, regained = history.difference(table)
         return TablesPlan(
             f"Restore {table} as at commit {at.hash[:12]}",
@@ -151,9 +155,8 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -
 
     Raises:
         NotFoundError: When the branch doesn't exist.
-        InputError: When it's a tag, or ``main`` without ``force``, or when files that the commit needs don't exist.
+        InputError: When it's a tag, or ``main`` without ``force``, or when the commit is older than ``gc.keep``.
         ConflictError: When something was committed to it in the meantime.
-        RetryableError: While files are being deleted.
     """
     ref = context.catalog.get_ref(name)
     require_branch(ref)
@@ -164,8 +167,8 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -
             "restore TABLE --at TIME). To reset anyway: --force",
             branch=name,
         )
-    with keep_files_of(context, to):
-        moved = context.catalog.assign_ref(ref, to)
+    require_kept(context, to)
+    moved = context.catalog.assign_ref(ref, to)
     if name == MAIN:
         sync(context, MAIN)
     return moved
@@ -354,6 +357,8 @@ class _Revert:
         self, table: TableIdentifier, own: _Change, before: TablePointer, later: Sequence[_Change], now: TablePointer
     ) -> TablePlan:
         """Plan to put back the state before the run, with the later appends. Nothing else may have come since."""
+        if not is_kept(self._context, own.commit.time):
+            raise too_old(self._context, f"The state of {table} before run {self._run_id}")
         appends: list[tuple[TablePointer, Sequence[int]]] = []
         files = self._files(before)
         for one in later:

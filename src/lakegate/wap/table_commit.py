@@ -7,14 +7,14 @@ commits since then concern none of its tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
+from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -33,7 +33,7 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
-from lakegate.wap.reachable import keep_files
+from lakegate.wap.reachable import require_files
 from lakegate.wap.stage import namespaces_for
 
 
@@ -150,7 +150,6 @@ def _commit(
 ) -> None:
     run = progress.run
     states: list[TablePointer] | None = None
-    kept = ExitStack()
 
     def build(head: Ref) -> CommitRequest | str:
         nonlocal plan, planned_at, states
@@ -167,13 +166,10 @@ def _commit(
             planned_at = head
         if plan.nothing:
             return head.hash
-        is_new = states is None
         if states is None:
             states = [_write(context, run.run_id, one, one.base) for one in plan.tables.values() if one.base]
-        request = _request(context, progress.run, plan, states, head)
-        if is_new and request.puts:
-            kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
-        return request
+            require_files(context, states)
+        return _request(context, progress.run, plan, states, head)
 
     failpoints.reach("before-publish")
     unknown = OutcomeUnknownError(
@@ -183,7 +179,7 @@ def _commit(
         run_id=run.run_id,
     )
     lock = publish_lock(context, run.target, run.tables)
-    with progress.step("publish"), context.narrator.step(text), lock, kept:
+    with progress.step("publish"), context.narrator.step(text), lock:
         commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=progress.require_lease)
     failpoints.reach("after-publish")
     if plan.nothing:

@@ -261,8 +261,8 @@ class _Inspection:
     def _fix(self, group: _Group, flaws: Sequence[Flaw]) -> str:
         if not group.on_main:
             return (
-                f"{_BACKUP}. Without one, those states can't be read. To ignore old states, set gc.history to how long "
-                "states must be kept. If a branch that nobody needs has them: lakegate branch delete BRANCH"
+                f"{_BACKUP}. Without one, those states can't be read. States older than gc.keep are ignored. If a "
+                "branch that nobody needs has them: lakegate branch delete BRANCH"
             )
         if group.run_id is not None and all(flaw.file.what == "data file" for flaw in flaws):
             return f"{_BACKUP}. Or revert the run, then ingest its files again: lakegate revert {group.run_id}"

@@ -21,6 +21,7 @@ from lakegate.model.run import RunStatus, RunStep
 from lakegate.model.words import parse_duration
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.gc import warehouse_time
+from lakegate.wap.reachable import MARGIN
 from support.examples import examples
 from support.gc_world import NAMES, NOW, ROOT, YOUNG, Play, World, key, run_on
 
@@ -44,7 +45,7 @@ def test_reachable_files_stay_and_unreachable_files_are_deleted(
         play.step(*step)
     times = [commit.time for commit in world.catalog.history("main")]
     since = None if back is None else times[back % len(times)]
-    history = None if since is None else NOW - since
+    history = None if since is None else NOW - since - MARGIN
     expected = {
         path
         for path, file in world.files.items()

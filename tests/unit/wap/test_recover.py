@@ -21,10 +21,10 @@ from lakegate.errors import (
 )
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
 from lakegate.progress import SilentNarrator
-from lakegate.wap import failpoints, lifecycle, reachable
+from lakegate.wap import failpoints, lifecycle
 from lakegate.wap import recover as recovery
 from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, find_publication, sync
@@ -151,31 +151,6 @@ def test_one_run_that_cannot_be_recovered_stops_no_other(
     # A quiet command in JSON, as cron runs it, writes only warnings and errors.
     assert ("WARNING", note) in [(one.levelname, one.message) for one in caplog.records]
     assert [run.run_id for run in recover(house.context)] == ["a"]
-
-
-def test_what_a_killed_revert_announced_is_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House()
-    house.add("z", rows(9))
-    house.add("a", rows(1))
-    monkeypatch.setattr(reachable, "_announcement", lambda prefix, name: f"{prefix}{name}.{'0' * 16}.1.2")
-
-    commit = house.catalog.commit
-
-    def die(request: CommitRequest) -> Ref:
-        if request.branch == "main":
-            raise DiedError
-        return commit(request)
-
-    with monkeypatch.context() as patched, pytest.raises(DiedError):
-        patched.setattr(house.catalog, "commit", die)
-        patched.setattr(house.catalog, "delete_ref", lambda _: None)  # nor does it take anything back
-        house.undo("a", new="x")
-    others = "wap/lakegate.needed/y.0badcafe.0000000000000000.1.2"
-    house.catalog.create_branch(others, house.catalog.get_ref("main"))
-    house.kill()
-    assert len(list(house.catalog.list_refs())) == 3
-    assert [(run.run_id, run.status) for run in recover(house.context)] == [("x", "failed")]
-    assert [ref.name for ref in house.catalog.list_refs()] == ["main", others]
 
 
 def test_a_run_of_two_tables_stays_reverted_when_one_is_restored() -> None:

@@ -31,16 +31,15 @@ if TYPE_CHECKING:
     "--grace",
     metavar="SPAN",
     type=span,
-    help="Don't delete files younger than this, such as 1d. Default: gc.grace.",
+    help="Don't delete files younger than this, such as 1d. Default: gc.keep.",
 )
 def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: timedelta | None) -> None:
     """Drop expired branches of rejected runs, and delete files that no branch or tag references.
 
-    Never deletes a file that a commit of any branch or tag needs (as far back as gc.history, if you set it), nor one
-    that a process may still be writing. The warehouse must not be shared with another catalog.
+    Deletes only what no branch or tag has needed for gc.keep (3 days by default), and nothing that a process may still
+    be writing. The warehouse must not be shared with another catalog.
 
-    It also deletes the reports of runs older than journal.keep_detail, if you set it. Every 1,000 commits, it writes a
-    checkpoint of main's history, so that no command has to read it from the start.
+    It also deletes the reports of runs older than journal.keep_detail, if you set it.
     """
     with app.lake() as lake:
         report = lake.gc(dry_run=dry_run, keep_rejected=keep_rejected, grace=grace)
@@ -64,8 +63,6 @@ def _show(report: GcReport) -> None:
     say(f"  [dim]files kept: {kept}{ignored}[/]")
     if report.expired_runs:
         say(f"  [dim]deleted the reports of {counted(report.expired_runs, 'old run')}[/]")
-    if report.checkpoint is not None:
-        say(f"  [dim]checkpoint of the history written up to commit {report.checkpoint[:12]}[/]")
     if report.branches:
         say("")
         rows = ((one.branch, one.run_id, moment(one.finished_at)) for one in report.branches)

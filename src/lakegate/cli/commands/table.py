@@ -276,8 +276,7 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
     """Remove old snapshots from TABLE's metadata on main.
 
     Makes one new commit, and deletes no file. Tags, branches, older commits and downstream systems keep the metadata
-    that they point to, so reading with --at works as before. `lakegate gc` then deletes what no commit within
-    gc.history needs any more.
+    that they point to. `lakegate gc` then deletes what nothing has needed for gc.keep.
     """
     with app.lake() as lake:
         run = lake.expire_snapshots(table, older_than=older_than, keep=keep)

@@ -43,12 +43,12 @@ _MOST_OF_A_KIND = 10
     "--grace",
     metavar="SPAN",
     type=span,
-    help="Don't report files younger than this as orphaned, such as 1d. Default: gc.grace.",
+    help="Don't report files younger than this as orphaned, such as 1d. Default: gc.keep.",
 )
 def verify(app: App, /, *, tables: tuple[str, ...], deep: bool, since: str | None, grace: timedelta | None) -> None:
     """Check that the journal, the catalog, the tables' metadata and their files agree. Changes nothing.
 
-    Checks every state in the history of all branches and tags (as far back as gc.history, if you set it). Finds files
+    Checks every state in the history of all branches and tags (as far back as gc.keep). Finds files
     that are missing, damaged or of the wrong size, totals that don't match the manifests, files that nothing
     references, runs whose process died, runs and source files on which the journal and main's commits disagree, and
     commits that no run made. Each problem comes with the command that fixes it. With TABLE, checks only these tables,
