@@ -16,7 +16,6 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH = 1_000
 _EMPTY = '""'
 _SPECIAL = re.compile(r'[",\r\n]')
 
@@ -104,15 +103,6 @@ def write_csv_row(values: Iterable[Any], file: TextIO) -> None:
 def _quoted(field: Any) -> str:
     text = str(field)
     return text if text and not _SPECIAL.search(text) else '"' + text.replace('"', '""') + '"'
-
-
-def write_csv(table: pa.Table, file: TextIO) -> None:
-    """Write an Arrow table as CSV (RFC 4180, LF): a header, then the rows; NULL is an empty field."""
-    write_csv_row(table.column_names, file)
-    for batch in table.to_batches(max_chunksize=_BATCH):
-        columns = [values_of(column) for column in batch.columns]
-        for row in zip(*columns, strict=True):
-            write_csv_row(row, file)
 
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
