@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +16,7 @@ from lakegate.sources.inspection import suffixes_for
 from lakegate.storage.objects import canonical
 
 _GLOB = re.compile(r"[*?\[]")
-_WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\}")
+_WILDCARD = re.compile(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\})")
 _WILDCARDS: Mapping[str, str] = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -48,13 +47,11 @@ def absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
-def require_there(paths: Sequence[str]) -> None:
+def require_there(paths: Sequence[str], *, hint: str = "Check the path, or create the folder.") -> None:
     """Raise an error unless all local paths exist, so that a typo isn't polled forever."""
     missing = WatchedPaths(paths).missing()
     if missing:
-        raise InputError(
-            f"'{missing[0]}' doesn't exist.", hint="Check the path, or create the folder.", path=missing[0]
-        )
+        raise InputError(f"'{missing[0]}' doesn't exist.", hint=hint, path=missing[0])
 
 
 def expression(pattern: str) -> re.Pattern[str]:
@@ -66,22 +63,38 @@ def expression(pattern: str) -> re.Pattern[str]:
         >>> expression("/landing/{table}/*.csv").fullmatch("/landing/trips/a.csv")["table"]
         'trips'
     """
-    return re.compile("".join(_regex_parts(pattern)), re.DOTALL)  # a name may have line breaks
+    parts = enumerate(_WILDCARD.split(pattern))  # text and wildcards take turns
+    regex = "".join(_wildcard_pattern(part) if at % 2 else re.escape(part) for at, part in parts)
+    return re.compile(regex, re.DOTALL)  # a name may have line breaks
 
 
-@dataclass(frozen=True, slots=True)
 class _WatchedPath:
     """A watched path, taken literally or as a pattern."""
 
-    path: str
-    pattern: re.Pattern[str] | None
-    takes_folders: bool
+    def __init__(self, text: str) -> None:
+        self.path = location(text)
+        self.is_local = "://" not in self.path
+        is_pattern = _GLOB.search(text) is not None and not os.path.lexists(self.path)
+        wildcard = _GLOB.search(self.path) if is_pattern else None
+        self.pattern = None if wildcard is None else expression(self.path)
+        # The folder above the first wildcard; the whole path if it has none.
+        self.fixed = self.path if wildcard is None else self.path[: wildcard.start()].rpartition("/")[0]
 
-    @property
-    def fixed(self) -> str:
-        """The folder above the first wildcard; the whole path if it has none."""
-        open_part = _GLOB.search(self.path) if self.pattern is not None else None
-        return self.path if open_part is None else self.path[: open_part.start()].rpartition("/")[0]
+    def holds(self, file: str, suffixes: tuple[str, ...]) -> bool:
+        """Return whether listing the path would find the file."""
+        if file == self.path:
+            return True
+        below = file.removeprefix(self.fixed.rstrip("/") + "/")
+        if below == file or any(is_ignored(part) for part in below.split("/")):
+            return False
+        in_folder = file.lower().endswith(suffixes)
+        if self.pattern is None:
+            return in_folder
+        if self.pattern.fullmatch(file):
+            return True
+        folders = (file[: slash.start()] for slash in re.finditer("/", file))
+        takes_folders = in_folder and "**" not in self.path
+        return takes_folders and any(self.pattern.fullmatch(folder) for folder in folders)
 
 
 class WatchedPaths:
@@ -93,62 +106,33 @@ class WatchedPaths:
     """
 
     def __init__(self, paths: Sequence[str], file_format: FileFormat | None = None) -> None:
-        self._places = tuple((path, _watched_path(path)) for path in paths)
+        self._places = tuple((path, _WatchedPath(path)) for path in paths)
         self._suffixes = suffixes_for(file_format)
 
     @property
     def are_local(self) -> bool:
         """Whether at least one path is on this machine."""
-        return any("://" not in place.path for _, place in self._places)
+        return any(place.is_local for _, place in self._places)
 
     def contain(self, uri: str) -> bool:
         """Return whether a scan of these paths would find the file."""
         file = location(uri)
-        return any(self._holds(place, file) for _, place in self._places)
+        return any(place.holds(file, self._suffixes) for _, place in self._places)
 
     def missing(self) -> tuple[str, ...]:
         """Return the local paths, and the patterns' folders, that don't exist."""
         return tuple(
             path
             for path, place in self._places
-            if "://" not in place.path and not (Path(place.path).exists() or Path(place.fixed or "/").is_dir())
+            if place.is_local and not (Path(place.path).exists() or Path(place.fixed or "/").is_dir())
         )
 
     def folders(self) -> tuple[str, ...]:
         """Return the existing local folders in which files may appear."""
-        local = (place for _, place in self._places if "://" not in place.path)
+        local = (place for _, place in self._places if place.is_local)
         places = (Path(place.path if Path(place.path).exists() else place.fixed or "/") for place in local)
         folders = (place if place.is_dir() else place.parent for place in places)
         return tuple(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
-
-    def _holds(self, place: _WatchedPath, file: str) -> bool:
-        if file == place.path:
-            return True
-        below = file.removeprefix(place.fixed.rstrip("/") + "/")
-        if below == file or any(is_ignored(part) for part in below.split("/")):
-            return False
-        in_folder = file.lower().endswith(self._suffixes)
-        if place.pattern is None:
-            return in_folder
-        if place.pattern.fullmatch(file):
-            return True
-        folders = (file[: slash.start()] for slash in re.finditer("/", file))
-        return in_folder and place.takes_folders and any(place.pattern.fullmatch(folder) for folder in folders)
-
-
-def _watched_path(text: str) -> _WatchedPath:
-    path = location(text)
-    is_pattern = _GLOB.search(text) is not None and not os.path.lexists(path)
-    return _WatchedPath(path, expression(path) if is_pattern else None, "**" not in path)
-
-
-def _regex_parts(pattern: str) -> Iterator[str]:
-    end = 0
-    for wildcard in _WILDCARD.finditer(pattern):
-        yield re.escape(pattern[end : wildcard.start()])
-        yield _wildcard_pattern(wildcard[0])
-        end = wildcard.end()
-    yield re.escape(pattern[end:])
 
 
 def _wildcard_pattern(wildcard: str) -> str:
@@ -166,12 +150,6 @@ _TARGET = "{namespace}.{table}"
 _ARROW = "=>"
 _NAME = re.compile(r"\{([^{}]*)\}")
 _HINT = "Write it as 'landing/{namespace}/{table}/*.parquet', or 'landing/{table}-*.csv => nyc.{table}'."
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    expression: re.Pattern[str]
-    target: str
 
 
 class Routes:
@@ -196,8 +174,7 @@ class Routes:
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._routes = tuple(_parse(pattern) for pattern in patterns)
-        self._fixed: str | None = None
+        self._routes = tuple(map(_parse, patterns))
 
     @classmethod
     def to(cls, table: str) -> Self:
@@ -211,32 +188,31 @@ class Routes:
             'nyc.trips'
         """
         routes = cls(())
-        routes._fixed = str(TableIdentifier.parse(table))
+        routes._routes = ((re.compile(".*", re.DOTALL), str(TableIdentifier.parse(table))),)
         return routes
 
     def table(self, uri: str) -> str | None:
-        """Return the table that the file goes to; ``None`` if no pattern matches."""
-        if self._fixed is not None:
-            return self._fixed
+        """Return the table that the file goes to; ``None`` if no pattern matches.
+
+        Raises:
+            IdentifierError: If the path has a name that a table or namespace can't have.
+        """
         place = location(uri)
-        for route in self._routes:
-            found = route.expression.fullmatch(place)
-            if found is not None:
-                return _table_of(route, found, place)
-        return None
+        matches = ((pattern.fullmatch(place), target) for pattern, target in self._routes)
+        found, target = next(((found, target) for found, target in matches if found is not None), (None, ""))
+        if found is None:
+            return None
+        name = _NAME.sub(lambda part: found[part[1]], target)
+        try:
+            return str(TableIdentifier.parse(name))
+        except IdentifierError as error:
+            raise IdentifierError(
+                f"{place} would go to table '{name}', which isn't a valid name.", hint=error.hint, file=place
+            ) from None
 
 
-def _table_of(route: _Route, found: re.Match[str], place: str) -> str:
-    name = _NAME.sub(lambda part: found[part[1]], route.target)
-    try:
-        return str(TableIdentifier.parse(name))
-    except IdentifierError as error:
-        raise IdentifierError(
-            f"{place} would go to table '{name}', which isn't a valid name.", hint=error.hint, file=place
-        ) from None
-
-
-def _parse(text: str) -> _Route:
+def _parse(text: str) -> tuple[re.Pattern[str], str]:
+    """Return what a route matches, and its target."""
     pattern, arrow, target = (part.strip() for part in text.partition(_ARROW))
     target = target if arrow else _TARGET
     found = [name.partition(":") for name in _NAME.findall(pattern)]
@@ -251,4 +227,4 @@ def _parse(text: str) -> _Route:
         TableIdentifier.parse(_NAME.sub("x", target))
     except IdentifierError:
         raise InputError(f"The route '{text}' doesn't name a table.", hint=_HINT) from None
-    return _Route(expression(location(pattern)), target)
+    return expression(location(pattern)), target

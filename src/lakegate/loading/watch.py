@@ -216,8 +216,7 @@ class Summary:
         rows: Number of rows published.
         given_up: By URI, files that won't be retried until they change; a thousand at most.
         ended_badly: Number of files that this watch gave up on.
-        left: URIs of files to retry.
-        waiting: Number of files the last scan put off: those to retry, and those other runs hold.
+        unfinished: Number of files left for later, not counting those still being written.
         settling: Number of files still being written at the last scan.
         trouble: The error that currently stops all work.
         has_more: Whether it was stopped before it looked at all files.
@@ -226,20 +225,12 @@ class Summary:
     published: int = 0
     files: int = 0
     rows: int = 0
-    rejected: int = 0
-    failed: int = 0
     given_up: dict[str, FileCheckpoint] = field(default_factory=dict)
     ended_badly: int = 0
-    left: set[str] = field(default_factory=set)
-    waiting: int = 0
+    unfinished: int = 0
     settling: int = 0
     trouble: LakegateError | None = None
     has_more: bool = False
-
-    @property
-    def unfinished(self) -> int:
-        """Number of files left for a later watch, not counting those still being written."""
-        return max(len(self.left), self.waiting)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -264,7 +255,7 @@ class WatchObserver(Protocol):
     def backing_off(self, error: LakegateError, pause_s: float) -> None:
         """Show that a service is unavailable and the watch pauses for ``pause_s`` seconds."""
 
-    def waiting(self, summary: Summary, found: Scan | None) -> AbstractContextManager[None]:
+    def waiting(self, summary: Summary) -> AbstractContextManager[None]:
         """Show the current state while the body waits."""
 
 
@@ -323,7 +314,9 @@ class Watch:
             try:
                 found = self._scan(changed)
                 has_more = found.more
-                self._record_scan(found, everything=changed is EVERYTHING)
+                if changed is EVERYTHING and not found.resumed:
+                    self.summary.given_up.clear()
+                self._record_scan(found)
                 self._ingest_all(found.chunks)
             except (RetryableError, OutcomeUnknownError) as error:
                 if self._back_off_or_stop(error):
@@ -353,32 +346,21 @@ class Watch:
         self._has_scanned = True
         return found
 
-    def _record_scan(self, found: Scan, *, everything: bool) -> None:
-        if everything and not found.resumed:
-            self.summary.given_up.clear()
-        if everything and not found.more:
-            # Other processes may have ingested some of these files, and some may be gone.
-            self.summary.left.intersection_update(self._loader.pending)
+    def _record_scan(self, found: Scan) -> None:
         self._add_given_up(found.given_up)
         self.summary.settling = found.settling
-        self.summary.waiting = found.waiting
-        if not self.summary.left:
+        self.summary.unfinished = found.waiting + sum(len(chunk.files) for chunk in found.chunks)
+        if not self.summary.unfinished:
             self.summary.trouble = None
         self._observer.scanned(found)
 
     def _ingest_all(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             if self._stopping:
-                self.summary.left.update(chunk.uris)
+                return
+            if not self._loader.is_free(chunk):
                 continue
-            try:
-                if not self._loader.is_free(chunk):
-                    self.summary.left.update(chunk.uris)
-                    continue
-                run = self._loader.ingest(chunk)
-            except (RetryableError, OutcomeUnknownError):
-                self.summary.left.update(chunk.uris)
-                raise
+            run = self._loader.ingest(chunk)
             self._failures = 0
             self.summary.trouble = None
             self._record_outcome(chunk, run)
@@ -391,13 +373,9 @@ class Watch:
         if run is not None and run.publication is not None:
             summary.published += 1
             summary.rows += run.publication.rows
-        summary.rejected += run is not None and run.status == "rejected"
-        summary.failed += any(checkpoint.outcome == "failed" for checkpoint in saved)
-        summary.left.difference_update(chunk.uris)
-        summary.left.update(checkpoint.uri for checkpoint in saved)
         finished = [checkpoint for checkpoint in saved if checkpoint.uri not in self._loader.pending]
         bad = [checkpoint for checkpoint in finished if checkpoint.outcome != "done"]
-        summary.left.difference_update(checkpoint.uri for checkpoint in finished)
+        summary.unfinished -= len(finished)
         summary.files += len(finished) - len(bad)
         summary.ended_badly += len(bad)
         self._add_given_up(bad)
@@ -429,7 +407,7 @@ class Watch:
         if found.more or self._once:
             self._pause(found.due_s or 0.0)
             return EVERYTHING if found.more else ()
-        with self._observer.waiting(self.summary, found):
+        with self._observer.waiting(self.summary):
             changed = self._feed.wait(found.due_s)
         self._named.update(changed or ())
         return changed
@@ -450,6 +428,6 @@ class Watch:
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        with self._observer.waiting(self.summary, None):
+        with self._observer.waiting(self.summary):
             while not self._stopping and (left_s := deadline - time.monotonic()) > 0.0:
                 self._feed.wait(left_s)

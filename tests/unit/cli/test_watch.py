@@ -208,7 +208,7 @@ def test_a_run_from_a_clock_that_is_ahead_does_not_put_off_maintenance(monkeypat
         raise RetryableError("Busy.")
 
     lake: Any = SimpleNamespace(runs=lambda **_: [ahead], maintain=maintain)
-    upkeep = _PeriodicMaintenance(3600.0, WatchView(App(quiet=True), (), max_tries=1, live=False))
+    upkeep = _PeriodicMaintenance(3600.0, WatchView(App(quiet=True), (), max_tries=1))
     upkeep(lake)
     later = time.monotonic() + 3601
     monkeypatch.setattr(time, "monotonic", lambda: later)

@@ -20,7 +20,7 @@ from lakegate.cli.output import clip
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
-from lakegate.errors import InputError, LakegateError
+from lakegate.errors import LakegateError
 from lakegate.loading.routes import location
 from lakegate.model.rows import json_safe
 from lakegate.model.words import counted, duration, parse_duration
@@ -28,7 +28,7 @@ from lakegate.progress import bound_to, one_line
 
 if TYPE_CHECKING:
     from lakegate.config import WatchSettings
-    from lakegate.lake import IngestOptions, Lake
+    from lakegate.lake import Lake
     from lakegate.loading.routes import Routes, WatchedPaths
     from lakegate.loading.scan import Chunk, Scan
     from lakegate.loading.watch import Feed, Summary, Watch
@@ -88,9 +88,7 @@ def watch(app: App, /, **given: Any) -> None:
     because it comes after such a file and may change the same rows, or because you stopped the command before.
     """
     settings = app.settings().watch
-    max_tries = given["max_tries"] or settings.max_tries
-    live = isinstance(app.narrator, LiveNarrator)
-    view = WatchView(app, given["paths"], max_tries=max_tries, live=live)
+    view = WatchView(app, given["paths"], max_tries=given["max_tries"] or settings.max_tries)
     with ExitStack() as opened:
         watching = _watch(app, given, settings, view, opened)
         view.on_output_lost = watching.stop
@@ -103,8 +101,9 @@ def watch(app: App, /, **given: Any) -> None:
         raise click.exceptions.Exit(summary.exit_code)
 
 
-def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, opened: ExitStack) -> Watch:
-    from lakegate.loading.routes import WatchedPaths
+def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: WatchView, opened: ExitStack) -> Watch:
+    from lakegate.checks import parse_checks
+    from lakegate.loading.routes import WatchedPaths, require_there
     from lakegate.loading.scan import FileLoader
     from lakegate.loading.watch import Watch
 
@@ -114,24 +113,22 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
         lakes.close()
         return lakes.enter_context(app.lake(may_create_project=True))
 
-    paths = list(given["paths"])
-    places = WatchedPaths(paths, given["format"])
     routes = _routes(given, settings)
-    options = _options(given)
+    checks = [check for text in given["checks"] for check in parse_checks(text)]
     if not given["wait"]:
-        _require_there(places)
-    feed = _feed(given, settings, places)
+        require_there(given["paths"], hint="Check the path, or pass --wait to wait for it.")
+    feed = _feed(given, settings, WatchedPaths(given["paths"]))
     opened.callback(feed.close)
     settle_s = settings.settle_s if given["settle"] is None else given["settle"].total_seconds()
     loader = FileLoader(
         reopen(),
-        paths,
+        given["paths"],
         routes,
-        options=options,
+        options={**ingest_options_from(given), "checks": checks},
         settle_s=settle_s,
         max_files=given["max_files"] or settings.max_files,
         max_bytes=settings.max_bytes,
-        max_tries=given["max_tries"] or settings.max_tries,
+        max_tries=view.max_tries,
         again=given["again"],
     )
     every = app.settings().maintenance.every
@@ -150,20 +147,6 @@ def _routes(given: dict[str, Any], settings: WatchSettings) -> Routes:
     if not patterns:
         raise click.UsageError("No table is set for the files. Pass --table namespace.table or --route PATTERN.")
     return Routes(patterns)
-
-
-def _options(given: dict[str, Any]) -> IngestOptions:
-    from lakegate.checks import parse_checks
-
-    checks = [check for text in given["checks"] for check in parse_checks(text)]
-    return {**ingest_options_from(given), "checks": checks}
-
-
-def _require_there(places: WatchedPaths) -> None:
-    missing = places.missing()
-    if missing:
-        hint = "Check the path, or pass --wait to wait for it."
-        raise InputError(f"'{missing[0]}' doesn't exist.", hint=hint, path=missing[0])
 
 
 def _feed(given: dict[str, Any], settings: WatchSettings, places: WatchedPaths) -> Feed:
@@ -236,11 +219,10 @@ class _PeriodicMaintenance:
 class WatchView:
     """Implements :class:`lakegate.loading.watch.WatchObserver`: lines on stderr, runs and errors as JSON on stdout."""
 
-    def __init__(self, app: App, paths: Sequence[str], *, max_tries: int, live: bool) -> None:
+    def __init__(self, app: App, paths: Sequence[str], *, max_tries: int) -> None:
         self._app = app
         self._paths = ", ".join(paths)
-        self._max_tries = max_tries
-        self._live = live
+        self.max_tries = max_tries
         self._unrouted: set[str] = set()
         self.on_output_lost: Callable[[], None] = lambda: None
         """Called when nobody reads the runs on standard output any more."""
@@ -266,39 +248,40 @@ class WatchView:
                 self._report_run(chunk, run, saved)
             self._print_json(run_payload(run))
             return
-        self._report_failure(chunk, saved)
+        reason = next((checkpoint.reason for checkpoint in saved if checkpoint.reason), None)
+        if reason is not None:
+            ended = reason if reason.endswith((".", "…")) else f"{reason}."
+            self.say("failed", f"{chunk.table}: {_files(chunk)}: {ended} {self._outlook(chunk, saved)}")
         if failure is not None:
-            error = failure.to_dict()
             facts = {"table": chunk.table, "files": list(map(location, chunk.uris))}
-            self._print_json({"error": {**error, "context": {**failure.context, **facts}}})
+            self._print_json({"error": {**failure.to_dict(), "context": {**failure.context, **facts}}})
 
     def backing_off(self, error: LakegateError, pause_s: float) -> None:
         """Report a service that is unavailable."""
         self.say("waiting", f"{error.message} Retrying in {duration(pause_s)}.")
 
     @contextmanager
-    def waiting(self, summary: Summary, found: Scan | None) -> Iterator[None]:
+    def waiting(self, summary: Summary) -> Iterator[None]:
         """Show the status line, on a terminal, while the body waits."""
-        if not self._live:
+        if not isinstance(self._app.narrator, LiveNarrator):
             yield
             return
         from rich.console import Console
         from rich.markup import escape
 
         console = Console(stderr=True)
-        line = clip(one_line(self.status(summary, found)), console.width - _SPINNER_WIDTH)
+        line = clip(one_line(self._status(summary)), console.width - _SPINNER_WIDTH)
         with console.status(escape(line), refresh_per_second=_REFRESHED_PER_S):
             yield
 
-    def status(self, summary: Summary, found: Scan | None) -> str:
-        """Return the status line."""
+    def _status(self, summary: Summary) -> str:
         facts = [f"Watching {self._paths}", f"{counted(summary.files, 'file')} done"]
         if summary.rows:
             facts.append(f"{counted(summary.rows, 'row')} published")
-        if found is not None and found.settling:
-            facts.append(f"{found.settling:,} still being written")
-        if found is not None and found.waiting:
-            facts.append(f"{found.waiting:,} to be retried")
+        if summary.settling:
+            facts.append(f"{summary.settling:,} still being written")
+        if summary.unfinished:
+            facts.append(f"{summary.unfinished:,} to be retried")
         if summary.given_up:
             facts.append(f"{counted(len(summary.given_up), 'file')} given up, such as {_reasons(summary)[0]}")
         if summary.trouble is not None:
@@ -342,19 +325,13 @@ class WatchView:
         else:
             self.say(run.status, f"{what}: {run.detail or ''} Run {run.run_id}.")
 
-    def _report_failure(self, chunk: Chunk, saved: Collection[FileCheckpoint]) -> None:
-        reason = next((checkpoint.reason for checkpoint in saved if checkpoint.reason), None)
-        if reason is not None:
-            ended = reason if reason.endswith((".", "…")) else f"{reason}."
-            self.say("failed", f"{chunk.table}: {_files(chunk)}: {ended} {self._outlook(chunk, saved)}")
-
     def _outlook(self, chunk: Chunk, saved: Collection[FileCheckpoint]) -> str:
         checkpoint = next(iter(saved), None)
         if checkpoint is None or not chunk.alone:
             return "Retrying them one by one." if len(saved) > 1 else "Retrying it alone."
-        if checkpoint.outcome == "rejected" or checkpoint.tries >= self._max_tries:
+        if checkpoint.outcome == "rejected" or checkpoint.tries >= self.max_tries:
             return "Given up until it changes."
-        return f"Attempt {checkpoint.tries} of {self._max_tries}."
+        return f"Attempt {checkpoint.tries} of {self.max_tries}."
 
 
 def _files(chunk: Chunk) -> str:
