@@ -7,7 +7,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,6 @@ from lakegate.errors import (
 from lakegate.loading.routes import location
 from lakegate.model.batch import FileFormat
 from lakegate.model.downstream import GivenUpFile
-from lakegate.model.request import IngestRequest
 from lakegate.model.run import CheckpointOutcome, FileCheckpoint, Run, RunError
 from lakegate.progress import without_secrets
 from lakegate.sources.files import shown
@@ -42,23 +41,23 @@ class Chunk:
 
     Attributes:
         table: ``namespace.table``.
-        size_bytes: Total size of the files.
-        alone: Whether it's a single file, so that the run's outcome is the file's own.
-        stamps: The fingerprint of each of ``uris`` when it was scanned.
+        files: URI of each file, and its fingerprint when it was scanned.
         run_id: The run to resume; ``None`` if there's none yet.
     """
 
     table: str
-    uris: tuple[str, ...]
-    size_bytes: int
-    alone: bool
-    stamps: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
     run_id: str | None = None
 
     @property
-    def files(self) -> Sequence[tuple[str, str]]:
-        """URI and fingerprint of each file."""
-        return list(zip(self.uris, self.stamps, strict=True))
+    def uris(self) -> tuple[str, ...]:
+        """URI of each file."""
+        return tuple(uri for uri, _ in self.files)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it's a single file, so that the run's outcome is the file's own."""
+        return len(self.files) == 1
 
     def derive_run_id(self, earlier: Sequence[str]) -> str:
         """Return a run id derived from these files and their fingerprints, the same on any machine.
@@ -67,7 +66,7 @@ class Chunk:
             earlier: Ids of earlier runs for these files, which the new id must differ from.
 
         Example:
-            >>> Chunk("nyc.trips", ("s3://b/x.csv",), 9, True, ("9-e",)).derive_run_id(())
+            >>> Chunk("nyc.trips", (("s3://b/x.csv", "9-e"),)).derive_run_id(())
             'files-c317eeeb7db6f2dd61e2'
         """
         named = [self.table, sorted(self.files), sorted(set(earlier))]
@@ -121,13 +120,13 @@ class ReadyFile:
 
     Attributes:
         alone: Whether to ingest it alone, for example because it failed together with others.
-        tries: How often it was tried. Files with fewer tries go first, in case this one crashes the process.
+        checkpoint: Its last outcome in this state.
     """
 
     table: str
     file: FoundFile
     alone: bool
-    tries: int = 0
+    checkpoint: FileCheckpoint | None = None
 
 
 def in_chunks(ready: Sequence[ReadyFile], *, max_files: int, max_bytes: int) -> tuple[Chunk, ...]:
@@ -144,22 +143,11 @@ def in_chunks(ready: Sequence[ReadyFile], *, max_files: int, max_bytes: int) -> 
         [(table, group) for group in _groups(files, max_files, max_bytes)] for (table, _), files in together.items()
     ]
     groups = [group for turn in zip_longest(*by_table) for group in turn if group is not None]
-    alone = sorted((one for one in ready if one.alone), key=lambda one: one.tries)
+    alone = [one for one in ready if one.alone]
+    # Those with fewer tries first, in case one crashes the process.
+    alone.sort(key=lambda one: 0 if one.checkpoint is None else one.checkpoint.tries)
     groups += [(one.table, [one.file]) for one in alone]
-    return tuple(_chunk(table, group) for table, group in groups)
-
-
-def chunk_to_resume(order: IngestRequest) -> Chunk:
-    """Return the chunk of a suspended run, with all of its files."""
-    files = order.batch.files
-    return Chunk(
-        table=str(order.table),
-        uris=order.batch.uris,
-        size_bytes=order.batch.size_bytes,
-        alone=len(files) == 1,
-        stamps=tuple(file.stamp for file in files),
-        run_id=order.run_id,
-    )
+    return tuple(Chunk(table, tuple((file.uri, file.stamp) for file in group)) for table, group in groups)
 
 
 def _groups(files: Sequence[FoundFile], max_files: int, max_bytes: int) -> Iterator[list[FoundFile]]:
@@ -173,16 +161,6 @@ def _groups(files: Sequence[FoundFile], max_files: int, max_bytes: int) -> Itera
         size_bytes += file.size_bytes
     if group:
         yield group
-
-
-def _chunk(table: str, files: Sequence[FoundFile]) -> Chunk:
-    return Chunk(
-        table,
-        tuple(file.uri for file in files),
-        sum(file.size_bytes for file in files),
-        len(files) == 1,
-        tuple(file.stamp for file in files),
-    )
 
 
 TRIED_TOGETHER = 0
@@ -218,40 +196,8 @@ class Clock:
         time.sleep(seconds)
 
 
-class Backoff:
-    """Remembers, in this process, which files to leave alone for a while.
-
-    Other runs hold them, or what they need was unreachable.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._times: dict[str, int] = {}
-        self._until: dict[str, float] = {}
-
-    def left_s(self, uri: str) -> float:
-        """Return how many seconds to leave the file alone."""
-        return max(0.0, self._until.get(uri, 0.0) - self._clock.monotonic())
-
-    def hold_off(self, uris: Iterable[str]) -> None:
-        """Leave files alone for a few seconds: other runs hold them."""
-        self._until.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
-
-    def record_trouble(self, uris: Iterable[str]) -> None:
-        """Leave files alone after trouble that isn't their fault: longer each time."""
-        for uri in uris:
-            times = self._times.get(uri, 0)
-            self._times[uri] = times + 1
-            self._until[uri] = self._clock.monotonic() + min(_TROUBLE_S * 2.0 ** min(times, 10), _MAX_TROUBLE_S)
-
-    def forget(self, uri: str) -> None:
-        """Forget a file that has an outcome."""
-        self._times.pop(uri, None)
-        self._until.pop(uri, None)
-
-
 class FileOutcomes:
-    """Saves checkpoints, and decides from them what's left to do for a file.
+    """Saves checkpoints, and decides from them what's left to do for a file, and when.
 
     Args:
         max_tries: How often one version of a file may fail.
@@ -268,6 +214,9 @@ class FileOutcomes:
         self._began = clock.now()
         self._again = again
         self._announced = announced or {}
+        # In this process only: other runs hold these files, or what they need was unreachable.
+        self._left_alone_until: dict[str, float] = {}
+        self._troubles: dict[str, int] = {}
 
     def current(self, checkpoint: FileCheckpoint | None, stamp: str) -> FileCheckpoint | None:
         """Return the checkpoint if it applies to this version of the file."""
@@ -287,12 +236,18 @@ class FileOutcomes:
             return checkpoint.tries >= self._max_tries
         return checkpoint.outcome == "done" or checkpoint.tries > TRIED_TOGETHER
 
-    def left_s(self, checkpoint: FileCheckpoint | None) -> float:
-        """Return the seconds until a file that failed alone is retried; 0 if it failed before this process started."""
+    def left_s(self, uri: str, checkpoint: FileCheckpoint | None = None) -> float:
+        """Return the seconds until the file may be tried; 0 if it failed alone before this process started."""
+        left_s = max(0.0, self._left_alone_until.get(uri, 0.0) - self._clock.monotonic())
         if checkpoint is None or checkpoint.tries == TRIED_TOGETHER or checkpoint.noted_at < self._began:
-            return 0.0
+            return left_s
         pause_s = min(_RETRY_S * 2.0 ** min(checkpoint.tries - 1, 10), _MAX_RETRY_S)
-        return max(0.0, (checkpoint.noted_at + timedelta(seconds=pause_s) - self._clock.now()).total_seconds())
+        due = checkpoint.noted_at + timedelta(seconds=pause_s)
+        return max(left_s, (due - self._clock.now()).total_seconds())
+
+    def hold_off(self, uris: Iterable[str]) -> None:
+        """Leave files alone for a few seconds: other runs hold them."""
+        self._left_alone_until.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
 
     def begin(self, lake: Lake, chunk: Chunk) -> None:
         """Save that a run is about to try the files. If no outcome follows, one of them crashed the process.
@@ -300,27 +255,29 @@ class FileOutcomes:
         For a file that is ingested alone this counts as a try; :meth:`release` undoes that.
         """
         known = lake.file_checkpoints(chunk.table, chunk.uris)
-        tried = (
+        tried = [
             self._checkpoint(
                 uri, stamp, "trying", tries=self._tries(known.get(uri), stamp) + chunk.alone, run=chunk.run_id
             )
             for uri, stamp in chunk.files
-        )
-        lake.save_file_checkpoints(chunk.table, tuple(tried))
+        ]
+        lake.save_file_checkpoints(chunk.table, tried)
 
     def release(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
         """Undo :meth:`begin` for files that still have no outcome, and return their checkpoints."""
-        known = lake.file_checkpoints(chunk.table, chunk.uris)
-        unfinished = [one for uri in chunk.uris if (one := known.get(uri)) is not None and one.outcome == "trying"]
+        known = lake.file_checkpoints(chunk.table, chunk.uris).values()
+        begun = [one for one in known if _is_begun(one, chunk)]
+        if not begun:
+            return ()
+        run = find_run(lake, str(chunk.run_id))
+        # Without a run id if the run failed, or can't help with the remaining files.
+        run_id = chunk.run_id if run is not None and run.finished_at is None else None
         why = _reason_of(None, error)
-        # Without a run id: this run failed, or can't help with the remaining files.
         left = tuple(
-            self._checkpoint(one.uri, one.stamp, "parked", tries=one.tries - chunk.alone, reason=why)
-            for one in unfinished
-            if one.run_id == chunk.run_id
+            self._checkpoint(one.uri, one.stamp, "parked", tries=one.tries - chunk.alone, run=run_id, reason=why)
+            for one in begun
         )
-        if left:
-            lake.save_file_checkpoints(chunk.table, left)
+        lake.save_file_checkpoints(chunk.table, left)
         return left
 
     def is_starting(self, checkpoint: FileCheckpoint) -> bool:
@@ -338,94 +295,84 @@ class FileOutcomes:
         why = "The process that was ingesting it died."
         died = checkpoint.model_copy(update={"outcome": "failed", "reason": why})
         if self.is_finished(died):
-            lake.notify_given_up(_given_up(table, died, LakegateError.code))
+            _notify_given_up(lake, table, died, None)
             lake.save_file_checkpoints(table, (died,))
         return died
 
     def save_outcomes(
-        self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run | None, error: LakegateError | None
+        self, lake: Lake, chunk: Chunk, run: Run | None, error: LakegateError | None
     ) -> tuple[FileCheckpoint, ...]:
         """Save and return the outcomes of a chunk's files. Trouble that isn't the files' fault leaves no outcome."""
         problem = error or (run.error if run is not None else None)
-        is_trouble = False
-        if run is not None and error is None and run.status not in _ENDED_BADLY:
-            checkpoints = self._outcomes_of_run(lake, backoff, chunk, run)
-        elif is_trouble := _is_trouble(problem):
-            backoff.record_trouble(chunk.uris)
-            checkpoints = self._suspended(lake, chunk, error)
+        ended_badly = run is None or error is not None or run.status in _ENDED_BADLY
+        checkpoints: tuple[FileCheckpoint, ...] = ()
+        if ended_badly and _is_trouble(problem):
+            self._record_trouble(chunk.uris)
         else:
-            checkpoints = self._failures_of(lake, _culprits(chunk, error), run, "failed", _reason_of(run, problem))
+            checkpoints = self._outcomes_of(lake, chunk, run, error, ended_badly=ended_badly)
         for checkpoint in checkpoints:
             if checkpoint.outcome == "failed" and self.is_finished(checkpoint):
                 # Alert first: after a crash between the two, a saved file would never be reported.
-                code = LakegateError.code if problem is None else problem.code
-                lake.notify_given_up(_given_up(chunk.table, checkpoint, code))
+                _notify_given_up(lake, chunk.table, checkpoint, problem)
+            self._left_alone_until.pop(checkpoint.uri, None)
+            self._troubles.pop(checkpoint.uri, None)
         if checkpoints:
             lake.save_file_checkpoints(chunk.table, checkpoints)
-        if not is_trouble:
-            for checkpoint in checkpoints:
-                backoff.forget(checkpoint.uri)
-        if chunk.run_id is not None and len(checkpoints) < len(chunk.uris):
+        if chunk.run_id is not None and len(checkpoints) < len(chunk.files):
             checkpoints += self.release(lake, chunk, error)
         return checkpoints
 
-    def _outcomes_of_run(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> tuple[FileCheckpoint, ...]:
+    def _record_trouble(self, uris: Iterable[str]) -> None:
+        """Leave files alone after trouble that isn't their fault: longer each time."""
+        for uri in uris:
+            times = self._troubles.get(uri, 0)
+            self._troubles[uri] = times + 1
+            pause_s = min(_TROUBLE_S * 2.0 ** min(times, 10), _MAX_TROUBLE_S)
+            self._left_alone_until[uri] = self._clock.monotonic() + pause_s
+
+    def _outcomes_of(
+        self, lake: Lake, chunk: Chunk, run: Run | None, error: LakegateError | None, *, ended_badly: bool
+    ) -> tuple[FileCheckpoint, ...]:
+        if run is None or ended_badly:
+            reason = _reason_of(run, error or (run.error if run is not None else None))
+            return self._failures(lake, chunk, _culprits(chunk, error), "failed", run, reason)
         if run.status == "rejected":
-            return self._failures_of(lake, chunk, run, "rejected", _rejection_reason(run))
+            return self._failures(lake, chunk, chunk.files, "rejected", run, _rejection_reason(run))
         if run.status in _ENDED_WELL:
-            return tuple(self._finished_files(lake, backoff, chunk, run))
-        backoff.hold_off(chunk.uris)
+            return tuple(self._finished_files(lake, chunk, run))
+        self.hold_off(chunk.uris)
         return ()
 
-    def _finished_files(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> Iterator[FileCheckpoint]:
+    def _finished_files(self, lake: Lake, chunk: Chunk, run: Run) -> Iterator[FileCheckpoint]:
         # If a file was found through a link, the run reports the skipped file under its real path.
         owners = {uri: one.run_id for one in run.skipped_files for uri in (one.file.uri, *one.file.aliases)}
         busy = {run_id for run_id in set(owners.values()) if not has_published(lake, run_id)}
         for uri, stamp in chunk.files:
             owner = owners.get(uri)
             if owner in busy:
-                backoff.hold_off([uri])
+                self.hold_off([uri])
                 continue
             reason = run.detail if owner is None else f"Already published by run {owner}."
             yield self._checkpoint(uri, stamp, "done", run=owner or run.run_id, reason=reason)
 
-    def _suspended(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
-        """Return the files' checkpoints after trouble: none, unless their run is suspended."""
-        run = None if chunk.run_id is None else find_run(lake, chunk.run_id)
-        if run is None or run.finished_at is not None:
-            return ()
-        known = lake.file_checkpoints(chunk.table, chunk.uris)
-        return self._checkpoints(chunk, "parked", known, run_id=run.run_id, reason=_reason_of(None, error))
-
-    def _failures_of(
-        self, lake: Lake, chunk: Chunk, run: Run | None, outcome: Literal["rejected", "failed"], reason: str
+    def _failures(
+        self,
+        lake: Lake,
+        chunk: Chunk,
+        files: Sequence[tuple[str, str]],
+        outcome: Literal["rejected", "failed"],
+        run: Run | None,
+        reason: str,
     ) -> tuple[FileCheckpoint, ...]:
         known = lake.file_checkpoints(chunk.table, chunk.uris) if chunk.alone else {}
         run_id = None if run is None else run.run_id
-        return self._checkpoints(chunk, outcome, known, more_tries=int(chunk.alone), run_id=run_id, reason=reason)
-
-    def _checkpoints(
-        self,
-        chunk: Chunk,
-        outcome: CheckpointOutcome,
-        known: Mapping[str, FileCheckpoint],
-        *,
-        more_tries: int = 0,
-        run_id: str | None = None,
-        reason: str,
-    ) -> tuple[FileCheckpoint, ...]:
-        """Return checkpoints with one outcome for all files of the chunk, adding ``more_tries`` to their tries."""
-        return tuple(
-            self._checkpoint(
-                uri,
-                stamp,
-                outcome,
-                tries=self._tries_before(chunk, known, uri, stamp) + more_tries,
-                run=run_id,
-                reason=reason,
-            )
-            for uri, stamp in chunk.files
-        )
+        made = []
+        for uri, stamp in files:
+            before = known.get(uri)
+            is_counted = before is not None and _is_begun(before, chunk)
+            tries = self._tries(before, stamp) + (chunk.alone and not is_counted)
+            made.append(self._checkpoint(uri, stamp, outcome, tries=tries, run=run_id, reason=reason))
+        return tuple(made)
 
     def _checkpoint(
         self,
@@ -439,12 +386,6 @@ class FileOutcomes:
     ) -> FileCheckpoint:
         now, why = self._clock.now(), without_secrets(reason) if reason else reason
         return FileCheckpoint(uri=uri, stamp=stamp, outcome=outcome, tries=tries, run_id=run, reason=why, noted_at=now)
-
-    def _tries_before(self, chunk: Chunk, known: Mapping[str, FileCheckpoint], uri: str, stamp: str) -> int:
-        """Return how often the file was tried before this chunk."""
-        checkpoint = known.get(uri)
-        begun = checkpoint is not None and checkpoint.outcome == "trying" and checkpoint.run_id == chunk.run_id
-        return self._tries(checkpoint, stamp) - (begun and chunk.alone)
 
     def _tries(self, checkpoint: FileCheckpoint | None, stamp: str) -> int:
         known = self.current(checkpoint, stamp)
@@ -478,27 +419,32 @@ def _codes(kind: type[LakegateError]) -> set[str]:
     return {kind.code}.union(*(_codes(below) for below in kind.__subclasses__()))
 
 
-def _culprits(chunk: Chunk, error: LakegateError | None) -> Chunk:
+def _is_begun(checkpoint: FileCheckpoint, chunk: Chunk) -> bool:
+    """Return whether the file's last outcome is what :meth:`FileOutcomes.begin` saved for this chunk's run."""
+    return checkpoint.outcome == "trying" and checkpoint.run_id == chunk.run_id
+
+
+def _culprits(chunk: Chunk, error: LakegateError | None) -> Sequence[tuple[str, str]]:
     """Return the files that the error names, or all if it names none. The others can still be ingested together."""
     context = {} if error is None else error.context
     paths = context.get("paths", context.get("path"))
     named = {paths} if isinstance(paths, str) else set(paths) if isinstance(paths, (list, tuple)) else set()
-    files = [(uri, stamp) for uri, stamp in chunk.files if shown(location(uri)) in named]
-    if not files:
-        return chunk
-    return replace(chunk, uris=tuple(uri for uri, _ in files), stamps=tuple(stamp for _, stamp in files))
+    return [(uri, stamp) for uri, stamp in chunk.files if shown(location(uri)) in named] or chunk.files
 
 
-def _given_up(table: str, checkpoint: FileCheckpoint, code: str) -> GivenUpFile:
-    return GivenUpFile(
+def _notify_given_up(
+    lake: Lake, table: str, checkpoint: FileCheckpoint, problem: LakegateError | RunError | None
+) -> None:
+    given_up = GivenUpFile(
         table=table,
         uri=checkpoint.uri,
         stamp=checkpoint.stamp,
         tries=checkpoint.tries,
-        code=code,
+        code=LakegateError.code if problem is None else problem.code,
         reason=checkpoint.reason or "",
         run_id=checkpoint.run_id,
     )
+    lake.notify_given_up(given_up)
 
 
 def _reason_of(run: Run | None, problem: LakegateError | RunError | None) -> str:

@@ -19,19 +19,8 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.lake import IngestOptions, Lake
-from lakegate.loading.file_outcomes import (
-    Backoff,
-    Chunk,
-    Clock,
-    FileOutcomes,
-    ReadyFile,
-    Scan,
-    chunk_to_resume,
-    find_run,
-    in_chunks,
-)
+from lakegate.loading.file_outcomes import Chunk, Clock, FileOutcomes, ReadyFile, Scan, find_run, in_chunks
 from lakegate.loading.routes import WatchedPaths
-from lakegate.model.request import IngestRequest
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.progress import without_secrets
 
@@ -93,7 +82,7 @@ class FileLoader:
         self.lake = lake
         self.saved: tuple[FileCheckpoint, ...] = ()
         self.failure: LakegateError | None = None
-        self._paths = list(paths)
+        self._paths = paths
         self._routes = routes
         self._options: IngestOptions = {} if options is None else options
         self._format = self._options.get("format")
@@ -102,9 +91,8 @@ class FileLoader:
         self._max_bytes = max_bytes
         self._clock = clock or Clock()
         self._stable = _StableFiles(settle_s, self._clock)
-        self._backoff = Backoff(self._clock)
         self._unlisted: Iterator[FoundFile] | None = None
-        self._seen_pending: set[str] = set()
+        self._unseen: set[str] = set()
         self._outcomes = FileOutcomes(self._clock, max_tries=max_tries, again=again, announced=announced)
 
     @property
@@ -127,7 +115,8 @@ class FileLoader:
             RetryableError: If the journal or the files' store is unreachable.
         """
         found = Scan(resumed=changed is None and self._unlisted is not None)
-        state = _ScanState(found)
+        unseen = self._unseen if found.resumed else set(self._stable.pending)
+        state = _ScanState(found, unseen)
         try:
             listed = self._files_to_scan(changed)
             while files := list(islice(listed, _BATCH_SIZE)):
@@ -142,15 +131,11 @@ class FileLoader:
             raise
         if changed is None:
             self._unlisted = self._unlisted if found.more else None
-            # Only pending ones: copying everything seen so far on each scan would make a million files quadratic.
-            seen = {uri for uri in self._stable.pending if uri in self._seen_pending} if found.resumed else set()
-            self._seen_pending = state.pending_uris | seen
+            self._unseen = unseen
         if not found.more:
-            self._stable.forget(
-                set(self._stable.pending) - (self._seen_pending if changed is None else state.pending_uris)
-            )
+            self._stable.forget(unseen)
         chunks = in_chunks(state.ready, max_files=self._max_files, max_bytes=self._max_bytes)
-        found.chunks = (*map(chunk_to_resume, state.suspended.values()), *chunks)
+        found.chunks = (*state.suspended.values(), *chunks)
         return found
 
     def ingest(self, chunk: Chunk, *, timeout_s: float | None = None) -> Run | None:
@@ -183,20 +168,12 @@ class FileLoader:
             if timeout_s is not None:
                 self._outcomes.release(self.lake, left, error)
             raise
-        except EngineError as error:
-            run = None if timeout_s is None else self._cancel(left, error)
-            self.save_outcomes(left, run, error)
-            raise
         except (RetryableError, OutcomeUnknownError, NewerFormatError) as error:
-            self.save_outcomes(left, None, error)
+            is_begun = timeout_s is not None and isinstance(error, EngineError)
+            self.save_outcomes(left, self._cancel(left, error) if is_begun else None, error)
             raise
-        except LakegateError as error:
-            self.save_outcomes(left, None, error)
-            return None
         except Exception as error:  # noqa: BLE001 - a file that triggers a bug must not be retried forever
-            said = type(error).__name__
-            said += "." if self.lake.hides_values(left.table, **self._options) else f": {error}"
-            self.save_outcomes(left, None, LakegateError(without_secrets(f"Internal error: {said}")))
+            self.save_outcomes(left, None, error if isinstance(error, LakegateError) else self._bug(left, error))
             return None
         self.save_outcomes(left, run)
         return run
@@ -209,7 +186,7 @@ class FileLoader:
             error: Why it failed. A retryable error doesn't count as a try, unless the engine failed.
         """
         self.failure = error
-        self.saved = self._outcomes.save_outcomes(self.lake, self._backoff, chunk, run, error)
+        self.saved = self._outcomes.save_outcomes(self.lake, chunk, run, error)
         for checkpoint in self.saved:
             # A resumed run may have ingested an older version of the file than the one seen since.
             if self._outcomes.is_finished(checkpoint) and self._stable.is_known_as(checkpoint.uri, checkpoint.stamp):
@@ -226,7 +203,7 @@ class FileLoader:
         if chunk.run_id is None or chunk.run_id in self.lake.suspended_runs():
             return True
         self.lake.recover()
-        self._backoff.hold_off(chunk.uris)
+        self._outcomes.hold_off(chunk.uris)
         return False
 
     def _options_for(self, chunk: Chunk, timeout_s: float | None) -> IngestOptions:
@@ -240,16 +217,26 @@ class FileLoader:
             options["timeout_s"] = timeout_s
         return options
 
+    def _bug(self, chunk: Chunk, error: Exception) -> LakegateError:
+        """Return an internal error as one of lakegate's, without values of a table whose values are hidden."""
+        said = type(error).__name__
+        said += "." if self.lake.hides_values(chunk.table, **self._options) else f": {error}"
+        return LakegateError(without_secrets(f"Internal error: {said}"))
+
     def _run_id(self, chunk: Chunk) -> str:
         """Return the id of the chunk's current or conclusive run, or a new id if it has none."""
         known = self.lake.file_checkpoints(chunk.table, chunk.uris).values()
-        ended = (checkpoint for checkpoint in known if checkpoint.outcome not in ("parked", "trying"))
-        base = chunk.derive_run_id([checkpoint.run_id for checkpoint in ended if checkpoint.run_id is not None])
-        numbered = (f"{base}-{number:03d}" for number in count(1))
-        known_runs = ((run_id, find_run(self.lake, run_id)) for run_id in numbered)
-        return next(run_id for run_id, run in known_runs if run is None or run.status not in _INCONCLUSIVE)
+        base = chunk.derive_run_id(
+            [one.run_id for one in known if one.outcome not in ("parked", "trying") and one.run_id is not None]
+        )
+        for number in count(1):
+            run_id = f"{base}-{number:03d}"
+            run = find_run(self.lake, run_id)
+            if run is None or run.status not in _INCONCLUSIVE:
+                break
+        return run_id
 
-    def _cancel(self, chunk: Chunk, error: EngineError) -> Run | None:
+    def _cancel(self, chunk: Chunk, error: LakegateError) -> Run | None:
         """Cancel a suspended run after an engine failure, if it had started, so that its files are free."""
         try:
             # What the engine said, which may quote values, is in the run.
@@ -283,14 +270,15 @@ class FileLoader:
     def _classify_all(self, files: Iterable[FoundFile], state: _ScanState) -> None:
         by_table = defaultdict[str, list["FoundFile"]](list)
         for file in files:
-            table = self._table(file, state)
-            if table is not None and file.uri not in state.pending_uris:
+            table = self._table(file, state.found)
+            if table is not None and file.uri not in state.offered:
                 by_table[table].append(file)
         for table, group in by_table.items():
             known = self.lake.file_checkpoints(table, [file.uri for file in group])
             alone = self._needs_order(table)
             for file in sorted(group, key=lambda one: one.uri) if alone else group:
-                self._classify(ReadyFile(table, file, alone=alone), known, state)
+                checkpoint = self._outcomes.current(known.get(file.uri), file.stamp)
+                self._classify(ReadyFile(table, file, alone, checkpoint), state)
 
     def _needs_order(self, table: str) -> bool:
         """Return whether to ingest a table's files one by one, sorted by name: two may share a key or a partition."""
@@ -299,30 +287,26 @@ class FileLoader:
         except LakegateError:
             return False  # ingesting them reports what's wrong
 
-    def _table(self, file: FoundFile, state: _ScanState) -> str | None:
+    def _table(self, file: FoundFile, found: Scan) -> str | None:
         try:
             table = self._routes.table(file.uri)
             reason = "No route matches it."
         except IdentifierError as error:
             table, reason = None, error.message
-        if (
-            table is None
-            and len(state.found.unrouted) < _MAX_REPORTED
-            and (file.uri, reason) not in state.found.unrouted
-        ):
-            state.found.unrouted.append((file.uri, reason))
+        if table is None and len(found.unrouted) < _MAX_REPORTED and (file.uri, reason) not in found.unrouted:
+            found.unrouted.append((file.uri, reason))
         return table
 
-    def _classify(self, one: ReadyFile, known: Mapping[str, FileCheckpoint], state: _ScanState) -> None:
-        file = one.file
-        checkpoint = self._outcomes.current(known.get(file.uri), file.stamp)
+    def _classify(self, one: ReadyFile, state: _ScanState) -> None:
+        file, checkpoint = one.file, one.checkpoint
+        state.unseen.discard(file.uri)
         if checkpoint is not None and checkpoint.outcome in ("parked", "trying"):
             if self._is_suspended(checkpoint, state):
+                state.offered.add(file.uri)
                 self._stable.left_s(file)  # remembers it as pending
                 return
-            checkpoint = self._outcomes.after_crash(
-                self.lake, one.table, checkpoint, state.runs[str(checkpoint.run_id)]
-            )
+            run = state.runs[str(checkpoint.run_id)]
+            checkpoint = self._outcomes.after_crash(self.lake, one.table, checkpoint, run)
         if checkpoint is not None and self._outcomes.is_finished(checkpoint):
             self._stable.forget([file.uri])
             if checkpoint.outcome == "done":
@@ -330,16 +314,16 @@ class FileLoader:
             elif len(state.found.given_up) < _MAX_REPORTED:
                 state.found.given_up.append(checkpoint)
             return
-        state.pending_uris.add(file.uri)
+        state.offered.add(file.uri)
         left_s = self._stable.left_s(file)
-        tries = 0 if checkpoint is None else checkpoint.tries
-        seen = ReadyFile(one.table, file, one.alone or checkpoint is not None, tries)
+        one = ReadyFile(one.table, file, one.alone or checkpoint is not None, checkpoint)
         if 0.0 < left_s <= _RECHECK_S:
-            state.recheck.append((seen, checkpoint, left_s))
+            state.recheck.append(one)
+            state.recheck_s = max(left_s, state.recheck_s)
         elif left_s > 0.0:
             state.found.add_settling(left_s)
         else:
-            self._add_when_due(seen, checkpoint, state)
+            self._add_when_due(one, state)
 
     def _is_suspended(self, checkpoint: FileCheckpoint, state: _ScanState) -> bool:
         """Return whether the file's run is suspended or starting; add it to the runs to resume when it's due."""
@@ -348,21 +332,20 @@ class FileLoader:
             state.runs[run_id] = find_run(self.lake, run_id)
         run = state.runs[run_id]
         if run is None and self._outcomes.is_starting(checkpoint):
-            state.pending_uris.add(checkpoint.uri)
             state.found.add_waiting(_RECHECK_S)
             return True
         if run is None or run.finished_at is not None or run.order is None:
             return False
-        state.pending_uris.add(checkpoint.uri)
-        left_s = self._backoff.left_s(checkpoint.uri)
+        left_s = self._outcomes.left_s(checkpoint.uri)
         if left_s > 0.0:
             state.found.add_waiting(left_s)
         else:
-            state.suspended[run_id] = run.order
+            files = tuple((file.uri, file.stamp) for file in run.order.batch.files)
+            state.suspended[run_id] = Chunk(str(run.order.table), files, run_id)
         return True
 
-    def _add_when_due(self, one: ReadyFile, checkpoint: FileCheckpoint | None, state: _ScanState) -> None:
-        left_s = max(self._backoff.left_s(one.file.uri), self._outcomes.left_s(checkpoint))
+    def _add_when_due(self, one: ReadyFile, state: _ScanState) -> None:
+        left_s = self._outcomes.left_s(one.file.uri, one.checkpoint)
         if left_s > 0.0:
             state.found.add_waiting(left_s)
         elif one.alone and sum(ready.alone for ready in state.ready) >= _MAX_SINGLE_FILES:
@@ -374,19 +357,18 @@ class FileLoader:
         """Check files that look stable, but were seen for the first time, again after a moment."""
         if not state.recheck:
             return
-        self._clock.sleep(max(left_s for _, _, left_s in state.recheck))
-        now = self._listed([one.file.uri for one, _, _ in state.recheck])
-        for one, checkpoint, _ in state.recheck:
+        self._clock.sleep(state.recheck_s)
+        now = self._listed([one.file.uri for one in state.recheck])
+        for one in state.recheck:
             file = now.get(one.file.uri)
             if file is None:
-                state.pending_uris.discard(one.file.uri)
                 self._stable.forget([one.file.uri])
                 continue
             left_s = self._stable.left_s(file)
             if left_s > 0.0:
                 state.found.add_settling(left_s)
             else:
-                self._add_when_due(replace(one, file=file), checkpoint, state)
+                self._add_when_due(replace(one, file=file), state)
 
     def _listed(self, uris: Sequence[str]) -> Mapping[str, FoundFile]:
         return {file.uri: file for file in self.lake.list_files(uris, format=self._format)}
@@ -396,25 +378,30 @@ class FileLoader:
         if not any(uri.startswith("file:") for uri in chunk.uris):
             return chunk
         now = self._listed(chunk.uris)
-        same = [now[uri] for uri, stamp in chunk.files if uri in now and now[uri].stamp == stamp]
-        made = in_chunks(
-            [ReadyFile(chunk.table, file, alone=False) for file in same],
-            max_files=len(chunk.uris),
-            max_bytes=sum(file.size_bytes for file in same),
-        )
-        return made[0] if made else None
+        same = tuple((uri, stamp) for uri, stamp in chunk.files if uri in now and now[uri].stamp == stamp)
+        return replace(chunk, files=same) if same else None
 
 
 @dataclass(slots=True)
 class _ScanState:
-    """A scan in progress, and what it has found so far."""
+    """A scan in progress.
+
+    Attributes:
+        unseen: Pending files that it hasn't found yet.
+        offered: Files that aren't finished.
+        recheck: Files to check again in ``recheck_s`` seconds.
+        runs: The runs of suspended files; ``None`` for one that the journal doesn't have.
+        suspended: By run id, what to resume.
+    """
 
     found: Scan
+    unseen: set[str]
+    offered: set[str] = field(default_factory=set)
     ready: list[ReadyFile] = field(default_factory=list)
-    recheck: list[tuple[ReadyFile, FileCheckpoint | None, float]] = field(default_factory=list)
-    pending_uris: set[str] = field(default_factory=set)
+    recheck: list[ReadyFile] = field(default_factory=list)
+    recheck_s: float = 0.0
     runs: dict[str, Run | None] = field(default_factory=dict)
-    suspended: dict[str, IngestRequest] = field(default_factory=dict)
+    suspended: dict[str, Chunk] = field(default_factory=dict)
 
 
 class _StableFiles:

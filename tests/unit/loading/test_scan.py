@@ -61,11 +61,11 @@ def test_files_come_in_chunks_by_table_number_and_size(lake: FolderLake, clock: 
     routes = Routes(["/landing/{table}/*.csv => nyc.{table}"])
     loader = make_loader(lake, clock, routes=routes, max_files=2, max_bytes=50)
     found = loader.scan()
-    assert [(chunk.table, len(chunk.uris), chunk.size_bytes, chunk.alone) for chunk in found.chunks] == [
-        ("nyc.a", 2, 20, False),
-        ("nyc.b", 1, 10, True),
-        ("nyc.a", 1, 10, True),
-        ("nyc.a", 1, 100, True),
+    assert [(chunk.table, len(chunk.uris)) for chunk in found.chunks] == [
+        ("nyc.a", 2),
+        ("nyc.b", 1),
+        ("nyc.a", 1),
+        ("nyc.a", 1),
     ]
 
 
@@ -260,13 +260,13 @@ def test_an_engine_failure_at_one_file_only_is_that_files_fault(lake: FolderLake
 
 
 def test_an_engine_failure_counts_as_a_try_of_a_single_file(lake: FolderLake, clock: FakeClock) -> None:
-    lake.put("1.csv")
-    [chunk] = make_loader(lake, clock).scan().chunks
+    lake.put("1.csv", "2.csv")
+    [both] = make_loader(lake, clock).scan().chunks
+    single = replace(both, files=both.files[:1])
     ended = make_run("failed", run_id="r1")
-    both = replace(chunk, alone=False)
-    for part, tries in ((both, 0), (chunk, 1), (chunk, 2)):
+    for part, tries in ((both, 0), (single, 1), (single, 2)):
         make_loader(lake, clock, max_tries=2).save_outcomes(part, ended, EngineError("Out of memory."))
-        assert lake.outcomes() == {"1.csv": ("failed", tries)}
+        assert lake.outcomes()["1.csv"] == ("failed", tries)
     assert [file.run_id for file in lake.given_up] == ["r1"]
 
 
@@ -384,8 +384,8 @@ def test_every_file_is_in_one_chunk(files: list[tuple[str, int, bool]], max_file
     chunks = in_chunks(ready, max_files=max_files, max_bytes=max_bytes)
     assert sorted((c.table, uri) for c in chunks for uri in c.uris) == sorted((r.table, r.file.uri) for r in ready)
     assert all(len(chunk.uris) <= max_files for chunk in chunks)
-    assert all(chunk.size_bytes <= max_bytes or len(chunk.uris) == 1 for chunk in chunks)
-    assert all(len(chunk.uris) == len(chunk.stamps) and chunk.alone == (len(chunk.uris) == 1) for chunk in chunks)
+    sizes = {one.file.uri: one.file.size_bytes for one in ready}
+    assert all(sum(sizes[uri] for uri in chunk.uris) <= max_bytes or chunk.alone for chunk in chunks)
     assert all(len({uri.rpartition(".")[2] for uri in chunk.uris}) == 1 for chunk in chunks)
     alone = {one.file.uri for one in ready if one.alone}
     assert all(chunk.alone for chunk in chunks if alone & set(chunk.uris))
@@ -445,9 +445,9 @@ def _remember(loader: FileLoader, chunk: Chunk, good: list[tuple[str, str]], alo
     run = loader.ingest(chunk)
     assert run is not None
     if run.status == "published":
-        good += zip(chunk.uris, chunk.stamps, strict=True)
+        good += chunk.files
     elif chunk.alone:
-        alone += zip(chunk.uris, chunk.stamps, strict=True)
+        alone += chunk.files
 
 
 def test_a_stopped_scan_resumes_after_the_last_file_and_still_finds_earlier_arrivals(

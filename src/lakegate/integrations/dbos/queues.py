@@ -252,4 +252,4 @@ def _ingest(chunk: NextChunk, watch: ScheduledScan) -> tuple[Outcome | None, tup
 
 def _chunk(chunk: NextChunk) -> Chunk:
     given = chunk["chunk"]
-    return Chunk(**{**given, "uris": tuple(given["uris"]), "stamps": tuple(given["stamps"])})
+    return Chunk(given["table"], tuple((uri, stamp) for uri, stamp in given["files"]), given["run_id"])
