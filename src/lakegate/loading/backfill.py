@@ -39,7 +39,7 @@ from lakegate.loading.backfill_plan import (
     Outcome,
     find_files,
     finest_unit,
-    make_plan,
+    make_chunks,
     parse_chunking,
 )
 from lakegate.loading.file_outcomes import has_published
@@ -134,13 +134,24 @@ class WorkerPool:
         return True
 
     def _work(self) -> None:
-        lake = _LazyLake(self._factory)
+        lake: Lake | None = None
         try:
             while (taken := self._next()) is not None:
                 at, chunk = taken
-                self._record(at, self._attempt(lake, chunk))
+                began = time.monotonic()
+                try:
+                    lake = lake or self._factory()
+                    result = self._ingest(lake, chunk)
+                except Exception as error:  # noqa: BLE001 - one chunk's problem must not affect the others
+                    # The next chunk opens a new lake, which finds restarted servers.
+                    if lake is not None:
+                        lake.close()
+                        lake = None
+                    result = _failure(chunk, error, time.monotonic() - began)
+                self._record(at, result)
         finally:
-            lake.close()
+            if lake is not None:
+                lake.close()
 
     def _next(self) -> tuple[int, BackfillChunk] | None:
         with self._changed:
@@ -154,27 +165,6 @@ class WorkerPool:
             self._waiting.popleft()
             self._under_way += 1
             return at, chunk
-
-    def _attempt(self, lake: _LazyLake, chunk: BackfillChunk) -> ChunkResult:
-        began = time.monotonic()
-        try:
-            return self._ingest(lake.open(), chunk)
-        except LakegateError as error:
-            problem = error
-        except Exception as error:  # noqa: BLE001 - one chunk's problem must not affect the others
-            problem = LakegateError(without_secrets(f"Internal error: {error!r}"))
-        # The next chunk opens a new lake, which finds restarted servers.
-        lake.close()
-        run_id = problem.context.get("run_id")
-        return ChunkResult(
-            chunk=chunk.name,
-            outcome="later" if isinstance(problem, (RetryableError, OutcomeUnknownError)) else "failed",
-            run_id=None if run_id is None else str(run_id),
-            given=len(chunk.to_do),
-            size_bytes=chunk.size_bytes,
-            seconds=time.monotonic() - began,
-            error=RunError.model_validate(problem.to_dict()),
-        )
 
     def _record(self, at: int, result: ChunkResult) -> None:
         with self._changed:
@@ -195,22 +185,21 @@ class WorkerPool:
         self._changed.notify_all()
 
 
-class _LazyLake:
-    """One thread's lake, opened on first use."""
-
-    def __init__(self, factory: Callable[[], Lake]) -> None:
-        self._factory = factory
-        self._lake: Lake | None = None
-
-    def open(self) -> Lake:
-        if self._lake is None:
-            self._lake = self._factory()
-        return self._lake
-
-    def close(self) -> None:
-        lake, self._lake = self._lake, None
-        if lake is not None:
-            lake.close()
+def _failure(chunk: BackfillChunk, error: Exception, seconds: float) -> ChunkResult:
+    if isinstance(error, LakegateError):
+        problem = error
+    else:
+        problem = LakegateError(without_secrets(f"Internal error: {error!r}"))
+    run_id = problem.context.get("run_id")
+    return ChunkResult(
+        chunk=chunk.name,
+        outcome="later" if isinstance(error, (RetryableError, OutcomeUnknownError)) else "failed",
+        run_id=None if run_id is None else str(run_id),
+        given=len(chunk.to_do),
+        size_bytes=chunk.size_bytes,
+        seconds=seconds,
+        error=RunError.model_validate(problem.to_dict()),
+    )
 
 
 def _wait(workers: Sequence[Future[None]]) -> None:
@@ -289,7 +278,6 @@ class Backfill:
             except NotFoundError:
                 creates = True
             mode = lake.mode_of(self._table, **self._options)
-            known = known if mode.appends else known.with_changed_back()
         if mode.name == "overwrite":
             raise InputError(
                 f"Can't backfill {self._table} with mode overwrite: each chunk would replace the rows of earlier ones.",
@@ -297,16 +285,22 @@ class Backfill:
                 table=self._table,
             )
         default = "day" if self._by == "modified" else finest_unit(files)
-        made = make_plan(
+        chunks = make_chunks(
             self._table,
             files,
-            self._wanted,
             self._chunking or default,
-            known,
-            creates=creates,
+            known if mode.appends else known.with_changed_back(),
             whole=mode.needs_all_files,
         )
-        return made.model_copy(update={"in_order": not mode.appends})
+        return BackfillPlan(
+            table=self._table,
+            since=self._wanted.start,
+            until=self._wanted.end,
+            creates=creates,
+            chunks=chunks,
+            beyond=sum(not self._wanted.covers(one.period) for one in files),
+            in_order=not mode.appends,
+        )
 
     def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:
         """Return the errors that would stop chunks before they write anything. Changes nothing.

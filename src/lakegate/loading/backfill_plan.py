@@ -25,8 +25,6 @@ Chunking: TypeAlias = Unit | Literal["file"] | int
 FileState = Literal["new", "published", "changed", "busy"]
 """A file's state in the table. ``changed``: the same path was published earlier with other content."""
 
-Listing: TypeAlias = "Callable[[Sequence[str]], Iterator[FoundFile]]"
-
 _SIZED = re.compile(r"([1-9][0-9]{0,5})(?: +files?)?", re.ASCII)
 _CHUNK_UNITS: tuple[Unit, ...] = ("hour", "day", "month", "year")
 
@@ -125,24 +123,32 @@ def parse_chunking(text: str) -> Chunking:
 
 
 def find_files(
-    listed: Listing, paths: Sequence[str], wanted: TimeRange, *, by: DatedBy = "path"
+    listed: Callable[[Sequence[str]], Iterable[FoundFile]], paths: Sequence[str], wanted: TimeRange, *, by: DatedBy
 ) -> Sequence[DatedFile]:
     """Return the files that overlap a range, oldest first.
 
     Args:
         listed: Lists the files at given paths, as :meth:`lakegate.lake.Lake.list_files` does.
         paths: Files, folders and globs, with or without date fields (:class:`~lakegate.loading.periods.Template`).
+
+    Raises:
+        InputError: If there are none, or a file's time is unknown.
     """
     found: dict[str, DatedFile] = {}
     undated: list[str] = []
     for path in paths:
         template = Template(path) if is_template(path) else None
-        for file in _list_path(listed, path, template, wanted if by == "path" else TimeRange()):
+        globs = (path,) if template is None else template.globs(wanted if by == "path" else TimeRange())
+        is_empty = True
+        for file in listed(globs):
+            is_empty = False
             period = _period(file, template, by)
             if period is None:
                 undated.append(location(file.uri))
             elif wanted.overlaps(period):
                 found.setdefault(file.uri, DatedFile(period, file))
+        if is_empty and template is None:
+            raise InputError(f"No files found at '{path}'.", hint="Check the path.", path=path)
     if undated:
         raise _undated(undated)
     if not found:
@@ -154,47 +160,35 @@ def find_files(
     return sorted(found.values(), key=lambda one: (one.period.start, one.file.uri))
 
 
-def make_plan(
-    table: str,
-    files: Sequence[DatedFile],
-    wanted: TimeRange,
-    chunking: Chunking,
-    known: Claim,
-    *,
-    creates: bool,
-    whole: bool = False,
-) -> BackfillPlan:
-    """Return the plan for ``files``; ``known`` says which of them the table already has.
+def make_chunks(
+    table: str, files: Sequence[DatedFile], chunking: Chunking, known: Claim, *, whole: bool
+) -> tuple[BackfillChunk, ...]:
+    """Return the chunks of ``files``; ``known`` says which of them the table already has.
 
     Args:
         whole: See :attr:`BackfillChunk.whole`.
     """
-    states = _states(known)
-    chunks = tuple(
-        BackfillChunk(name=name, table=table, files=tuple(_planned(one, states) for one in members), whole=whole)
+    claims: Mapping[FileState, Sequence[KnownFile]] = {
+        "published": known.published,
+        "changed": known.changed,
+        "busy": known.busy,
+    }
+    states = {one.file.uri: (state, one.run_id) for state, ones in claims.items() for one in ones}
+
+    def planned(one: DatedFile) -> BackfillFile:
+        state, run_id = states.get(one.file.uri, ("new", None))
+        uri, size_bytes = one.file.uri, one.file.size_bytes
+        return BackfillFile(uri=uri, size_bytes=size_bytes, period=str(one.period), state=state, run_id=run_id)
+
+    return tuple(
+        BackfillChunk(name=name, table=table, files=tuple(map(planned, members)), whole=whole)
         for name, members in _grouped(files, chunking)
-    )
-    beyond = sum(not wanted.covers(one.period) for one in files)
-    return BackfillPlan(
-        table=table, since=wanted.start, until=wanted.end, creates=creates, chunks=chunks, beyond=beyond
     )
 
 
 def finest_unit(files: Iterable[DatedFile]) -> Unit:
     """Return the default chunk size: the finest unit of the files' dates, but no finer than an hour."""
     return UNITS[min(max(UNITS.index(one.period.unit) for one in files), UNITS.index("hour"))]
-
-
-def _list_path(listed: Listing, path: str, template: Template | None, wanted: TimeRange) -> Iterator[FoundFile]:
-    if template is not None:
-        yield from listed(template.globs(wanted))
-        return
-    is_empty = True
-    for file in listed([path]):
-        is_empty = False
-        yield file
-    if is_empty:
-        raise InputError(f"No files found at '{path}'.", hint="Check the path.", path=path)
 
 
 def _period(file: FoundFile, template: Template | None, by: DatedBy) -> Period | None:
@@ -229,22 +223,6 @@ def _grouped(files: Sequence[DatedFile], chunking: Chunking) -> Iterator[tuple[s
         for one in files:
             groups[str(one.period.widened(chunking))].append(one)
         yield from groups.items()
-
-
-def _states(known: Claim) -> Mapping[str, tuple[FileState, str]]:
-    found: Mapping[FileState, Sequence[KnownFile]] = {
-        "published": known.published,
-        "changed": known.changed,
-        "busy": known.busy,
-    }
-    return {one.file.uri: (state, one.run_id) for state, ones in found.items() for one in ones}
-
-
-def _planned(one: DatedFile, states: Mapping[str, tuple[FileState, str]]) -> BackfillFile:
-    state, run_id = states.get(one.file.uri, ("new", None))
-    return BackfillFile(
-        uri=one.file.uri, size_bytes=one.file.size_bytes, period=str(one.period), state=state, run_id=run_id
-    )
 
 
 Outcome = Literal["published", "already", "empty", "rejected", "failed", "later", "waiting"]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Literal, get_args
 
 from lakegate.errors import InputError
@@ -18,12 +17,6 @@ Unit = Literal["year", "month", "day", "hour", "minute", "second"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 """From the coarsest to the finest."""
 
-_SPANS = {
-    "day": timedelta(days=1),
-    "hour": timedelta(hours=1),
-    "minute": timedelta(minutes=1),
-    "second": timedelta(seconds=1),
-}
 _SHOWN: dict[Unit, int] = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _WRITTEN = re.compile(
@@ -58,8 +51,13 @@ class Period:
     @property
     def end(self) -> datetime:
         """The first moment after it."""
+        start = self.start
         try:
-            return _next(self.start, self.unit)
+            if self.unit == "year":
+                return start.replace(year=start.year + 1)
+            if self.unit == "month":
+                return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+            return start + timedelta(**{f"{self.unit}s": 1})
         except (OverflowError, ValueError):
             return _END_OF_TIME
 
@@ -88,15 +86,6 @@ class TimeRange:
     def covers(self, period: Period) -> bool:
         """Return whether all of ``period`` is in the range."""
         return (self.start is None or self.start <= period.start) and (self.end is None or period.end <= self.end)
-
-    def periods(self, unit: Unit) -> Iterator[Period]:
-        """Yield each ``unit`` that overlaps the range, which must be closed."""
-        if self.start is None or self.end is None:
-            raise ValueError("an open range has infinitely many periods")
-        period = Period.of(self.start, unit)
-        while period.start < self.end:
-            yield period
-            period = Period(period.end, unit)
 
 
 def parse_period(text: str) -> Period:
@@ -141,14 +130,6 @@ def _first_moment(text: str, zone: str | None = None) -> datetime:
     return datetime.fromisoformat(f"{text}{'0001-01-01T00:00:00'[len(text) :]}{zone or '+00:00'}").astimezone(UTC)
 
 
-def _next(start: datetime, unit: Unit) -> datetime:
-    if unit == "year":
-        return start.replace(year=start.year + 1)
-    if unit == "month":
-        return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-    return start + _SPANS[unit]
-
-
 _YEAR = r"(?P<year>(?:19|20|21)[0-9]{2})"
 _MONTH = r"(?P<month>0[1-9]|1[0-2])"
 _DAY = r"(?P<day>0[1-9]|[12][0-9]|3[01])"
@@ -177,7 +158,7 @@ def date_in(path: str) -> Period | None:
         _dates_in_segment(name),
         _dates_in_partitions(folder),
         *map(_dates_in_segment, reversed(folder.split("/"))),
-        _dates_in_nested_folders(folder),
+        [period for match in _FOLDER_DATES.finditer(folder) for period in _match_periods(match)][-1:],
     ):
         if found:
             return found[0] if len(found) == 1 else None
@@ -196,11 +177,6 @@ def _dates_in_partitions(folder: str) -> Sequence[Period]:
     if not known or list(values) != list(_PARTITION_UNITS[: len(known)]):
         return ()
     return tuple(_period(known))
-
-
-def _dates_in_nested_folders(folder: str) -> Sequence[Period]:
-    found = list(_FOLDER_DATES.finditer(folder))
-    return tuple(_match_periods(found[-1])) if found else ()
 
 
 def _distinct(found: Iterator[re.Match[str]], unit: Unit) -> Sequence[Period]:
@@ -240,19 +216,13 @@ _MAX_MONTHS = 1200
 
 
 def is_template(path: str) -> bool:
-    """Return whether ``path`` has date fields. If so, ``%%`` in it means a percent sign.
+    """Return whether ``path`` has a year as a date field. If so, ``%%`` in it means a percent sign.
 
     Example:
         >>> is_template("trips/%Y-%m.parquet"), is_template("trips/10%/a.parquet")
         (True, False)
     """
-    found = {token["field"] for token in _TOKEN.finditer(path)} & _FIELDS.keys()
-    if not found or found & {"Y", "y"}:
-        return bool(found)
-    # The percent signs may be percent-encoding in a URI, or part of an existing path's name.
-    if _SCHEME.match(path) or Path(path).exists():
-        return False
-    raise _unusable(path, "has no year", "Add %Y")
+    return any(token["field"] in ("Y", "y") for token in _TOKEN.finditer(path))
 
 
 class Template:
@@ -279,10 +249,15 @@ class Template:
 
     def globs(self, wanted: TimeRange) -> tuple[str, ...]:
         """Return globs that match every file in the range ``wanted``, and few others."""
-        unit = self._listed_by(wanted)
-        if unit is None:
+        if wanted.start is None or wanted.end is None or (wanted.end - wanted.start).days > _MAX_MONTHS * 28:
             return (self._filled({}),)
-        return tuple(dict.fromkeys(self._filled(_values(period)) for period in wanted.periods(unit)))
+        by_day = self._names & {"d", "j"} and (wanted.end - wanted.start).days <= _MAX_DAYS
+        period = Period.of(wanted.start, "day" if by_day else "month")
+        found = []
+        while period.start < wanted.end:
+            found.append(self._filled(_values(period)))
+            period = Period(period.end, period.unit)
+        return tuple(dict.fromkeys(found))
 
     def read(self, path: str) -> Period | None:
         """Return the period in a file's path; ``None`` if the path doesn't match, or the date doesn't exist.
@@ -305,15 +280,7 @@ class Template:
             return None
         # Redundant fields must agree: a year that appears twice, or a day of the year next to a month.
         known = _values(period)
-        return period if all(known.get(name, found[name]) == found[name] for name in self._names) else None
-
-    def _listed_by(self, wanted: TimeRange) -> Unit | None:
-        if wanted.start is None or wanted.end is None:
-            return None
-        days = (wanted.end - wanted.start).days
-        if self._names & {"d", "j"} and days <= _MAX_DAYS:
-            return "day"
-        return "month" if days <= _MAX_MONTHS * 28 else None
+        return period if all(known[name] == found[name] for name in self._names) else None
 
     def _filled(self, values: Mapping[str, str]) -> str:
         return "".join(
@@ -341,8 +308,7 @@ def _tokens(text: str) -> Iterator[tuple[str | None, str]]:
         elif name in _FIELDS:
             yield name, ""
         else:
-            known = " ".join(f"%{field}" for field in _FIELDS)
-            raise _unusable(text, f"has the unknown field %{name}", f"Use {known}")
+            raise _unusable(text, f"has the unknown field %{name}", f"Use {' '.join(f'%{field}' for field in _FIELDS)}")
 
 
 def _below_root(text: str) -> str:
