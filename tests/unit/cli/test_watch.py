@@ -18,7 +18,6 @@ from click.testing import Result
 from lakegate.cli.app import App
 from lakegate.cli.commands.watch import WatchView, _PeriodicMaintenance
 from lakegate.errors import CatalogUnavailableError, RetryableError, SourceError
-from lakegate.model.request import WriteMode
 from lakegate.sources.discovery import list_files
 from support.cli_support import FakeLake, invoke, make_run
 from support.loader_support import FolderLake
@@ -35,9 +34,6 @@ class CliLake(FolderLake):
 
     def __exit__(self, *_: object) -> None:
         pass
-
-    def mode_of(self, table: str, **_: object) -> WriteMode:
-        return WriteMode()
 
     def list_files(self, paths: Sequence[str], **options: Any) -> Any:
         return list_files(paths, **options)

@@ -148,12 +148,6 @@ def test_all_chunks_are_published_in_parallel_with_a_lake_per_thread(archive: Ar
     assert all(options["on_busy"] == "skip" and options["run_id"] is None for options in archive.options)
 
 
-def test_one_at_a_time_runs_oldest_first(archive: Archive, tmp_path: Path) -> None:
-    day_files(tmp_path, 3, 1, 2)
-    run_all(archive, tmp_path, parallel=1)
-    assert archive.ingested == [(f"green_2024-01-0{day}.parquet",) for day in (1, 2, 3)]
-
-
 def test_chunks_of_a_new_table_run_alone_until_it_exists(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1, 2, 3, 4)
     alone: list[int] = []
@@ -211,22 +205,6 @@ def test_a_second_backfill_does_the_rest_and_a_third_nothing(archive: Archive, t
     done = len(archive.ingested)
     assert set(outcomes(run_all(archive, tmp_path)).values()) == {"already"}
     assert len(archive.ingested) == done
-
-
-def test_a_chunk_with_more_files_ingests_only_the_new_ones(archive: Archive, tmp_path: Path) -> None:
-    day_files(tmp_path / "a", 1)
-    run_all(archive, tmp_path)
-    (tmp_path / "a" / "more_2024-01-01.parquet").touch()
-    assert outcomes(run_all(archive, tmp_path)) == {"01": "published"}
-    assert archive.ingested[-1] == ("more_2024-01-01.parquet",)
-
-
-def test_stop_on_failure_starts_no_more_chunks(archive: Archive, tmp_path: Path) -> None:
-    day_files(tmp_path, 1, 2, 3)
-    archive.troubles = {"green_2024-01-02.parquet": "rejected"}
-    report = run_all(archive, tmp_path, parallel=1, stop_on_failure=True)
-    assert outcomes(report) == {"01": "published", "02": "rejected", "03": "waiting"}
-    assert report.again
 
 
 def test_chunks_that_may_change_earlier_rows_run_in_order_and_stop_at_a_failure(
@@ -288,18 +266,6 @@ def test_a_lasting_catalog_outage_leaves_the_rest_waiting(archive: Archive, tmp_
     assert list(outcomes(report).values()) == ["later", "published", "later", "later", "later", "waiting", "waiting"]
     assert all(lake.closed for lake in archive.lakes)
     assert len(archive.lakes) == 1 + 4, "one to plan, and a fresh one after each trouble"
-
-
-def test_a_lake_that_does_not_open_fails_the_chunk(archive: Archive, tmp_path: Path) -> None:
-    day_files(tmp_path, 1)
-    work = backfill(archive, tmp_path)
-    plan = work.plan()
-
-    def closed() -> Any:
-        raise CatalogUnavailableError("No answer.")
-
-    broken = Backfill(closed, "nyc.trips", [str(tmp_path)])
-    assert outcomes(broken.run_all(plan)) == {"01": "later"}
 
 
 class Told:
@@ -377,12 +343,6 @@ def test_an_orchestrator_runs_chunks_with_its_own_run_ids(archive: Archive, tmp_
     with pytest.raises(EngineError):
         work.run(chunk)
     assert all(lake.closed for lake in archive.lakes)
-
-
-def test_chunks_that_replace_partitions_run_in_order_too(archive: Archive, tmp_path: Path) -> None:
-    day_files(tmp_path, 1, 2)
-    assert backfill(archive, tmp_path, options={"mode": "replace-partitions"}).plan().in_order
-    assert not backfill(archive, tmp_path).plan().in_order
 
 
 def test_a_chunk_that_replaces_partitions_is_ingested_whole_if_one_of_its_files_is_new(

@@ -72,12 +72,6 @@ def test_a_period_contains_its_moment_and_survives_text(moment: datetime, unit: 
     assert all(period.widened(wider).start <= period.start for wider in UNITS)
 
 
-@given(moments, units, moments, units)
-def test_a_covered_period_overlaps(start: datetime, unit: Unit, other: datetime, length: Unit) -> None:
-    wanted, period = parse_range(str(Period.of(start, unit)), None), Period.of(other, length)
-    assert wanted.overlaps(period) or not wanted.covers(period)
-
-
 @pytest.mark.parametrize(
     ("since", "until", "start", "end"),
     [

@@ -10,7 +10,6 @@ import pytest
 
 from lakegate.errors import CatalogUnavailableError, EngineError, RetryableError, SourceError
 from lakegate.loading.scan import FileLoader
-from lakegate.model.run import Run
 from lakegate.wap.deadline import DeadlineReachedError
 from support.loader_support import START, FakeClock, SteppingLake, make_loader
 
@@ -54,17 +53,6 @@ def test_any_of_its_files_resumes_a_suspended_run(lake: SteppingLake, clock: Fak
     assert lake.names()[-1] == ["a.csv", "b.csv", "c.csv"]
     assert list(lake.made) == [left]
     assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv", "c.csv"), ("done", 1))
-
-
-def test_a_chunk_whose_process_died_gets_the_same_run_again(lake: SteppingLake, clock: FakeClock) -> None:
-    lake.put("a.csv", "b.csv")
-    lake.becomes = lambda _: KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        take(loader(lake, clock))
-    assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv"), ("trying", 0))
-    lake.becomes = lambda _: "published"
-    take(loader(lake, clock))
-    assert len(lake.made) == 1
 
 
 def test_a_suspended_run_that_disappears_blocks_nothing(lake: SteppingLake, clock: FakeClock) -> None:
@@ -111,22 +99,6 @@ def test_files_that_the_engine_fails_at_together_are_retried_alone_at_once(
     assert lake.names() == [["a.csv", "bad.csv", "c.csv"], ["a.csv"], ["bad.csv"], ["c.csv"]]
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
     assert lake.made[next(iter(lake.made))].status == "failed"
-
-
-def test_files_that_the_engine_fails_at_before_their_run_starts_are_retried_alone(
-    lake: SteppingLake, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.put("a.csv", "b.csv")
-    together = SteppingLake.ingest
-
-    def ingest(table: str, uris: Sequence[str], **options: Any) -> Run:
-        if len(uris) > 1:
-            raise EngineError("Out of memory.")
-        return together(lake, table, uris, **options)
-
-    monkeypatch.setattr(lake, "ingest", ingest)
-    take(loader(lake, clock))
-    assert lake.outcomes() == {"a.csv": ("done", 1), "b.csv": ("done", 1)}
 
 
 def test_a_file_left_to_another_run_can_get_a_run_of_its_own(lake: SteppingLake, clock: FakeClock) -> None:

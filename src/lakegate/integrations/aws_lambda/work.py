@@ -110,16 +110,19 @@ class FileOutcome:
     """The outcome of a file in this call.
 
     Attributes:
-        is_done: Whether it's finished. Otherwise its message must be delivered again.
         is_given_up: Whether it failed too often to be retried.
     """
 
     outcome: Outcome
-    is_done: bool
     reason: str | None = None
     table: str | None = None
     run_id: str | None = None
     is_given_up: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it's finished. Otherwise its message must be delivered again."""
+        return self.outcome in ("published", "rejected", "left out")
 
 
 def ingest_files(
@@ -137,14 +140,26 @@ def ingest_files(
         often: Files that were delivered many times. Their suspended runs are resumed one at a time across all calls,
             since concurrent ones may slow each other down so much that none ever finishes.
     """
-    patterns = [_absolute_route(pattern, bucket) for pattern in function.settings.watch.routes or ()]
-    tables, outcomes = _route_files(Routes(patterns), files)
+    watch = function.settings.watch
+    patterns = [_absolute_route(pattern, bucket) for pattern in watch.routes or ()]
+    routes = Routes(patterns)
+    tables, outcomes = _route_files(routes, files)
     if not tables:
         return outcomes
-    announced = {uri: at for uri, at in files.items() if at is not None}
-    work = _Call(function, patterns, announced, deadline, often)
-    work.run(list(tables))
-    return outcomes | work.outcomes(tables)
+    loader = FileLoader(
+        function.lake,
+        [_PLACEHOLDER.sub("*", pattern.partition("=>")[0].strip()) for pattern in patterns],
+        routes,
+        settle_s=0.0,
+        max_files=watch.max_files,
+        max_bytes=watch.max_bytes,
+        max_tries=watch.max_tries,
+        announced={uri: at for uri, at in files.items() if at is not None},
+        clock=function.clock,
+    )
+    call = _Call(function, loader, deadline, often)
+    call.run(list(tables))
+    return outcomes | call.outcomes(tables)
 
 
 def _absolute_route(pattern: str, bucket: str) -> str:
@@ -161,26 +176,19 @@ def _route_files(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str,
         try:
             table = routes.table(uri)
         except IdentifierError as error:
-            outcomes[uri] = FileOutcome("left out", is_done=True, reason=error.message)
+            outcomes[uri] = FileOutcome("left out", reason=error.message)
             continue
         if table is None:
-            outcomes[uri] = FileOutcome("left out", is_done=True, reason="No route matches it.")
+            outcomes[uri] = FileOutcome("left out", reason="No route matches it.")
         else:
             tables[uri] = table
     return tables, outcomes
 
 
 class _Call:
-    def __init__(
-        self,
-        function: Function,
-        patterns: Sequence[str],
-        announced: Mapping[str, datetime],
-        deadline: Deadline,
-        often: AbstractSet[str],
-    ) -> None:
-        watch = function.settings.watch
+    def __init__(self, function: Function, loader: FileLoader, deadline: Deadline, often: AbstractSet[str]) -> None:
         self._function = function
+        self._loader = loader
         self._deadline = deadline
         self._often = often
         self._failures_in_a_row = 0
@@ -190,17 +198,6 @@ class _Call:
         self._is_late = False
         self._blocked: set[str] = set()
         self._saved: set[str] = set()
-        self._loader = FileLoader(
-            function.lake,
-            [_PLACEHOLDER.sub("*", pattern.partition("=>")[0].strip()) for pattern in patterns],
-            Routes(patterns),
-            settle_s=0.0,
-            max_files=watch.max_files,
-            max_bytes=watch.max_bytes,
-            max_tries=watch.max_tries,
-            announced=announced,
-            clock=function.clock,
-        )
 
     def run(self, uris: Sequence[str]) -> None:
         """Ingest files until all are done or the time is up."""
@@ -310,18 +307,18 @@ class _Call:
 
     def _outcome(self, table: str, uri: str, checkpoint: FileCheckpoint | None) -> FileOutcome:
         if uri in self._unreadable:
-            return FileOutcome("failed", is_done=False, reason=self._unreadable[uri], table=table)
+            return FileOutcome("failed", reason=self._unreadable[uri], table=table)
         if self._is_waiting(uri):
             return self._outcome_of_pending(table, uri, checkpoint)
         if checkpoint is None:
             reason = "It no longer exists, or its name starts with '_' or '.'."
-            return FileOutcome("left out", is_done=True, reason=reason, table=table)
+            return FileOutcome("left out", reason=reason, table=table)
         outcome = partial(FileOutcome, reason=checkpoint.reason, table=table, run_id=checkpoint.run_id)
         if checkpoint.outcome == "done":
-            return outcome("published", is_done=True)
+            return outcome("published")
         if checkpoint.outcome == "rejected":
-            return outcome("rejected", is_done=True)
-        return outcome("failed", is_done=False, is_given_up=True)
+            return outcome("rejected")
+        return outcome("failed", is_given_up=True)
 
     def _outcome_of_pending(self, table: str, uri: str, checkpoint: FileCheckpoint | None) -> FileOutcome:
         run_id = None if checkpoint is None else checkpoint.run_id
@@ -329,9 +326,9 @@ class _Call:
         if trouble is not None:
             return _put_off(trouble, table, run_id)
         if checkpoint is not None and checkpoint.outcome == "failed" and uri in self._saved:
-            return FileOutcome("failed", is_done=False, reason=checkpoint.reason, table=table, run_id=run_id)
+            return FileOutcome("failed", reason=checkpoint.reason, table=table, run_id=run_id)
         reason = _BLOCKED if uri in self._blocked else _NO_TIME if self._is_late else "Another run is ingesting it."
-        return FileOutcome("not done", is_done=False, reason=reason, table=table, run_id=run_id)
+        return FileOutcome("not done", reason=reason, table=table, run_id=run_id)
 
     def _is_waiting(self, uri: str) -> bool:
         """Return whether the file must be retried or wasn't reached, so that its checkpoint may be outdated."""
@@ -340,7 +337,7 @@ class _Call:
 
 
 def _put_off(error: LakegateError, table: str, run_id: str | None = None) -> FileOutcome:
-    return FileOutcome("put off", is_done=False, reason=error.message, table=table, run_id=run_id)
+    return FileOutcome("put off", reason=error.message, table=table, run_id=run_id)
 
 
 _MAX_ENTRIES = 10

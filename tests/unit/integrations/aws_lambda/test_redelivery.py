@@ -52,12 +52,6 @@ def test_messages_are_postponed_ten_at_a_time_each_with_its_own_delay(sqs: Stubb
     sqs.assert_no_pending_responses()
 
 
-def test_without_a_queue_nothing_is_sent(sqs: Stubber) -> None:
-    deliver_again([(EventMessage(()), 60)])  # asked, the stub would fail: it has no answer
-
-    sqs.assert_no_pending_responses()
-
-
 @pytest.mark.parametrize("queue", [QUEUE, "nonsense"])
 def test_an_unreachable_queue_is_not_an_error(sqs: Stubber, queue: str, caplog: pytest.LogCaptureFixture) -> None:
     sqs.add_client_error("get_queue_url", "AccessDenied")
@@ -86,11 +80,11 @@ def delays(*fates: FileOutcome, times: int = 1) -> set[int]:
     return {delay_s(EventMessage(files, times=times), known, SETTINGS) for _ in range(300)}
 
 
-DONE = FileOutcome("published", is_done=True)
-FAILED = FileOutcome("failed", is_done=False)
-GIVEN_UP = FileOutcome("failed", is_done=False, is_given_up=True)
-LATE = FileOutcome("not done", is_done=False)
-AWAY = FileOutcome("put off", is_done=False)
+DONE = FileOutcome("published")
+FAILED = FileOutcome("failed")
+GIVEN_UP = FileOutcome("failed", is_given_up=True)
+LATE = FileOutcome("not done")
+AWAY = FileOutcome("put off")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from lakegate.integrations.aws_lambda.events import EventMessage
 from lakegate.integrations.aws_lambda.function import NotDoneError, open_log
 from lakegate.integrations.aws_lambda.work import Function, ingest_files
 from lakegate.lake import Lake
-from lakegate.model.request import WriteMode
 from lakegate.progress import LogNarrator
 from lakegate.sources.discovery import FoundFile
 from lakegate.wap.deadline import NEVER, Deadline, DeadlineReachedError
@@ -48,9 +47,6 @@ AWAY = CatalogUnavailableError("Away.")
 
 class StoreLake(SteppingLake):
     """A lake whose bucket has inaccessible objects."""
-
-    def mode_of(self, table: str, **_: object) -> WriteMode:
-        return WriteMode()
 
     def list_files(self, paths: Sequence[str], **options: object) -> Iterator[FoundFile]:
         for path in paths:
@@ -143,14 +139,6 @@ def test_a_poison_file_does_not_stop_others(lakes: FakeLakes) -> None:
     assert sum(names == ["bad.csv"] for names in lakes.stepping.names()) == 2, "it is given up, and told to be so"
 
 
-def test_a_rejected_file_is_done(lakes: FakeLakes) -> None:
-    uris = lakes.put("trips/a.csv", "trips/bad.csv")
-    lakes.stepping.becomes = lambda names: "rejected" if "bad.csv" in names else "published"
-    for _ in range(2):
-        assert lakes.take(*uris) == {"a.csv": ("published", True), "bad.csv": ("rejected", True)}
-    assert [options["on_failure"] for options in lakes.stepping.options if "on_failure" in options] == ["drop"]
-
-
 def test_engine_failures_do_not_stop_others(lakes: FakeLakes) -> None:
     uris = lakes.put(*(f"trips/{name}.csv" for name in "abcd"))
 
@@ -195,12 +183,6 @@ def test_a_lake_of_an_earlier_call_is_reopened_once(lakes: FakeLakes) -> None:
 def test_an_inaccessible_file_does_not_stop_others(lakes: FakeLakes) -> None:
     uris = lakes.put("trips/a.csv", "trips/denied.csv")
     assert lakes.take(*uris) == {"a.csv": ("published", True), "denied.csv": ("failed", False)}
-
-
-def test_without_time_nothing_is_done(lakes: FakeLakes) -> None:
-    uris = lakes.put("trips/a.csv")
-    assert lakes.take(*uris, deadline=Deadline(0.0)) == {"a.csv": ("not done", False)}
-    assert lakes.stepping.taken == []
 
 
 def test_without_time_an_old_checkpoint_says_nothing_about_new_content(lakes: FakeLakes) -> None:
@@ -391,16 +373,6 @@ def test_a_scheduled_call_reports_late_tables_with_only_the_journal(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["event"], list(line["told"])) for line in lines] == [("nyc.trips: late", ["ops"])] * 2
     assert lines[0]["told"] == {"ops": "sent"}
-
-
-@pytest.mark.usefixtures("log_of_before")
-def test_a_scheduled_call_without_channels_sends_no_requests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(function, "_FUNCTIONS", [scheduled(tmp_path)])
-    assert handler(SCHEDULED, Called()) == {}
-    assert list(tmp_path.iterdir()) == []
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.usefixtures("log_of_before")
