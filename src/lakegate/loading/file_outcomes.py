@@ -303,17 +303,8 @@ class FileOutcomes:
         self, lake: Lake, chunk: Chunk, run: Run | None, error: LakegateError | None
     ) -> tuple[FileCheckpoint, ...]:
         """Save and return the outcomes of a chunk's files. Trouble that isn't the files' fault leaves no outcome."""
-        problem = error or (run.error if run is not None else None)
-        ended_badly = run is None or error is not None or run.status in _ENDED_BADLY
-        checkpoints: tuple[FileCheckpoint, ...] = ()
-        if ended_badly and _is_trouble(problem):
-            self._record_trouble(chunk.uris)
-        else:
-            checkpoints = self._outcomes_of(lake, chunk, run, error, ended_badly=ended_badly)
+        checkpoints = self._outcomes_of(lake, chunk, run, error)
         for checkpoint in checkpoints:
-            if checkpoint.outcome == "failed" and self.is_finished(checkpoint):
-                # Alert first: after a crash between the two, a saved file would never be reported.
-                _notify_given_up(lake, chunk.table, checkpoint, problem)
             self._left_alone_until.pop(checkpoint.uri, None)
             self._troubles.pop(checkpoint.uri, None)
         if checkpoints:
@@ -322,6 +313,26 @@ class FileOutcomes:
             checkpoints += self.release(lake, chunk, error)
         return checkpoints
 
+    def _outcomes_of(
+        self, lake: Lake, chunk: Chunk, run: Run | None, error: LakegateError | None
+    ) -> tuple[FileCheckpoint, ...]:
+        if run is None or error is not None or run.status in _ENDED_BADLY:
+            problem = error or (run.error if run is not None else None)
+            if _is_trouble(problem):
+                self._record_trouble(chunk.uris)
+                return ()
+            failed = self._failures(lake, chunk, _culprits(chunk, error), "failed", run, _reason_of(run, problem))
+            for checkpoint in filter(self.is_finished, failed):
+                # Before it's saved: after a crash between the two, a saved file would never be reported.
+                _notify_given_up(lake, chunk.table, checkpoint, problem)
+            return failed
+        if run.status == "rejected":
+            return self._failures(lake, chunk, chunk.files, "rejected", run, _rejection_reason(run))
+        if run.status in _ENDED_WELL:
+            return tuple(self._finished_files(lake, chunk, run))
+        self.hold_off(chunk.uris)
+        return ()
+
     def _record_trouble(self, uris: Iterable[str]) -> None:
         """Leave files alone after trouble that isn't their fault: longer each time."""
         for uri in uris:
@@ -329,19 +340,6 @@ class FileOutcomes:
             self._troubles[uri] = times + 1
             pause_s = min(_TROUBLE_S * 2.0 ** min(times, 10), _MAX_TROUBLE_S)
             self._left_alone_until[uri] = self._clock.monotonic() + pause_s
-
-    def _outcomes_of(
-        self, lake: Lake, chunk: Chunk, run: Run | None, error: LakegateError | None, *, ended_badly: bool
-    ) -> tuple[FileCheckpoint, ...]:
-        if run is None or ended_badly:
-            reason = _reason_of(run, error or (run.error if run is not None else None))
-            return self._failures(lake, chunk, _culprits(chunk, error), "failed", run, reason)
-        if run.status == "rejected":
-            return self._failures(lake, chunk, chunk.files, "rejected", run, _rejection_reason(run))
-        if run.status in _ENDED_WELL:
-            return tuple(self._finished_files(lake, chunk, run))
-        self.hold_off(chunk.uris)
-        return ()
 
     def _finished_files(self, lake: Lake, chunk: Chunk, run: Run) -> Iterator[FileCheckpoint]:
         # If a file was found through a link, the run reports the skipped file under its real path.

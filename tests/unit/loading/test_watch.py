@@ -327,14 +327,3 @@ def test_a_new_or_recreated_folder_is_watched(tmp_path: Path, monkeypatch: pytes
             assert feed.wait() is None
     finally:
         feed.close()
-
-
-def test_a_flood_of_events_requests_a_full_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.loading.watch._MAX_NAMED", 3)
-    feed = EventFeed(lambda: [str(tmp_path)], every_s=3600)
-    try:
-        for number in range(50):
-            (tmp_path / f"{number}.csv").write_text("x", encoding="utf-8")
-        wait_until(lambda: feed.wait(1.0) is None, within_s=BOUND_S)
-    finally:
-        feed.close()
