@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lakegate.errors import ExitCode, LakegateError, OutcomeUnknownError, RetryableError, SourceError
 from lakegate.lake import Lake
@@ -24,12 +23,15 @@ from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.files import to_uri
 
+if TYPE_CHECKING:
+    from watchfiles import Change
+
 EVERYTHING = None
 """Requests a full scan."""
 _MAX_NAMED = 10_000
 _FOLDER_CHECK_S = 5.0
 _DEBOUNCE_MS = 400
-_LISTEN_TIMEOUT_S = 10.0
+_READ_MS = 200
 
 
 class Feed(Protocol):
@@ -102,95 +104,65 @@ class EventFeed(PollingFeed):
     def __init__(self, folders: Callable[[], Sequence[str]], every_s: float) -> None:
         super().__init__(every_s)
         self._folders = folders
-        self._lock = threading.Lock()
-        self._named: set[str] | None = set()
+        self._named: set[str] = set()
         self._watched: dict[str, tuple[int, int]] = {}
-        self._watcher: tuple[threading.Thread, _Stop] | None = None
+        # It collects changes between two reads, too.
+        self._changes: Generator[set[tuple[Change, str]], None, None] | None = None
         self._refresh_watches()
 
     def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
         """Wait for events or the next full scan."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not self._refresh_watches():
-            left_s = min(self._next_scan_at, deadline) - time.monotonic()
-            woken = self._pause(min(max(left_s, 0.0), _FOLDER_CHECK_S))
-            if time.monotonic() >= self._next_scan_at:
+            left_s = max(min(self._next_scan_at, deadline) - time.monotonic(), 0.0)
+            self._read_changes()
+            woken = self._pause(0.0 if self._changes is not None else min(left_s, _FOLDER_CHECK_S))
+            if time.monotonic() >= self._next_scan_at or len(self._named) > _MAX_NAMED:
                 break
-            named = self._take_named()
-            if named is None:
-                break
-            if named or woken or time.monotonic() >= deadline:
+            if self._named or woken or time.monotonic() >= deadline:
+                named, self._named = self._named, set()
                 return named
+        self._named = set()
         self._next_scan_at = time.monotonic() + self._every_s
         return EVERYTHING
 
     def close(self) -> None:
         """Stop watching."""
-        if self._watcher is not None:
-            thread, stop = self._watcher
-            stop.stopped = True
-            thread.join()
-            self._watcher = None
+        if self._changes is not None:
+            self._changes.close()
+            self._changes = None
 
     def _refresh_watches(self) -> bool:
         """Watch the folders that exist now; return whether they changed since the last call."""
+        from watchfiles import watch
+
         watched = {folder: identity for folder in self._folders() if (identity := _identity(folder)) is not None}
         if watched == self._watched:
             return False
         self.close()
         self._watched = watched
         if watched:
-            stop = _Stop()
-            thread = threading.Thread(target=self._listen, args=(tuple(watched), stop), name="watch", daemon=True)
-            self._watcher = (thread, stop)
-            thread.start()
-            # Events name files from now on; the scan that follows finds earlier ones.
-            stop.listening.wait(_LISTEN_TIMEOUT_S)
+            self._changes = watch(
+                *watched,
+                watch_filter=None,
+                rust_timeout=_READ_MS,
+                yield_on_timeout=True,
+                debounce=_DEBOUNCE_MS,
+                ignore_permission_denied=True,
+            )
+            self._read_changes()  # events name files from now on; the scan that follows finds earlier ones
         return True
 
-    def _listen(self, folders: Sequence[str], stop: _Stop) -> None:
-        from watchfiles import Change, watch
+    def _read_changes(self) -> None:
+        """Wait for events for a moment, and add the files they name."""
+        from watchfiles import Change
 
-        changes = watch(
-            *folders,
-            watch_filter=None,
-            stop_event=stop,
-            rust_timeout=0,
-            debounce=_DEBOUNCE_MS,
-            ignore_permission_denied=True,
-        )
         try:
-            # If the system runs out of watches, the full scans still find everything.
-            with suppress(OSError, RuntimeError):
-                for changed in changes:
-                    self._add_named({to_uri(path) for change, path in changed if change is not Change.deleted})
-        finally:
-            stop.listening.set()
-
-    def _add_named(self, uris: set[str]) -> None:
-        with self._lock:
-            if self._named is not None:
-                self._named |= uris
-                if len(self._named) > _MAX_NAMED:
-                    self._named = None
-        self._wakeups.put(None)
-
-    def _take_named(self) -> set[str] | None:
-        with self._lock:
-            named, self._named = self._named, set()
-        return named
-
-
-class _Stop:
-    """A stop event for ``watchfiles``. Its first poll shows that it's listening."""
-
-    def __init__(self) -> None:
-        self.stopped = False
-        self.listening = threading.Event()
-
-    def is_set(self) -> bool:
-        self.listening.set()
-        return self.stopped
+            changed = set() if self._changes is None else next(self._changes)
+        except (OSError, RuntimeError, StopIteration):
+            self._changes = None  # if the system runs out of watches, the full scans still find everything
+            return
+        self._named |= {to_uri(path) for change, path in changed if change is not Change.deleted}
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
