@@ -260,20 +260,6 @@ def test_each_file_is_new_published_changed_or_busy(house: FakeLakehouse, tmp_pa
     assert lake.known_files("nyc.others", [to_uri(paths["published"])]).published == ()
 
 
-def test_another_name_of_a_published_file_is_not_new(house: FakeLakehouse, tmp_path: Path) -> None:
-    lake = open_lake(house)
-    first, other, lone = (tmp_path / name for name in ("first", "other", "lone"))
-    first.write_text("rows", encoding="utf-8")
-    other.hardlink_to(first)
-    lone.write_text("more", encoding="utf-8")
-    (tmp_path / "another of lone").hardlink_to(lone)
-    lake.known_files(TABLE, [])
-    claim(house, first, run_of("r1")).end(run_of("r1", status="published"))
-    known = lake.known_files(TABLE, [to_uri(path) for path in (first, other, lone)])
-    assert {(one.file.uri, one.run_id) for one in known.published} == {(to_uri(first), "r1"), (to_uri(other), "r1")}
-    assert [file.uri for file in known.free] == [to_uri(lone)]
-
-
 def test_files_that_were_never_published_are_not_read(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

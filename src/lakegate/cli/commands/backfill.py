@@ -99,7 +99,7 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
     --from and --to are inclusive: --to 2024-03 means until the end of March. Times are UTC. A file that is only partly
     in the range is ingested whole.
 
-    Each version of a file is published to a table once, however often you retry, link or rename it. So if a backfill
+    Each version of a file is published to a table once, however often you retry or link it. So if a backfill
     was stopped, killed, or failed in parts, run it again: it continues where it stopped, and is done when everything is
     published. The same bytes at another path count as another file.
 

@@ -66,7 +66,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     TABLE is namespace.table. It's created if it doesn't exist. PATH is a file, a folder or a pattern. With --sql, the
     rows are the result of a query, and the run fails if a table that the query reads changes before they're published.
 
-    Each version of a file is published to a table once, however often you retry, link or rename it: files that are
+    Each version of a file is published to a table once, however often you retry or link it: files that are
     already on main are skipped. The same bytes at another path count as another file.
 
     By default, the rows are appended. --mode overwrite replaces all rows of the table with them, and
