@@ -144,16 +144,14 @@ def test_keys_that_repeat_or_are_known_are_set_aside(world: World) -> None:
     assert {row["_reasons"][0]["check"] for row in rows_of(world.lake, world.aside)} == {"unique_id"}
     assert run.reports[0].results[0].quarantined == 3
 
-    # Of rows that refer to each other, setting one aside may set others aside.
-    table = f"{world.table}_tree"
-    path = world.folder / "tree.parquet"
-    nodes = {"id": pa.array([1, 2, 3], pa.int64()), "parent": pa.array([1, 9, 2], pa.int64())}
-    pq.write_table(pa.table(nodes), path)
-    tree = world.lake.ingest(
-        table, path, checks=[f"relationships(parent, to='{table}', field=id, severity='quarantine')"]
-    )
-    assert (world.ids(table), world.ids(f"{table}__quarantine")) == ([1], [2, 3])
-    assert tree.reports[0].results[0].quarantined == 2
+    # Once a row is set aside, another one that refers to it fails: rows are set aside only once.
+    check = f"relationships(parent, to='{world.table}_tree', field=id, severity='quarantine')"
+    for parents, status in (([1, 9, 1], "published"), ([1, 9, 2], "rejected")):
+        path = world.folder / f"{status}.parquet"
+        nodes = {"id": pa.array([1, 2, 3], pa.int64()), "parent": pa.array(parents, pa.int64())}
+        pq.write_table(pa.table(nodes), path)
+        assert world.lake.ingest(f"{world.table}_tree", path, checks=[check]).status == status
+    assert (world.ids(f"{world.table}_tree"), world.ids(f"{world.table}_tree__quarantine")) == ([1, 3], [2])
 
 
 def test_a_batch_is_rebased_and_reverted_with_its_quarantined_rows(world: World) -> None:
