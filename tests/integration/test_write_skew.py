@@ -74,8 +74,11 @@ def test_a_revert_and_a_run_that_relies_on_its_rows_are_not_both_committed(
         assert [result.failing_rows for result in run.failures] == [1]
 
         fourth = keys.add_parents("fourth", [5])
-        with when_reached(monkeypatch, "before-commit", lambda: keys.add_children("unrelated", [1, 2])):
-            assert lake.revert(fourth.run_id).status == "published"
+        with (
+            when_reached(monkeypatch, "before-commit", lambda: keys.add_children("unrelated", [1, 2])),
+            pytest.raises(NotRevertableError, match="as this run left it"),
+        ):
+            lake.revert(fourth.run_id)
         assert keys.orphans() == []
 
 
