@@ -103,9 +103,8 @@ class FolderLake:
         outcome = self.becomes([uri.rpartition("/")[2] for uri in uris])
         if isinstance(outcome, BaseException):
             raise outcome
-        status = outcome
-        publication = PUBLICATION if status == "published" else None
-        return make_run(status, run_id=f"r{len(self.taken)}", tables=(table,), publication=publication)
+        publication = PUBLICATION if outcome == "published" else None
+        return make_run(outcome, run_id=f"r{len(self.taken)}", tables=(table,), publication=publication)
 
     def run(self, run_id: str) -> Run:
         if run_id not in self.run_status:
@@ -132,9 +131,6 @@ class SteppingLake(FolderLake):
     dead: set[str] = field(default_factory=set)
     turns: set[str] = field(default_factory=set)
 
-    def send_downstream(self) -> tuple[()]:
-        return ()
-
     def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
         run_id = options["run_id"]
         known = self.made.get(run_id)
@@ -142,13 +138,14 @@ class SteppingLake(FolderLake):
             return known
         self.made.setdefault(run_id, self._begun(table, uris, run_id))
         try:
-            ended = super().ingest(table, uris, **options).model_copy(update={"run_id": run_id, "finished_at": START})
-        except LakegateError as error:
-            if not isinstance(error, (RetryableError, OutcomeUnknownError)):
-                self.made[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=error.message)
+            ended = super().ingest(table, uris, **options)
+        except (RetryableError, OutcomeUnknownError):
             raise
-        self.made[run_id] = ended
-        return ended
+        except LakegateError as error:
+            self.made[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=error.message)
+            raise
+        self.made[run_id] = ended.model_copy(update={"run_id": run_id, "finished_at": START})
+        return self.made[run_id]
 
     def run(self, run_id: str) -> Run:
         if run_id not in self.made:
@@ -159,10 +156,6 @@ class SteppingLake(FolderLake):
         self.run(run_id)
         self.made[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=reason)
         return self.made[run_id]
-
-    def runs(self, *, status: str, since: datetime, limit: int) -> Sequence[Run]:
-        found = [run for run in self.made.values() if run.status == status and run.started_at >= since]
-        return found[:limit]
 
     def reconnect(self) -> None:
         pass

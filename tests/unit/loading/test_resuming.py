@@ -183,13 +183,3 @@ def test_sharing_a_chunk_with_a_damaged_file_does_not_count_as_a_try(lake: Stepp
     take(loader(lake, clock, max_tries=1))
     assert lake.names() == [["a.csv", "bad.csv", "c.csv"], ["a.csv", "c.csv"], ["bad.csv"]]
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
-
-
-def test_derived_run_ids_depend_on_table_files_and_fingerprints(lake: SteppingLake, clock: FakeClock) -> None:
-    lake.put("a.csv", "b.csv")
-    (chunk,) = loader(lake, clock).scan().chunks
-    lake.put("b.csv", version=2)
-    (other,) = loader(lake, clock).scan().chunks
-    (single,) = loader(lake, clock).scan(["file:///landing/a.csv"]).chunks
-    ids = [chunk.derive_run_id(()), other.derive_run_id(()), single.derive_run_id(()), chunk.derive_run_id(["r1"])]
-    assert len(set(ids)) == 4

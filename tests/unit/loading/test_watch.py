@@ -147,19 +147,6 @@ def test_files_that_a_scan_did_not_get_to_are_not_acknowledged() -> None:
     assert len(set().union(*feed.acknowledged)) == len(names)
 
 
-def test_a_bad_file_does_not_stop_others_and_is_reported_at_the_end() -> None:
-    lake = FolderLake()
-    lake.put("1.csv", "2.csv", "3.csv")
-    lake.becomes = failing_on("2.csv")
-    watch, _ = watching(lake, ScriptedFeed())
-    summary = watch.run()
-    assert (summary.files, summary.ended_badly) == (2, 1)
-    [landing] = summary.given_up.values()
-    assert landing.uri == "file:///landing/2.csv"
-    again = watching(lake, ScriptedFeed())[0].run()
-    assert (list(again.given_up), again.ended_badly) == (["file:///landing/2.csv"], 0)
-
-
 def test_the_lake_is_reopened_after_trouble() -> None:
     lake, other, clock = FolderLake(), FolderLake(), FakeClock()
     for one in (lake, other):

@@ -167,12 +167,6 @@ def test_how_often_and_since_when_a_message_comes() -> None:
     assert message.sent_at == datetime(2025, 1, 31, 7, tzinfo=UTC)
 
 
-@given(st.one_of(json_values, st.fixed_dictionaries({"Records": st.lists(json_values, max_size=3)})))
-def test_odd_json_is_refused_with_our_own_error(event: Any) -> None:
-    with suppress(MalformedEventError):
-        assert all(uri.startswith("s3://") for uri in uris(read_event(event)))
-
-
 @given(st.data())
 def test_a_notification_with_one_thing_changed(data: st.DataObject) -> None:
     event = copy.deepcopy(data.draw(st.sampled_from([DOCUMENTED, bridge_event("landing", "a"), sns_event(DOCUMENTED)])))
@@ -194,10 +188,3 @@ def test_any_key_arrives_as_it_is(key: str) -> None:
     expected = [] if key.endswith("/") else [f"s3://landing/{key}"]  # a folder of the console is no file
     assert uris(read_event(s3_event("landing", key))) == expected
     assert uris(read_event(queued(bridge_event("landing", key)))) == expected
-
-
-def test_a_folder_that_is_created_in_a_console_is_no_file() -> None:
-    """Its key ends in a slash. Listing it would list every file below it."""
-    s3 = s3_event("landing", "nyc/trips/", "nyc/trips/a.csv")
-    assert [file.key for file in read_event(s3).messages[0].files] == ["nyc/trips/a.csv"]
-    assert read_event(bridge_event("landing", "nyc/trips/")).messages[0].files == ()
