@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import InputError, NotFoundError
+from lakegate.errors import InputError
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.identifiers import TableIdentifier
@@ -29,29 +29,6 @@ from support.iceberg_tables import append, iceberg_tables, pointer_to
 
 def row_count(run: Run) -> CheckResult:
     return next(one for report in run.reports for one in report.results if one.check.startswith("row_count"))
-
-
-def test_only_runs_that_added_rows_are_batches(house: FakeLakehouse) -> None:
-    for number in range(5):
-        ingest(house.context, ordered(house, run=f"r{number}"))
-    # Marked as what they aren't, in the journal: the newest rewrote the table, the one before released rows.
-    for run_id, changed in (("r4", {"change": "rewrite"}), ("r3", {})):
-        run = house.journal.get(run_id)
-        assert run is not None
-        (staged,) = run.staged
-        own = staged.model_copy(update=changed)
-        aside = staged.model_copy(update={"table": TableIdentifier.parse(f"{TRIPS}__quarantine")})
-        is_release = run_id == "r3"
-        kept: dict[str, object] = {"kind": "transaction", "staged": (own, aside)} if is_release else {"staged": (own,)}
-        house.journal.save(run.model_copy(update=kept))
-    checks = [str(check) for check in parse_checks("row_count(percent=10)")]
-    sixth = row_count(ingest(house.context, ordered(house, run="r6", checks=checks)))
-    assert (sixth.verdict, sixth.detail) == (
-        "skipped", "It needs 5 earlier batches to compare with; the journal has 3."
-    )  # fmt: skip
-    ingest(house.context, ordered(house, run="r7"))
-    last = row_count(ingest(house.context, ordered(house, [*CLEAN, *CLEAN], run="r8", checks=checks)))
-    assert last.verdict == "fail"
 
 
 def test_metrics_of_another_writer_are_no_evidence(tmp_path: Path) -> None:
@@ -97,14 +74,6 @@ def test_only_what_was_added_since_a_commit_is_audited(house: FakeLakehouse) -> 
     assert audit(house, "not_null(id)", since=house.catalog.get_ref("main")).rows == 0
 
 
-def test_a_report_whose_checks_read_no_row_says_how_many_there_are(house: FakeLakehouse) -> None:
-    between = published_twice(house)
-    by_hand = WriteTarget(table=TRIPS, ref="main", table_schema=None, snapshot_properties={})
-    house.append(house.batch("by hand", MORE), by_hand)
-    assert audit(house, "column_exists(id)").rows == len(CLEAN) + 2 * len(MORE)
-    assert audit(house, "column_exists(id)", since=between).rows == 2 * len(MORE)
-
-
 def test_a_branch_whose_metadata_miscounts_its_rows_is_not_published(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
     branch = house.catalog.create_branch("by-hand", house.catalog.get_ref("main")).name
@@ -117,13 +86,6 @@ def test_a_branch_whose_metadata_miscounts_its_rows_is_not_published(house: Fake
     house.versions[pointer.metadata_location] = replace(version, rows=doubled)
     with pytest.raises(InputError, match="lists 1 added row, but the audit read 2"):
         publish_branch(house.context, branch, configured=lambda _: parse_checks("not_null(id)"))
-
-
-def test_a_since_that_is_later_than_the_state_is_refused(house: FakeLakehouse) -> None:
-    between = published_twice(house)
-    head = house.catalog.get_ref("main")
-    with pytest.raises(InputError, match=f"Commit {head.hash[:12]} comes after {between.hash[:12]}"):
-        audit_state(house.context, TRIPS, between, [], since=head)
 
 
 def test_a_since_from_before_a_rename_is_refused(house: FakeLakehouse) -> None:
@@ -143,8 +105,3 @@ def test_what_compares_a_batch_with_what_was_before_it_is_skipped(house: FakeLak
     assert [one.verdict for one in report.results] == ["skipped", "skipped", "fail"]
     assert [one.detail for one in report.results[:2]] == [reason] * 2
     assert (report.results[2].detail or "").startswith("The batch has ")
-
-
-def test_a_table_that_is_not_there(house: FakeLakehouse) -> None:
-    with pytest.raises(NotFoundError, match=r"nyc\.nothing doesn't exist on main"):
-        audit_state(house.context, TableIdentifier.parse("nyc.nothing"), house.catalog.get_ref("main"), [])

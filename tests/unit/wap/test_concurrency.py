@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from lakegate.errors import CatalogUnavailableError, ConflictError, InputError, RetryableError
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.errors import ConflictError, InputError, RetryableError
+from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
-from lakegate.wap import ingest as wap_ingest
-from lakegate.wap.claims import ClaimedFiles, claim_files
-from lakegate.wap.context import Context
-from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
@@ -35,92 +28,6 @@ def test_a_run_that_lost_to_another_is_rebased_without_writing_again(
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MOST, *MORE]
     assert house.writes == 3
     assert branches(house) == ["main"]
-
-
-def while_waiting_for_the_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """Do something, once, while a run waits to publish."""
-    pending = [do]
-
-    @contextmanager
-    def lock(_name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None) -> Iterator[bool]:
-        if pending:
-            pending.pop()()
-            time.sleep(0.01)  # longer than what was looked at counts as current
-            if waiting is not None:
-                waiting()
-        yield timeout_s > 0
-
-    monkeypatch.setattr(house.context.journal, "lock", lock)
-
-
-def test_a_run_that_waited_reads_only_the_commits_since(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    ingest(house.context, ordered(house))
-    looks: list[str] = []
-    look = house.catalog.get_ref_with_tables
-
-    def counted(name: str, tables: Collection[TableIdentifier]) -> Any:
-        looks.append(name)
-        return look(name, tables)
-
-    def overtake() -> None:
-        ingest(house.context, ordered(house, MOST, run="r3"))
-        looks.clear()
-
-    monkeypatch.setattr(house.catalog, "get_ref_with_tables", counted)
-    while_waiting_for_the_lock(house, monkeypatch, overtake)
-    run = ingest(house.context, ordered(house, MORE, run="r2"))
-
-    assert (run.status, looks) == ("published", [])
-    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MOST, *MORE]
-
-
-def test_a_file_that_was_published_while_a_run_waited_is_not_published_again(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(house.context, ordered(house))
-
-    def elsewhere() -> None:
-        house.lose_journal()
-        ingest(house.context, ordered(house, MORE, run="r3", file="r2"))
-
-    while_waiting_for_the_lock(house, monkeypatch, elsewhere)
-    ingest(house.context, ordered(house, MORE, run="r2"))
-
-    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
-
-
-def test_a_target_that_is_reset_while_a_run_waits_for_its_lock_is_read_again(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(house.context, ordered(house))
-    before = house.catalog.get_ref("main")
-    ingest(house.context, ordered(house, MOST, run="r2"))
-    while_waiting_for_the_lock(
-        house, monkeypatch, lambda: house.catalog.assign_ref(house.catalog.get_ref("main"), before)
-    )
-    run = ingest(house.context, ordered(house, MORE, run="r3"))
-
-    assert run.status == "published"
-    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
-
-
-def test_what_is_published_has_the_metadata_trimmed(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-
-    def trim_snapshots(pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
-        assert not without
-        kept.append(at_least)
-        house.versions["mem://trimmed"] = house.versions[pointer.metadata_location]
-        return pointer.model_copy(update={"metadata_location": "mem://trimmed"})
-
-    monkeypatch.setattr(house, "trim_snapshots", trim_snapshots)
-    ingest(house.context, ordered(house))
-
-    found = house.catalog.get_table(TRIPS, house.catalog.get_ref("main"))
-    assert found is not None
-    assert found.metadata_location == "mem://trimmed"
-    assert kept == [1]
-    assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
 def test_a_commit_to_a_branch_during_its_publish_is_not_dropped(
@@ -173,13 +80,6 @@ def test_a_published_file_is_not_skipped_if_another_writer_dropped_its_table(hou
     assert f"lakegate table restore nyc.trips --at {first.publication.commit[:12]}, " in refused.value.hint
 
 
-def test_a_file_goes_to_two_tables(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house))
-    other = ingest(house.context, ordered(house, run="r2", file="r1", table=TableIdentifier.parse("nyc.copy")))
-
-    assert other.status == "published"
-
-
 def test_a_file_is_published_once_though_the_journal_was_lost(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
     house.lose_journal()
@@ -218,13 +118,6 @@ def test_other_content_under_a_published_path_is_refused(house: FakeLakehouse) -
     assert branches(house) == ["main"]
 
 
-def test_other_content_is_appended_when_asked(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house))
-    ingest(house.context, ordered(house, MORE, run="r2", file="r1", version="2", on_changed="append"))
-
-    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
-
-
 def test_other_content_replaces_the_rows_of_that_file_when_asked(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
     ingest(house.context, ordered(house, MOST, run="r0"))
@@ -236,29 +129,6 @@ def test_other_content_replaces_the_rows_of_that_file_when_asked(house: FakeLake
     assert replaced is not None
     assert (replaced.status, replaced.reverted_by) == ("reverted", "r2")
     assert len(list(house.catalog.history("main"))) == 3
-
-
-def test_rows_that_another_run_published_since_the_start_are_replaced_too(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(house.context, ordered(house))
-    first = ordered(house, MORE, run="r2", file="r1", version="2", on_changed="replace")
-    second = ordered(house, MOST, run="r3", file="r1", version="3", on_changed="replace")
-    waiting = [first]
-
-    def claim(context: Context, *args: Any) -> ClaimedFiles:
-        # As if the second run had waited for the first one, which had claimed the file before.
-        if waiting:
-            assert ingest(house.context, waiting.pop()).status == "published"
-        return claim_files(context, *args)
-
-    monkeypatch.setattr(wap_ingest, "claim_files", claim)
-    assert ingest(house.context, second).status == "published"
-    assert house.rows_on("main", "nyc.trips") == MOST
-    run = house.journal.get("r3")
-    assert run is not None
-    assert run.request is not None
-    assert run.request.replaces == ("r2",)
 
 
 def test_rows_that_are_replaced_do_not_count_against_unique_keys(
@@ -377,22 +247,6 @@ def test_a_busy_file_is_waited_for_but_not_for_ever(house: FakeLakehouse, monkey
     assert errors
 
 
-def test_a_run_that_cannot_be_rebased_starts_over_on_the_new_state(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(house.context, ordered(house))
-
-    def drop_table() -> None:
-        head = house.catalog.get_ref("main")
-        house.catalog.commit(CommitRequest(branch="main", base=head.hash, message="drop", deletes=(TRIPS,)))
-
-    with when_reached(monkeypatch, "before-publish", drop_table):
-        run = ingest(house.context, ordered(house, MORE, run="r2"))
-
-    assert run.status == "published"
-    assert house.rows_on("main", "nyc.trips") == MORE
-
-
 def test_a_target_that_keeps_moving_is_a_conflict(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[CommitRequest] = []
 
@@ -410,30 +264,3 @@ def test_a_target_that_keeps_moving_is_a_conflict(house: FakeLakehouse, monkeypa
     failed = house.journal.get("r1")
     assert failed is not None
     assert (failed.status, failed.branch_kept, len(refused)) == ("failed", True, 3)
-
-
-def test_after_a_reset_of_main_the_files_of_lost_commits_can_be_ingested(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house))
-    before = house.catalog.get_ref("main")
-    ingest(house.context, ordered(house, MORE, run="r2"))
-    house.catalog.assign_ref(house.catalog.get_ref("main"), before)
-    sync(house.context, "main")
-
-    assert ingest(house.context, ordered(house, MORE, run="r3", file="r2")).status == "published"
-    assert ingest(house.context, ordered(house, run="r4", file="r1")).status == "skipped"
-
-
-def test_recovery_that_fails_leaves_the_run_to_the_next_one(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house)))
-
-    def away(*_: object, **__: object) -> None:
-        raise CatalogUnavailableError("Nessie is away.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(house.catalog, "delete_ref", away)
-        with pytest.raises(CatalogUnavailableError):
-            recover(house.context)
-    (settled,) = recover(house.context)
-    assert (settled.status, branches(house)) == ("failed", ["main"])

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
 
-from lakegate.errors import EngineError, LakegateError, RetryableError, SourceError
+from lakegate.errors import EngineError, LakegateError, SourceError
 from lakegate.model.run import Run
-from lakegate.wap.claims import claim_files
 from lakegate.wap.deadline import NEVER, Deadline, DeadlineReachedError
 from lakegate.wap.ingest import resume
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, branches, ordered, when_reached
-from support.journals import Actor
-from support.steps_support import commits, ids, known, step
+from support.steps_support import commits, ids, known
 
 OVER = Deadline(0.0)
 
@@ -53,26 +49,6 @@ def test_a_run_is_suspended_and_resumed(house: FakeLakehouse, monkeypatch: pytes
     assert recover(house.context) == ()
     assert call(house).status == "published"
     assert (ids(house), commits(house), branches(house)) == ([1, 2], 1, ["main"])
-
-
-def test_without_time_no_further_run_is_recovered(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = ("dead1", "dead2")
-    for number, run in enumerate(dead):
-        step(house, "audit", [{"id": number, "passengers": 1}], run=run, file=run)
-    for run in dead:
-        actor = Actor(house.journal)
-        actor.resume(run)
-        actor.abandon(run)
-    with (
-        when_reached(monkeypatch, "after-publish", lambda: monkeypatch.setattr(Deadline, "left_s", 0.0)),
-        pytest.raises(DeadlineReachedError),
-    ):
-        call(house, Deadline.after(600))
-    monkeypatch.undo()
-    assert sorted(known(house, run).status for run in dead) == ["published", "staged"]
-    assert [run.status for run in recover(house.context)] == ["published"]
-    assert call(house).status == "published"
-    assert ids(house) == [0, 1, 1, 2]
 
 
 def test_what_is_being_published_is_not_stopped(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,27 +87,3 @@ def test_the_engines_work_is_cancelled_repeatedly(
     assert list(house.journal.suspended()) == ["r1"]
     assert call(house).status == "published"
     assert ids(house) == [1, 2]
-
-
-def test_an_engine_error_before_the_deadline_is_raised(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise EngineError("Out of memory.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(house, "append", fail)
-        with pytest.raises(EngineError, match="Out of memory"):
-            call(house, Deadline.after(600))
-    assert not house.cancelled
-    assert call(house).status == "published"
-
-
-def test_a_run_without_time_does_not_wait_for_another_process(house: FakeLakehouse) -> None:
-    order = ordered(house, CLEAN, run="r1")
-    other = order.model_copy(update={"run_id": "r2", "wait_s": 600.0})
-    begun = Run(run_id="r1", tables=(), branch="", status="running", started_at=datetime.now(UTC))
-    tokens = [house.journal.begin(begun.model_copy(update={"run_id": run_id})) for run_id in ("r1", "r2")]
-    claim_files(house.context, order, tokens[0])
-    began = time.monotonic()
-    with pytest.raises(RetryableError, match="Run r1 is still working on"):
-        claim_files(house.context, other, tokens[1], OVER)
-    assert time.monotonic() - began < 300.0

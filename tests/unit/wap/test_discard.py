@@ -7,21 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakegate.errors import CatalogUnavailableError, NotFoundError
-from lakegate.model.batch import Batch
-from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
-from lakegate.model.schema import Schema
-from lakegate.model.tables import WriteTarget
-from lakegate.ports import Step
-from lakegate.wap.discard import discard_run, made_all_commits
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import recover
-from support.fakes import FakeLakehouse, TableVersion
-from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
-
-
-def killed() -> None:
-    raise SystemExit
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, WITH_NULLS, branches, ordered
 
 
 def test_a_rejected_run_whose_branch_cannot_be_dropped_stays_as_it_was(
@@ -33,18 +25,6 @@ def test_a_rejected_run_whose_branch_cannot_be_dropped_stays_as_it_was(
     discarded = discard_run(house.context, run.branch)
     assert discarded is not None
     assert (discarded.status, branches(house)) == ("discarded", ["main"])
-
-
-def test_an_interrupted_run_whose_branch_cannot_be_dropped_can_be_recovered(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with when_reached(monkeypatch, "after-stage", killed), pytest.raises(SystemExit):
-        ingest(house.context, ordered(house))
-    run = house.journal.get("r1")
-    assert run is not None
-    _fail_to_drop(house, monkeypatch, run.branch)
-    assert house.journal.get("r1") == run
-    assert [one.run_id for one in house.journal.abandoned()] == ["r1"]
 
 
 def test_a_run_that_turns_out_to_be_published_is_recorded_as_that(house: FakeLakehouse) -> None:
@@ -68,51 +48,6 @@ def _fail_to_drop(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, branch:
         patch.setattr(house.catalog, "delete_ref", unavailable)
         with pytest.raises(CatalogUnavailableError):
             discard_run(house.context, branch)
-
-
-@pytest.mark.parametrize(
-    ("folder", "is_own"), [("trips_r1", True), ("trips_r1/", True), ("trips", False), ("trips_r2", False)]
-)
-def test_a_table_without_snapshots_belongs_to_the_run_that_its_folder_is_named_after(
-    house: FakeLakehouse, folder: str, *, is_own: bool
-) -> None:
-    run = ingest(house.context, ordered(house, WITH_NULLS, branch="fix"))
-    empty = house.catalog.create_branch("empty", Ref(name="main", hash=run.base or ""))
-    house.versions["mem://empty"] = TableVersion(Schema(columns=()), f"mem://warehouse/nyc/{folder}")
-    pointer = TablePointer(
-        table=TRIPS,
-        content_id=None,
-        metadata_location="mem://empty",
-        snapshot_id=NO_SNAPSHOT,
-        schema_id=0,
-        spec_id=0,
-        sort_order_id=0,
-    )
-    house.catalog.commit(
-        CommitRequest(branch="empty", base=empty.hash, message="create", puts=(pointer,), namespaces=(TRIPS.namespace,))
-    )
-    commits = list(house.catalog.history("empty", until=empty.hash, operations=True))
-    assert made_all_commits(house.context, run.run_id, commits) is is_own
-
-
-def test_a_rejected_run_that_changed_columns_drops_its_branch(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingest(house.context, ordered(house, MORE, run="r0"))
-    append = house.append
-
-    def alter_and_append(batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
-        branch, tables = house.catalog.get_ref_with_tables(target.ref, [TRIPS])
-        was = tables[TRIPS]
-        assert was is not None
-        house.versions["mem://altered"] = house.versions[was.metadata_location]
-        moved = was.model_copy(update={"metadata_location": "mem://altered"})
-        house.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="alter", puts=(moved,)))
-        append(batch, target, step)
-
-    monkeypatch.setattr(house, "append", alter_and_append)
-    run = ingest(house.context, ordered(house, WITH_NULLS, branch="january", on_failure="drop"))
-    assert (run.status, run.branch_kept, branches(house)) == ("rejected", False, ["main"])
 
 
 @pytest.mark.parametrize("how", ["recovered", "resumed"])

@@ -18,7 +18,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
 from lakegate.wap.reachable import MARGIN, require_kept
 from lakegate.wap.revert import reset_branch, restore_table
-from support.revert_support import A, B, D, House
+from support.revert_support import A, D, House
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 FOLDER = "mem://warehouse/nyc/trips_20260101T000000-00000000"
@@ -135,13 +135,6 @@ def test_a_state_whose_files_are_gone_is_refused(lake: Lake, old: Ref, way: str)
     assert (lake.head(), lake.is_whole()) == (head, True)
 
 
-def test_a_file_that_is_gone_is_named(lake: Lake, old: Ref) -> None:
-    lake.deleted = {f"{FOLDER}/data/1"}
-    with pytest.raises(InputError, match=r"any more: mem://warehouse/.*/data/1 can't be found\. Nothing was changed"):
-        lake.restore(old)
-    assert lake.rows() == D
-
-
 def test_a_table_that_changed_lately_is_restored_to_a_state_of_any_age(lake: Lake, old: Ref) -> None:
     """It was current until then."""
     lake.work("other", lambda tx: tx.append("nyc.zones", [{"id": 1}]))
@@ -155,18 +148,3 @@ def test_a_tagged_commit_of_any_age_is_a_place_to_go_back_to(lake: Lake, old: Re
     lake.collect(10 * KEEP)
     reset_branch(lake.context, "main", old, force=True)
     assert (lake.rows(), lake.is_whole()) == (A, True)
-
-
-def test_files_that_main_needs_anyway_are_not_checked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.add("r1", A)
-    lake.add("r2", B)
-    asked: list[str] = []
-
-    def note(paths: Sequence[str]) -> Sequence[str]:
-        asked.extend(paths)
-        return []
-
-    monkeypatch.setattr(lake, "missing", note)
-    lake.undo("r2")
-    assert len(asked) == 1
-    assert "/metadata/" in asked[0]

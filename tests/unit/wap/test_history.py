@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakegate.cli.commands.log import commit_payload, show_commits
-from lakegate.errors import NewerFormatError, NotFoundError
+from lakegate.errors import NewerFormatError
 from lakegate.model.batch import SourceFile
-from lakegate.model.refs import Commit, CommitRequest, Ref
+from lakegate.model.refs import Commit, CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.wap.history import (
     FILES_PROPERTY,
@@ -29,7 +26,7 @@ from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
-from support.flow_support import ordered
+from support.flow_support import CLEAN, ordered
 
 UNREADABLE = {
     "a newer format": '{"format":2,"files":[["file:///a","v1"]]}',
@@ -104,43 +101,25 @@ def test_what_a_newer_lakegate_wrote_is_an_error_and_nothing_is_published(text: 
     assert house.journal.synced("main") == known
 
 
-def test_the_log_shows_an_unreadable_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    show_commits(
-        [files_property(UNREADABLE["a newer format"]), files_property('{"format":1,"files":[["file:///a","v1"]]}')]
-    )
-    text = capsys.readouterr().out
-
-    assert text.count("written by a newer lakegate") == 1
-    assert text.count("commit c0ffee") == 2
-    told = [commit_payload(files_property(text))["unreadable"] for text in (UNREADABLE["a newer format"], "")]
-    assert "written by a newer lakegate" in told[0]
-    assert told[1] is None
-
-
-def test_a_run_s_commit_is_found_without_a_search_as_long_as_the_target_holds_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_runs_did_is_known_when_their_detail_has_expired() -> None:
     house = FakeLakehouse()
-    before = house.catalog.get_ref("main")
-    ingest(house.context, ordered(house))
-    head = sync(house.context, "main")
-    history, searches = house.catalog.history, []
-
-    def counted(ref: str, **options: Any) -> Iterator[Commit]:
-        searches.extend([options["run_id"]] if "run_id" in options else [])
-        return history(ref, **options)
-
-    monkeypatch.setattr(house.catalog, "history", counted)
-    found = find_commit(house.context, "r1", head)
-    assert (found.properties[RUN_ID_PROPERTY], searches) == ("r1", [])
-    assert [str(pointer.table) for pointer in found.puts] == ["nyc.trips"]
-
-    assert find_commit(house.context, "r1", Ref(name="main", hash=found.hash)) == found
-    house.lose_journal()
-    assert find_commit(house.context, "r1", head) == found
-    assert searches[-1] == "r1"
-
+    for run in ("r1", "r2"):
+        ingest(house.context, ordered(house, run=run, file=run))
     sync(house.context, "main")
-    house.catalog.assign_ref(head, before)
-    with pytest.raises(NotFoundError, match="wasn't published"):
-        find_commit(house.context, "r1", sync(house.context, "main"))
+    before = {run.run_id: run for run in house.journal.runs(limit=9)}
+    assert house.journal.expire_detail(datetime.now(UTC) + timedelta(days=1), "Deleted.") == 2
+    for run_id in ("r1", "r2"):
+        left = house.journal.get(run_id)
+        assert left is not None
+        assert (left.steps, left.reports) == ((), ())
+        assert left.staged == before[run_id].staged
+        assert find_commit(house.context, run_id, house.catalog.get_ref("main")).puts
+    assert ingest(house.context, ordered(house, run="r3", file="r2")).status == "skipped"
+    assert len(house.rows_on("main", "nyc.trips")) == 2 * len(CLEAN)
+    undone = revert(house.context, "r1", new_run_id="x1", target="main")
+    assert (undone.status, len(house.rows_on("main", "nyc.trips"))) == ("published", len(CLEAN))
+    reverted = house.journal.get("r1")
+    assert reverted is not None
+    assert (reverted.status, reverted.reverted_by) == ("reverted", "x1")
+    rebuild(house.context, "main")
+    assert ingest(house.context, ordered(house, run="r4", file="r2")).status == "skipped"

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lakegate.errors import AlreadyExistsError, ConflictError
+from lakegate.errors import ConflictError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import CommitRequest
-from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.ingest import ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, Rows, branches, ordered, when_reached
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, Rows, branches, ordered
 from support.steps_support import all_steps, commits, ids, known, step
 
 ZONES = TableIdentifier.parse("nyc.zones")
@@ -94,55 +92,6 @@ def test_a_commit_by_somebody_else_to_their_branch_is_kept(
     assert branches(house) == ["main", "mine"]
 
 
-@pytest.mark.parametrize("point", ["before-stage", "after-publish"])
-def test_an_empty_table_that_somebody_else_makes_on_a_branch_of_the_runs_name_is_kept(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    ingest(house.context, ordered(house, MORE, run="r0"))
-    main = house.catalog.get_ref("main")
-    before = house.catalog.get_table(TRIPS, main)
-    assert before is not None
-    made = before.model_copy(update={"table": ZONES, "content_id": None, "metadata_location": "mem://zones"})
-    house.versions["mem://zones"] = replace(house.versions[before.metadata_location], snapshots=(), rows={})
-
-    def by_hand() -> None:
-        with suppress(AlreadyExistsError):
-            house.catalog.create_branch("mine", main)
-        branch = house.catalog.get_ref("mine")
-        house.catalog.commit(CommitRequest(branch="mine", base=branch.hash, message="Create", puts=(made,)))
-
-    with when_reached(monkeypatch, point, by_hand), suppress(AlreadyExistsError):
-        ingest(house.context, ordered(house, branch="mine"))
-    assert branches(house) == ["main", "mine"]
-    assert known(house).status == ("failed" if point == "before-stage" else "published")
-
-
-def test_a_branch_that_keeps_moving_is_a_conflict_and_the_run_is_settled_later(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house)))
-    with monkeypatch.context() as patch, pytest.raises(ConflictError, match="no longer at commit"):
-        before(patch, house, "delete_ref", lambda: late(house), times=1_000)
-        recover(house.context)
-    assert [run.status for run in recover(house.context)] == ["failed"]
-    assert branches(house) == ["main"]
-
-
-@pytest.mark.parametrize("method", ["commit", "delete_ref"])
-def test_a_moving_branch_of_an_earlier_attempt_is_created_again(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    """The journal doesn't know the attempt, so the branch is there when the run is begun."""
-    ingest(house.context, ordered(house, MORE, run="r0"))
-    house.catalog.create_branch(f"wap/{TRIPS}_r1", house.catalog.get_ref("main"))
-    if method == "delete_ref":  # made from a main that isn't its base any more
-        ingest(house.context, ordered(house, MOST, run="r2"))
-    left = before(monkeypatch, house, method, lambda: late(house))
-    assert all_steps(house).status == "published"
-    assert (left, branches(house), commits(house)) == ([], ["main"], 1)
-    assert ids(house) == ([1, 2, 5] if method == "commit" else [1, 2, 5, 6])
-
-
 def test_what_an_unknown_attempt_wrote_of_other_files_is_written_again(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,28 +122,6 @@ def test_a_late_append_to_the_branch_that_was_made_again_is_not_taken_for_this_a
     run = resume(house.context, "r1", until="publish", suspends=False, request=lambda: ordered(house))
     assert run.status == "published"
     assert (ids(house), branches(house), commits(house)) == ([1, 2], ["main"], 1)
-
-
-def test_late_rows_that_an_upsert_would_keep_are_not_taken_for_this_attempts(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file has changed since the dead process read it, and no longer holds them."""
-    ingest(house.context, ordered(house, MOST, run="r0"))
-    order = ordered(house, mode=WriteMode(name="upsert", key=("id",)))
-    house.dies_at(monkeypatch, "after-branch", lambda: ingest(house.context, order))
-    rewrite = house.rewrite
-    pending = [1]
-
-    def twice(*arguments: Any) -> None:
-        if pending:
-            pending.pop()
-            late(house, rows=MORE)
-        rewrite(*arguments)
-
-    monkeypatch.setattr(house, "rewrite", twice)
-    run = resume(house.context, "r1", until="publish", suspends=False, request=lambda: order)
-    assert run.status == "published"
-    assert (ids(house), branches(house), commits(house)) == ([1, 2, 6], ["main"], 1)
 
 
 def test_late_commits_to_a_published_runs_branch_are_dropped_with_it(

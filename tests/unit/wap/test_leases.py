@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import update
 
-from lakegate.errors import ConflictError, LeaseLostError, OutcomeUnknownError, RetryableError
+from lakegate.errors import LeaseLostError, OutcomeUnknownError, RetryableError
 from lakegate.journal.factory import open_sqlite
 from lakegate.journal.schema import LEASES, as_text
 from lakegate.model.refs import CommitRequest, Ref
@@ -22,7 +20,6 @@ from lakegate.wap import lifecycle
 from lakegate.wap.discard import discard_run
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest, undo
-from lakegate.wap.optimistic_commit import BeingPublishedError, publish_lock, require_nobody_publishes
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
@@ -100,39 +97,6 @@ def test_a_commit_that_arrives_after_its_run_was_undone_corrects_the_record(
     assert house.rows_on("main", "nyc.trips") == []
 
 
-def test_a_conflict_with_our_own_commit_is_a_success(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = house.catalog.commit
-
-    def twice(request: CommitRequest) -> Ref:
-        made = commit(request)
-        if request.branch == "main":
-            raise ConflictError("It changed.")
-        return made
-
-    monkeypatch.setattr(house.catalog, "commit", twice)
-    assert ingest(house.context, ordered(house)).status == "published"
-    assert revert(house.context, "r1", new_run_id="undo").status == "published"
-    assert (commits(house), known(house)[0], house.rows_on("main", "nyc.trips")) == (2, "reverted", [])
-
-
-@pytest.mark.parametrize("lost_answer", [False, True])
-def test_a_journal_that_is_unavailable_for_a_moment_gets_the_end_of_the_run(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, lost_answer: bool
-) -> None:
-    end, answers = house.journal.end, [AWAY, AWAY]
-
-    def flaky(run: Run, token: str, **counted: Any) -> Run:
-        if not answers:
-            return end(run, token, **counted)
-        if lost_answer:
-            end(run, token, **counted)
-        raise answers.pop()
-
-    monkeypatch.setattr(house.journal, "end", flaky)
-    assert ingest(house.context, ordered(house)).status == "published"
-    assert known(house) == ("published", True)
-
-
 @pytest.mark.parametrize(("rows", "status"), [(CLEAN, "published"), (WITH_NULLS, "rejected")])
 def test_a_journal_that_stays_unavailable_does_not_change_the_outcome(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, object]], status: str
@@ -166,41 +130,6 @@ def test_ctrl_c_is_handled_after_the_commits_answer(house: FakeLakehouse, monkey
     assert (known(house), house.rows_on("main", "nyc.trips")) == (("published", True), CLEAN)
 
 
-def test_ctrl_c_drops_no_branch_that_somebody_else_made_meanwhile(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = house.catalog.commit
-
-    def overtaken(request: CommitRequest) -> Ref:
-        head = commit(request)
-        if request.branch == "main":
-            house.catalog.delete_ref(house.catalog.get_ref("january"))
-            house.catalog.create_branch("january", head)
-            os.kill(os.getpid(), signal.SIGINT)
-        return head
-
-    monkeypatch.setattr(house.catalog, "commit", overtaken)
-    with pytest.raises(KeyboardInterrupt, match="Run r1 had been published already"):
-        ingest(house.context, ordered(house, branch="january"))
-    assert (known(house), branches(house)) == (("published", True), ["january", "main"])
-
-
-def test_a_second_ctrl_c_does_not_wait_for_the_commit(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit, heard = house.catalog.commit, list[int]()
-
-    def stuck(request: CommitRequest) -> Ref:
-        if request.branch == "main":
-            for number in (1, 2, 3):
-                heard.append(number)
-                signal.raise_signal(signal.SIGINT)
-        return commit(request)
-
-    monkeypatch.setattr(house.catalog, "commit", stuck)
-    with pytest.raises(KeyboardInterrupt):
-        ingest(house.context, ordered(house))
-    assert (heard, list(house.catalog.history("main"))) == ([1, 2], [])
-
-
 @pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_during_a_commit_without_an_answer_leaves_the_run_to_recovery(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, signals: int
@@ -224,21 +153,6 @@ def test_ctrl_c_during_a_commit_without_an_answer_leaves_the_run_to_recovery(
     assert (commits(house), house.rows_on("main", "nyc.trips"), branches(house)) == (1, CLEAN, ["main"])
 
 
-def test_ctrl_c_leaves_alone_what_another_process_has_taken_over(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order = ordered(house, WITH_NULLS)
-
-    def interrupted(*_: object, **__: object) -> None:
-        assert [run.status for run in takes_over(house)] == ["rejected"]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lakegate.wap.ingest.reject", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="Run r1 lost its lease"):
-        ingest(house.context, order)
-    assert (known(house), branches(house)) == (("rejected", True), ["main", order.branch])
-
-
 def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,21 +166,6 @@ def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
     with when_reached(monkeypatch, "before-commit", refused):
         assert ingest(house.context, order).status == "published"
     assert house.rows_on("main", "nyc.trips") == CLEAN
-
-
-def test_a_branch_that_stays_because_the_journal_is_away_is_no_other_processs_doing(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order = ordered(house, WITH_NULLS)
-    assert ingest(house.context, order).status == "rejected"
-
-    def away(*_: object, **__: object) -> None:
-        raise RetryableError("The journal journal.db isn't available: database is locked.", hint="Try again.")
-
-    monkeypatch.setattr(type(house.context.journal), "resume", away)
-    with pytest.raises(RetryableError, match=r"database is locked\. Branch .* wasn't discarded\.$") as raised:
-        discard_run(house.context, order.branch)
-    assert raised.value.hint == "Try again."
 
 
 def test_what_is_on_main_is_not_discarded(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,23 +217,3 @@ def test_a_run_that_is_stopped_from_outside_is_undone_without_waiting_for_its_le
 
     assert (run.status, branches(house)) == ("failed", ["main"])
     assert time.monotonic() - began < house.context.lease_s / 2
-
-
-def test_giving_up_an_expiry_waits_for_its_publish_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no branch and stages nothing, and may be about to commit, as a revert may."""
-    ingest(house.context, ordered(house))
-    run = house.journal.get("r1")
-    assert run is not None
-    monkeypatch.setattr("lakegate.wap.optimistic_commit._SETTLE_TIMEOUT_S", 0.0)
-    expiry = run.model_copy(update={"run_id": "x", "kind": "transaction", "branch": "", "staged": ()})
-    with publish_lock(house.context, "main", run.tables):
-        with pytest.raises(
-            BeingPublishedError, match=r"A process that is publishing to nyc\.trips may be publishing run"
-        ):
-            require_nobody_publishes(house.context, expiry)
-        require_nobody_publishes(house.context, expiry.model_copy(update={"branch": "wap/x"}))
-    # As when all connections for locks are in use, or the folder of the locks can't be written to.
-    monkeypatch.setattr(house.journal, "lock", lambda *_, **_options: nullcontext(enter_result=False))
-    with pytest.raises(BeingPublishedError, match=r"nobody seems to be publishing to nyc\.trips,") as caught:
-        require_nobody_publishes(house.context, expiry)
-    assert "journal.max_connections" in str(caught.value.hint)

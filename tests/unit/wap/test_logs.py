@@ -58,11 +58,6 @@ def test_a_failed_run_logs_its_error(house: FakeLakehouse, log: Log, monkeypatch
     assert told == ("failed", "warning", "engine-unavailable", "Spark went away.")
 
 
-def test_a_suspended_run_is_logged(house: FakeLakehouse, log: Log) -> None:
-    ingest(house.context, ordered(house), until="write", suspends=True)
-    assert [(end["status"], end["level"]) for end in log.ends] == [("staged", "info")]
-
-
 def test_a_recovered_run_is_not_the_one_that_recovers_it(
     house: FakeLakehouse, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

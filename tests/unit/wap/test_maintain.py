@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.config import MaintenancePolicy, Settings
+from lakegate.config import MaintenancePolicy
 from lakegate.errors import (
     CatalogUnavailableError,
     ConfigurationError,
@@ -155,12 +155,3 @@ def test_a_round_ends_in_time_and_without_the_engine_or_the_catalog(
         world.maintenance().run()
     with pytest.raises(NotFoundError, match=r"No table on main is called 'nyc\.trip'"):
         world.maintenance().plan(["nyc.trip"])
-
-
-def test_a_tables_own_policy_changes_only_what_it_says() -> None:
-    known = {"maintenance": {"small_files": 3, "keep": 7}, "tables": {"nyc.trips": {"maintenance": {"keep": 2}}}}
-    settings = Settings.model_validate(known)
-    own = settings.table(TableIdentifier.parse("nyc.trips")).maintenance
-    assert own is not None
-    merged = settings.maintenance.model_copy(update=own.model_dump(exclude_unset=True))
-    assert (merged.small_files, merged.keep) == (3, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,15 +16,15 @@ from lakegate.errors import (
     RetryableError,
     SchemaError,
 )
-from lakegate.model.batch import FileColumns, SourceColumn
+from lakegate.model.batch import FileColumns
 from lakegate.model.refs import Ref
-from lakegate.model.request import ContractTerms, WriteMode
+from lakegate.model.request import WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
 from lakegate.wap import failpoints
 from lakegate.wap.history import run_of
 from lakegate.wap.ingest import ingest
-from lakegate.wap.modes import choose_mode, require_same_columns
+from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import plan
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table, revert
@@ -269,16 +268,6 @@ def test_impossible_requests_are_refused_before_anything_is_written(
         plan(house.context, ordered(house, NEWER, run="r2", mode=mode, **options))
 
 
-def test_a_column_that_only_says_what_to_delete_is_no_difference(house: FakeLakehouse) -> None:
-    into(house, CLEAN, "r1")
-    rows = [{"Id": 1, "passengers": 1, "op": "D"}]
-    mode = WriteMode(name="upsert", key=("ID",), delete_when="op = 'D'")
-    planned = plan(house.context, ordered(house, rows, run="r2", mode=mode))
-    assert (planned.request.mode.key, planned.request.reads) == (("id",), (str(TRIPS),))
-    with pytest.raises(SchemaError, match="'op'"):
-        plan(house.context, ordered(house, rows, run="r3", mode=UPSERT))
-
-
 @pytest.mark.parametrize(
     ("default", "given", "expected"),
     [
@@ -360,39 +349,6 @@ def test_an_upsert_refuses_files_of_which_only_some_have_a_column(house: FakeLak
     assert (by_id(house), branches(house)) == (CLEAN, ["main"])
 
 
-@pytest.mark.parametrize("taken", [2, 1], ids=["both files", "only the one that lacks it"])
-def test_an_upsert_refuses_files_of_which_only_some_have_a_field(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, taken: int
-) -> None:
-    def kinds(at: str) -> Schema:
-        return Schema(columns=(Column(name="id", type="long"), Column(name="at", type=at)))
-
-    parts = [house.batch(name, [{"id": 1}]) for name in ("b", "a")]
-    known = {part.uris: kinds(at) for part, at in zip(parts, ("struct<x: int>", "struct<x: int, y: int>"), strict=True)}
-    columns = (SourceColumn(name="id", type="int64"), SourceColumn(name="at", type="struct<x: int32>"))
-    variants = tuple(FileColumns(columns=columns, uris=part.uris) for part in parts)
-    files = tuple(file for part in parts for file in part.files)
-    whole = parts[0].model_copy(update={"files": files, "columns": columns, "variants": variants})
-    monkeypatch.setattr(house, "source_schema", lambda batch: known.get(batch.uris, kinds("struct<y: int, x: int>")))
-
-    request = ordered(house, run="r2", mode=UPSERT).model_copy(update={"batch": whole})
-    with pytest.raises(SchemaError, match=r"b\.parquet has no field 'at\.y'"):
-        require_same_columns(house.context, request, whole.only(files[:taken]))
-    require_same_columns(house.context, request, whole.only(files[1:]))
-
-
-def test_a_table_with_quarantined_rows_is_not_overwritten(house: FakeLakehouse) -> None:
-    into(house, WITH_NULLS, "r1", checks=("not_null(passengers, severity='quarantine')",))
-    with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine") as raised:
-        into(house, NEWER, "r2", mode=OVERWRITE)
-    assert "lakegate quarantine drop nyc.trips" in str(raised.value.hint)
-    assert into(house, NEWER, "r3", mode=UPSERT).status == "published"
-    revert(house.context, "r3", new_run_id="r4")
-    revert(house.context, "r1", new_run_id="r5")
-    assert into(house, NEWER, "r6", mode=OVERWRITE).status == "published"
-    assert by_id(house) == NEWER
-
-
 def test_of_columns_without_values_a_new_table_gets_those_that_something_names(monkeypatch: pytest.MonkeyPatch) -> None:
     house = FakeLakehouse()
     rows = [{"id": 1, "fee": None, "Zone": None, "tip": None, "day": None, "fees": None}]
@@ -405,62 +361,3 @@ def test_of_columns_without_values_a_new_table_gets_those_that_something_names(m
     assert made.table_schema.names == ("id", "fee", "Zone", "day")
     assert made.request.create_as == made.table_schema
     assert [note.split("'")[1] for note in made.notes] == ["tip", "fees"]
-
-
-def test_of_columns_without_values_a_table_gets_those_that_something_names(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    into(house, CLEAN, "r1")
-    rows = [{"id": 2, "passengers": 1, "fee": None, "Zone": None, "tip": None, "paid": None}]
-    terms = ContractTerms(file="trips.yaml", columns=(Column(name="PAID", type="double"),))
-    order = ordered(house, rows, run="r2", schema_mode="evolve", contract=terms)
-    order = order.model_copy(update={"checks": tuple(parse_checks("not_null(fee, where='zone > 0')"))})
-    kinds = {name: "unknown" if value is None else "long" for name, value in rows[0].items()}
-    source = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in kinds.items()))
-    monkeypatch.setattr(house, "source_schema", lambda _: source)
-
-    made = plan(house.context, order)
-
-    wanted = {"id": "long", "passengers": "long", "fee": "string", "Zone": "string", "paid": "double"}
-    assert {column.name: column.type for column in made.table_schema.columns} == wanted
-    assert [note.split("'")[1] for note in made.notes] == ["tip"]
-
-
-def test_of_fields_without_values_a_table_gets_those_of_its_contract(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    into(house, CLEAN, "r1")
-    order = ordered(house, CLEAN, run="r2", schema_mode="evolve")
-    order = order.model_copy(update={"checks": tuple(parse_checks("not_null(geo.b)"))})
-
-    def planned(terms: dict[str, str], **columns: str) -> dict[str, str]:
-        kinds = {"id": "long", "passengers": "long", **columns}
-        source = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in kinds.items()))
-        monkeypatch.setattr(house, "source_schema", lambda _: source)
-        listed = tuple(Column(name=name, type=kind) for name, kind in terms.items())
-        contract = ContractTerms(file="trips.yaml", columns=listed)
-        made = plan(house.context, order.model_copy(update={"contract": contract}))
-        return {column.name: column.type for column in made.table_schema.columns[2:]}
-
-    partly = "struct<a: unknown, b: long>"
-    terms = {"at": "struct<a: double, b: long>"}
-    assert planned(terms, at=partly, geo=partly) == {**terms, "geo": "struct<b: long>"}
-    with pytest.raises(SchemaError, match=r"'tags' is list<string> in the table and string in the contract"):
-        planned({"tags": "string"}, tags="list<unknown>", geo=partly)
-
-
-def test_a_field_without_values_that_a_check_names_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = FakeLakehouse()
-    into(house, [{"id": 1, "home": "x"}], "r1", checks=())
-    kinds = iter(("struct<city: string>", "struct<city: string, zip: unknown, street: unknown>"))
-    held, given = (Schema(columns=(Column(name="id", type="long"), Column(name="home", type=one))) for one in kinds)
-    monkeypatch.setattr(house, "source_schema", lambda _: given)
-    pointer = house.catalog.get_table(TRIPS, house.catalog.get_ref("main"))
-    assert pointer is not None
-    location = pointer.metadata_location
-    monkeypatch.setitem(house.versions, location, replace(house.versions[location], schema=held))
-    order = ordered(house, [{"id": 2, "home": "y"}], run="r2", schema_mode="evolve", checks=())
-    checked = order.model_copy(update={"checks": tuple(parse_checks("not_null(home.zip)"))})
-    made = plan(house.context, checked)
-    assert [str(one) for one in made.request.schema_changes] == ["add field home.zip (string)"]
-    assert made.notes == ("Field 'home.street' isn't in the table and has no values; it's left out.",)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lakegate.errors import (
-    AlreadyExistsError,
     CatalogUnavailableError,
     ConfigurationError,
     ConflictError,
@@ -22,9 +21,8 @@ from lakegate.model.tables import WriteTarget
 from lakegate.wap.context import Context
 from lakegate.wap.gc import drop_orphaned_branches
 from lakegate.wap.ingest import ingest
-from lakegate.wap.recover import recover
 from lakegate.wap.transaction import Transaction, transaction
-from support.fakes import Died, FakeLakehouse
+from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, WITH_NULLS, branches, ordered
 
 
@@ -81,34 +79,6 @@ def test_a_commit_to_its_own_branch_that_gets_no_answer_publishes_nothing_and_le
     assert (branches(house), kept(house)) == (["main"], False)
 
 
-@pytest.mark.parametrize("kind", ["ingest", "transaction"])
-def test_neither_does_one_after_the_write(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    commit = house.catalog.commit
-
-    def lose(request: CommitRequest) -> Ref:
-        made = commit(request)
-        if request.message.startswith("Quarantine:") or request.message.endswith(": written"):
-            raise OutcomeUnknownError("The connection broke.")
-        return made
-
-    quarantining = ordered(house, [*CLEAN, *WITH_NULLS], checks=("not_null(passengers, severity='quarantine')",))
-
-    def work() -> None:
-        if kind == "ingest":
-            ingest(house.context, quarantining)
-            return
-        options: dict[str, Any] = {"name": None, "target": "main", "configured": lambda _: (), "on_failure": "keep"}
-        with transaction(house.context, run_id="r1", branch="wap/r1", **options) as tx:
-            tx.append(str(TRIPS), CLEAN)
-
-    ingest(house.context, ordered(house, run="r0"))  # the namespace exists
-    with monkeypatch.context() as patch:
-        patch.setattr(house.catalog, "commit", lose)
-        with pytest.raises(CatalogUnavailableError, match="Nothing was published"):
-            work()
-    assert (branches(house), kept(house), house.rows_on("main", str(TRIPS))) == (["main"], False, CLEAN)
-
-
 def test_the_branch_of_a_published_run(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     order = ordered(house)
     with monkeypatch.context() as patch:
@@ -119,18 +89,6 @@ def test_the_branch_of_a_published_run(house: FakeLakehouse, monkeypatch: pytest
     drop_orphaned_branches(house.context)
     assert (branches(house), kept(house)) == (["main"], False)
     assert house.rows_on("main", str(TRIPS)) == CLEAN
-
-
-def test_a_branch_that_somebody_else_dropped_is_not_searched_again(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order = ordered(house)
-    with monkeypatch.context() as patch:
-        patch.setattr(house.catalog, "delete_ref", away)
-        ingest(house.context, order)
-    house.catalog.delete_ref(house.catalog.get_ref(order.branch))
-    assert drop_orphaned_branches(house.context) == ()
-    assert not kept(house)
 
 
 def test_a_branch_that_somebody_else_wrote_to_stays(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,45 +150,3 @@ def test_a_transaction_drops_no_branch_that_it_did_not_make(house: FakeLakehouse
         pytest.fail("the body began")
     assert (branches(house), kept(house)) == (["fix", "main"], False)
     assert drop_orphaned_branches(house.context) == ()
-
-
-@pytest.mark.parametrize("dies", [True, False])
-def test_a_catalog_that_is_unavailable_at_the_start_leaves_all_branches(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, dies: bool
-) -> None:
-    create = house.catalog.create_branch
-
-    def lost(name: str, source: Ref) -> Any:
-        create(name, source)  # somebody else's request
-        if dies:
-            raise Died
-        raise CatalogUnavailableError("Nessie went away.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(house.catalog, "create_branch", lost)
-        with pytest.raises((Died, CatalogUnavailableError)), begun(house, "fix"):
-            pytest.fail("the body began")
-    house.kill()
-    recover(house.context)
-    drop_orphaned_branches(house.context)
-    assert (branches(house), kept(house)) == (["fix", "main"], False)
-
-
-def test_an_ingest_drops_no_branch_that_came_while_it_waited_for_its_files(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def meanwhile(*_: object) -> Any:
-        somebodys(house)
-        raise CatalogUnavailableError("Nessie went away.")
-
-    monkeypatch.setattr("lakegate.wap.ingest.claim_files", meanwhile)
-    with pytest.raises(CatalogUnavailableError):
-        ingest(house.context, ordered(house, branch="fix"))
-    assert (branches(house), kept(house)) == (["fix", "main"], False)
-
-
-def test_a_transaction_drops_the_branch_that_it_made_whatever_it_is_called(house: FakeLakehouse) -> None:
-    with pytest.raises(AlreadyExistsError, match="of another"), begun(house, "fix") as tx:
-        tx.append("nyc.trips", CLEAN)
-        raise AlreadyExistsError("A branch of another name.")
-    assert (branches(house), kept(house)) == (["main"], False)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
-from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -142,46 +140,6 @@ def test_files_that_a_table_has_long_had_stay_publishable(lake: Lake) -> None:
         update.add_identity("region")
     lake.point("b", pointer_to(table))
     assert [staged.table for staged in find_staged(lake.context, "b")] == [OTHER]
-
-
-def test_a_branchs_tables_are_listed_once(lake: Lake) -> None:
-    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
-    for name in ("one", "two", "three"):
-        own = lake.tables.create()
-        append(own, [1])
-        lake.point("b", pointer_to(own), TableIdentifier.parse(f"nyc.{name}"))
-    with patch.object(lake.catalog, "list_tables", wraps=lake.catalog.list_tables) as listed:
-        assert len(find_staged(lake.context, "b")) == 3
-    assert listed.call_count == 1
-
-
-@contextmanager
-def _shared_folders(root: Path) -> Iterator[tuple[Table, Table]]:
-    """Two tables whose settings put their files into the same folders."""
-    folders = {"write.data.path": (root / "shared").as_uri(), "write.metadata.path": (root / "meta").as_uri()}
-    with iceberg_tables(root) as tables:
-        made = tables.create(folders), tables.create(folders)
-        for table in made:
-            append(table, [1])
-        yield made
-
-
-@pytest.mark.parametrize("what", ["manifest list", "manifests", "data files"])
-@pytest.mark.parametrize("exists", [False, True], ids=["new", "existing"])
-def test_files_in_folders_that_tables_share_are_told_apart_by_their_tables(
-    lake: Lake, tmp_path: Path, what: str, exists: bool
-) -> None:
-    with _shared_folders(tmp_path) as (one, other):
-        lake.point("main", pointer_to(one), TableIdentifier.parse("nyc.one"))
-        if exists:
-            lake.point("main", pointer_to(other))
-        lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
-        append(other, [2])
-        lake.point("b", pointer_to(other))
-        assert [staged.table for staged in find_staged(lake.context, "b")] == [OTHER]
-        lake.point("b", listing_files_of(one, other, what))
-        with pytest.raises(InputError, match=r"nyc.other on branch 'b' is made of the files of nyc.one: it lists"):
-            find_staged(lake.context, "b")
 
 
 def test_a_table_that_is_only_on_main_keeps_its_files_for_itself(lake: Lake) -> None:

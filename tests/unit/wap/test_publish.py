@@ -11,7 +11,6 @@ from lakegate.errors import ConflictError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.model.run import Run
-from lakegate.model.schema import SchemaChange
 from lakegate.wap.audit import audit
 from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
@@ -50,26 +49,6 @@ def test_a_table_that_is_gone_is_named_with_the_commit_that_dropped_it(house: Fa
     assert caught.value.hint == (f"Drop the branch, then write it again on the current main: lakegate discard {BRANCH}")
     told = {"table": "nyc.trips", "branch": BRANCH, "run_id": "r1", "commit": commit}
     assert told.items() <= caught.value.context.items()
-
-
-@pytest.mark.parametrize(
-    ("reason", "told"), [("it deleted rows", "it deleted rows"), (None, "it changed rows")], ids=["said", "not said"]
-)
-def test_a_run_that_did_more_than_add_rows_is_not_rebased(house: FakeLakehouse, reason: str | None, told: str) -> None:
-    run = ready(house)
-    [staged] = run.staged
-    changed = staged.model_copy(update={"change": "rewrite", "reason": reason})
-    ingest(house.context, ordered(house, MOST, run="r2"))
-    with pytest.raises(NotReplayableError, match=f"this run did more than add rows to it: {told}; nothing was publ"):
-        publish(house.context, run.model_copy(update={"staged": (changed,)}))
-    assert house.rows_on("main", "nyc.trips") == CLEAN + MOST
-
-
-def test_a_run_that_read_the_table_is_not_rebased(house: FakeLakehouse) -> None:
-    run = ready(house)
-    ingest(house.context, ordered(house, MOST, run="r2"))
-    with pytest.raises(NotReplayableError, match=r"\(commit .*: Publish .*\), and this run read it; nothing was publ"):
-        publish(house.context, run.model_copy(update={"reads": ("nyc.trips",)}))
 
 
 def test_a_table_that_was_dropped_from_the_branch_after_its_audit_is_not_published(house: FakeLakehouse) -> None:
@@ -136,33 +115,3 @@ def test_snapshots_with_rows_that_no_check_read_are_not_published(
     changed = staged.model_copy(update={"change": change, "snapshot_ids": ids})
     publish(house.context, run.model_copy(update={"staged": (changed,)}))
     assert trimmed == [(2, without)]
-
-
-@pytest.mark.parametrize(
-    ("change", "number", "told"),
-    [
-        ("metadata", 1, "add column c0 (int)"),
-        ("metadata", 6, ", ".join(f"add column c{at} (int)" for at in range(5)) + ", …"),
-        ("append", 1, "1 row"),
-    ],
-)
-def test_the_commit_says_which_columns_came(house: FakeLakehouse, change: str, number: int, told: str) -> None:
-    run = ready(house)
-    [staged] = run.staged
-    columns = tuple(SchemaChange(column=f"c{at}", type="int") for at in range(number))
-    evolved = staged.model_copy(update={"change": change, "schema_changes": columns})
-    publish(house.context, run.model_copy(update={"staged": (evolved,)}))
-
-    commit = next(house.catalog.history("main"))
-    assert commit.message == f"Publish nyc.trips ({told})"
-    every = "; ".join(f"nyc.trips: add column c{at} (int)" for at in range(number))
-    assert commit.properties["lakegate.schema"] == every
-
-
-@pytest.mark.parametrize("table", ["nyc.trips", "us.ny.nyc.trips"])
-def test_a_branch_that_its_own_commits_vouch_for_is_not_compared(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, table: str
-) -> None:
-    """Comparing takes longer the more tables there are."""
-    monkeypatch.setattr(house.catalog, "diff", lambda *_: pytest.fail("the branch was compared with its base"))
-    assert ingest(house.context, ordered(house, table=TableIdentifier.parse(table))).status == "published"

@@ -5,37 +5,18 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from lakegate.errors import NotReplayableError
 from lakegate.model.request import WriteMode
 from lakegate.wap import failpoints
-from lakegate.wap.deadline import Deadline
-from lakegate.wap.ingest import ingest, resume
+from lakegate.wap.ingest import ingest
 from lakegate.wap.optimistic_commit import holding_publish_lock, publish_lock
 from support.fakes import FakeLakehouse
-from support.flow_support import MOST, TRIPS, ordered
+from support.flow_support import MOST, ordered
 from support.steps_support import ids
 
 _FOREVER_S = 1e6
-
-
-def test_a_run_that_lost_twice_on_a_table_that_it_reads_holds_its_lock(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held: list[bool] = []
-
-    def beaten(*_: object, **__: object) -> None:
-        held.append(house.journal.is_locked("main/nyc.zones") and house.journal.is_locked("main/nyc.trips"))
-        raise NotReplayableError("nyc.zones changed on main.", table="nyc.zones")
-
-    monkeypatch.setattr("lakegate.wap.ingest.publish", beaten)
-    with pytest.raises(NotReplayableError):
-        ingest(house.context, ordered(house))
-    assert held == [False, False, True, True]
-    assert not house.journal.is_locked("main/nyc.zones")
 
 
 def test_two_that_hold_a_lock_that_the_other_needs_go_on_without(house: FakeLakehouse) -> None:
@@ -81,11 +62,3 @@ def test_who_holds_the_lock_gives_it_up_to_wait_for_a_run_that_needs_it(
         run = ingest(context, ordered(house, run="r1", file="f", mode=upsert, wait_s=_FOREVER_S))
     assert (run.status, others[0].result().status) == ("skipped", "published")
     assert ids(house) == [1, 2, 6, 21, 22]
-
-
-def test_who_has_little_time_publishes_without_the_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Deadline, "left_s", 0.1)
-    request = partial(ordered, house)
-    with house.journal.lock("main/nyc.trips", timeout_s=0):
-        run = resume(house.context, "r1", until="publish", table=TRIPS, request=request, deadline=Deadline.after(600))
-    assert run.status == "published"

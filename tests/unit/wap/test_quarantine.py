@@ -15,11 +15,9 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Acceptance, Run, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import CreateTable, ScanResult, WriteTarget
-from lakegate.wap.branches import ends_with_quarantine
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.quarantine import offsets_of
 from lakegate.wap.recover import recover
-from lakegate.wap.release import quarantined
 from lakegate.wap.review import publish_branch
 from lakegate.wap.table_changes import drop_table
 from support.fakes import FakeLakehouse
@@ -67,34 +65,6 @@ def test_killed_between_the_steps_a_suspended_run_goes_on_as_if_nothing_had_happ
     house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
     assert (ids(house, TABLE), ids(house, ASIDE)) == ([], [])
     require_whole(house, resume(house.context, made.run_id, until="publish"))
-
-
-@pytest.mark.parametrize("point", ["after-quarantine", "after-split"])
-def test_killed_between_the_steps_a_run_whose_rows_all_pass_now_goes_on(
-    monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    house = FakeLakehouse()
-    made = request(house, "a", ROWS, checks=CHECKS[1:])
-    house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
-    monkeypatch.setattr(house, "count_failing", lambda rows, predicates, **_: no_failures(len(predicates)))
-    run = resume(house.context, made.run_id, until="publish")
-    assert (run.status, run.tables) == ("published", (TABLE,))
-    assert (ids(house, TABLE), ids(house, ASIDE)) == ([1, None, 3, None], [])
-
-
-@pytest.mark.parametrize(("point", "halfway"), [("after-quarantine", True), ("after-split", False)])
-def test_a_branch_that_ends_with_quarantined_rows_is_half_a_split(
-    monkeypatch: pytest.MonkeyPatch, point: str, *, halfway: bool
-) -> None:
-    house = FakeLakehouse()
-    base = house.catalog.get_ref("main").hash
-    made = request(house, "a", ROWS)
-    house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
-    assert ends_with_quarantine(house.context, made.branch, base) is halfway
-
-
-def no_failures(number: int) -> ScanResult:
-    return ScanResult(total=len(ROWS), failing=(0,) * number)
 
 
 def test_what_was_quarantined_is_taken_back_before_its_file_is_replaced() -> None:
@@ -216,16 +186,6 @@ def test_a_quarantine_table_is_dropped_with_its_table_only() -> None:
     assert len(ids(house, ASIDE)) == 3
     drop_table(house.context, TableIdentifier.parse(TABLE), new_run_id="d2")
     assert [pointer.table for pointer in house.catalog.list_tables(house.catalog.get_ref("main"))] == []
-
-
-def test_other_tables_with_such_a_name_hold_no_quarantined_rows() -> None:
-    house = FakeLakehouse()
-    run = ingest(house.context, request(house, "a", ROWS))
-    other = TableIdentifier.parse("nyc.others__quarantine")
-    target = WriteTarget(table=other, ref="main", table_schema=None, create=CreateTable(location="mem://other"))
-    house.append(house.batch("b", [{"id": 1}]), target)
-    found = quarantined(house.catalog, house.context.reader, house.catalog.get_ref("main"), None)
-    assert [one.run_id for one in found] == [run.run_id]
 
 
 def test_rows_whose_types_their_quarantine_table_cannot_follow_are_refused() -> None:

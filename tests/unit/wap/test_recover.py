@@ -20,7 +20,6 @@ from lakegate.errors import (
     StorageUnavailableError,
 )
 from lakegate.model.batch import SourceFile
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
 from lakegate.progress import SilentNarrator
@@ -30,7 +29,6 @@ from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, find_publication, sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
-from lakegate.wap.revert import restore_table
 from support.fakes import FakeLakehouse
 from support.flow_support import branches, ordered, when_reached
 from support.revert_support import House
@@ -153,24 +151,6 @@ def test_one_run_that_cannot_be_recovered_stops_no_other(
     assert [run.run_id for run in recover(house.context)] == ["a"]
 
 
-def test_a_run_of_two_tables_stays_reverted_when_one_is_restored() -> None:
-    house = House()
-
-    def both(number: int) -> Any:
-        def write(tx: Any) -> None:
-            tx.append("nyc.t1", rows(number))
-            tx.append("nyc.t2", rows(number))
-
-        return write
-
-    house.work("a", both(1))
-    house.work("b", both(2))
-    at = house.catalog.get_ref("main")
-    house.undo("b", new="x")
-    restore_table(house.context, TableIdentifier.parse("nyc.t1"), at, new_run_id="restore")
-    assert house.status("b") == ("reverted", "x")
-
-
 TABLE = "nyc.trips"
 _NUMBERS = itertools.count()
 
@@ -203,27 +183,6 @@ def test_a_lost_journal_learns_what_is_published() -> None:
     known = house.journal.known(TABLE, [source("a"), source("c"), source("d")])
     assert {(one.file.uri, one.run_id) for one in known.published} == {("file:///a", "run-1"), ("file:///c", "run-2")}
     assert house.journal.synced("main") == head
-
-
-def test_reverted_files_do_not_count_and_published_again_they_do() -> None:
-    house = FakeLakehouse()
-    commit(house, "run-1", source("a"), source("b"))
-    commit(house, "run-2", reverts="run-1")
-    assert rebuild(house.context, "main").files == 0
-    commit(house, "run-3", source("a"))
-    rebuilt = rebuild(house.context, "main")
-    assert (rebuilt.runs, rebuilt.files) == (3, 1)
-    assert [one.run_id for one in house.journal.known(TABLE, [source("a")]).published] == ["run-3"]
-
-
-def test_what_the_history_does_not_hold_is_forgotten() -> None:
-    house = FakeLakehouse()
-    start = house.catalog.get_ref("main")
-    ref = house.catalog.get_ref("main").model_copy(update={"hash": commit(house, "run-1", source("a"))})
-    rebuild(house.context, "main")
-    house.catalog.assign_ref(ref, start)
-    assert rebuild(house.context, "main").files == 0
-    assert house.journal.known(TABLE, [source("a")]).published == ()
 
 
 @pytest.mark.parametrize("learn", [rebuild, sync])
@@ -279,25 +238,6 @@ def test_a_commit_that_main_lost_before_anybody_read_it_is_taken_back(
     assert house.journal.synced_and_unread("main") == (house.head().hash, frozenset())
 
 
-def test_what_others_record_meanwhile_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = FakeLakehouse()
-    commit(house, "run-1", source("a"))
-    sync(house.context, "main")
-    read = house.journal.synced_and_unread
-
-    def overtaken(target: str) -> tuple[str | None, frozenset[str]]:
-        monkeypatch.setattr(house.journal, "synced_and_unread", read)
-        commit(house, "run-2", source("b"))
-        sync(house.context, target)
-        return read(target)
-
-    commit(house, None)
-    monkeypatch.setattr(house.journal, "synced_and_unread", overtaken)
-    head = sync(house.context, "main")
-    assert head.hash == house.catalog.get_ref("main").hash
-    assert [one.run_id for one in house.journal.known(TABLE, [source("b")]).published] == ["run-2"]
-
-
 @pytest.mark.parametrize("learn", [rebuild, sync])
 @pytest.mark.parametrize("resets", [False, True])
 def test_what_others_record_while_a_journal_is_rebuilt_stays(
@@ -333,21 +273,3 @@ def test_what_others_record_while_a_journal_is_rebuilt_stays(
     assert [one.run_id for one in house.journal.known(TABLE, files).published] == ["run-1", "run-2"]
     assert house.journal.synced("main") == house.catalog.get_ref("main").hash
     assert pending == []
-
-
-def test_a_newer_version_of_a_file_is_one_more() -> None:
-    house = FakeLakehouse()
-    commit(house, "run-1", source("a"))
-    commit(house, "run-2", source("a", "2"), reverts="run-1")
-    assert rebuild(house.context, "main").files == 1
-    commit(house, "run-3", source("a", "3"))
-    assert rebuild(house.context, "main").files == 2
-
-
-def test_a_file_that_two_runs_published_stays_published_when_one_is_reverted() -> None:
-    house = FakeLakehouse()
-    commit(house, "run-1", source("a"))
-    commit(house, "run-2", source("a"))
-    commit(house, "run-3", reverts="run-1")
-    assert rebuild(house.context, "main").files == 1
-    assert [one.run_id for one in house.journal.known(TABLE, [source("a")]).published] == ["run-2"]

@@ -12,11 +12,10 @@ import pytest
 from lakegate.checks import parse_checks
 from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, REASONS, RowSelection
+from lakegate.model.quarantine import COLUMNS, RowSelection
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
-from lakegate.wap.release import columns_to_release, drop, hides_quarantined, quarantined_rows
-from lakegate.wap.transaction import Transaction
+from lakegate.wap.release import columns_to_release, drop, hides_quarantined
 from support.cli_support import make_run
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -66,14 +65,6 @@ def test_errors_quote_no_values_where_they_are_hidden() -> None:
     assert "+49" not in caught.value.message
 
 
-def test_an_upsert_in_a_transaction_knows_what_is_masked() -> None:
-    context: Any = SimpleNamespace(masked=("id",), catalog=Mock())
-    progress: Any = SimpleNamespace(run=SimpleNamespace(branch="b"))
-    engine = Mock()
-    Transaction(context, progress, engine).upsert("nyc.trips", [], keys=["id"])
-    assert engine.upsert.call_args.kwargs == {"masked": ("id",)}
-
-
 @pytest.mark.parametrize(
     ("checks", "hides"), [((), False), (("not_null(id)",), False), (("not_null(id)", "not_null(id, examples=0)"), True)]
 )
@@ -87,15 +78,3 @@ def test_rows_stay_hidden_that_were_hidden_when_they_were_set_aside(checks: tupl
     assert hides_quarantined(context, pointer) is hides
     known["r1"] = None  # as a rebuilt journal says
     assert hides_quarantined(context, pointer)
-
-
-def test_quarantined_rows_have_values_that_python_cannot_represent() -> None:
-    columns: Any = {
-        "id": [1],
-        "day": pa.array([10**7], pa.date32()),
-        **{name: [None] for name in COLUMNS},
-        REASONS: [[]],
-    }
-    reader: Any = SimpleNamespace(read_rows=lambda *_, **__: [pa.record_batch(columns)])
-    (row,) = quarantined_rows(reader, Mock(), RowSelection(), 10)
-    assert (row["id"], row["day"]) == (1, "+29349-01-26")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
-from functools import partial
 
 import pytest
 
@@ -12,7 +11,6 @@ from lakegate.errors import (
     AlreadyExistsError,
     ConfigurationError,
     ConflictError,
-    IdentifierError,
     InputError,
     NotFoundError,
     NotRevertableError,
@@ -20,12 +18,11 @@ from lakegate.errors import (
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
-from lakegate.wap import history
 from lakegate.wap.alerting import find_late
-from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table
 from lakegate.wap.review import accepted, publish_branch
-from lakegate.wap.table_changes import drop_table, rename_table, runs_in
+from lakegate.wap.table_changes import drop_table, rename_table
 from support.flow_support import when_reached
 from support.revert_support import A, B, C, D, House
 
@@ -131,67 +128,12 @@ def test_a_kept_branch_that_creates_a_table_is_not_published_to_one_that_got_the
     assert house.rows("nyc.rides") == A
 
 
-def test_a_file_published_just_before_is_free_under_the_old_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.add("r1", A)
-
-    def publish() -> None:
-        house.dies_at(monkeypatch, "after-publish", lambda: house.add("r2", B))
-
-    with when_reached(monkeypatch, "before-publish", publish):
-        rename(house)
-    house.kill()
-    recover(house.context)
-    assert (house.status("r2"), house.rows("nyc.rides")) == (("published", None), [*A, *B])
-    assert house.add("r2-again", B, file="r2", table=TRIPS).status == "published"
-    assert again(house, "r2") == ["skipped"] * 2
-
-
 def test_new_content_of_a_file_replaces_what_was_published_under_the_old_name(house: House) -> None:
     house.add("r1", A, file="f")
     house.add("r2", B)
     rename(house)
     run = house.add("r3", D, file="f", version="2", on_changed="replace", table=RIDES)
     assert (run.status, house.rows("nyc.rides")) == ("published", [*B, *D])
-
-
-def truncated(house: House, table: TableIdentifier, run: str = "t") -> None:
-    house.work(run, lambda tx: tx.overwrite(str(table), []), undoes=partial(runs_in, house.context, table))
-
-
-def test_a_file_of_a_truncated_run_from_before_is_not_brought_back_twice(house: House) -> None:
-    house.add("r1", A, file="f")
-    rename(house)
-    truncated(house, RIDES)
-    assert house.rows("nyc.rides") == []
-    assert house.add("r2", A, file="f", table=RIDES).status == "published"
-    with pytest.raises(NotRevertableError, match=r"would restore the rows of .*f\.parquet"):
-        house.undo("t")
-    house.undo("r2")
-    house.undo("t")
-    assert house.rows("nyc.rides") == A
-    assert again(house, "f") == ["skipped"] * 2
-
-
-def test_many_runs_that_a_truncation_takes_back_are_packed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_LONGEST_PLAIN", 0)
-    house.add("r1", A, file="f")
-    house.add("r2", B)
-    truncated(house, TRIPS)
-    commit = next(iter(house.catalog.history("main")))
-    assert commit.properties[history.REVERTS_PROPERTY].startswith("zlib:")
-    assert history.reverts_in(commit) == ("r2", "r1")
-    assert house.add("again", A, file="f").status == "published"
-    assert again(house, "f", table=TRIPS) == ["skipped"] * 2
-
-
-def test_many_runs_that_a_drop_takes_back_are_packed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_LONGEST_PLAIN", 0)
-    house.add("r1", A, file="f")
-    drop_table(house.context, TRIPS, new_run_id="d")
-    commit = next(iter(house.catalog.history("main")))
-    assert commit.properties[history.REVERTS_PROPERTY].startswith("zlib:")
-    assert house.status("r1") == ("reverted", "d")
-    assert house.add("again", A, file="f").status == "published"
 
 
 def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_again(
@@ -226,21 +168,6 @@ def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
     assert house.rows("nyc.rides") == [*A, *B]
 
 
-def test_a_name_that_leaves_no_room_for_a_quarantine_table_is_taken_if_there_is_none(house: House) -> None:
-    long = TableIdentifier.parse("nyc." + "t" * 120)
-    house.add("r1", A)
-    rename(house, new=long)
-    rename(house, old=long, new=RIDES, run="back")
-    assert house.rows("nyc.rides") == A
-    house.add("r2", [{"id": 2, "fare": -1}], checks=("in_range(fare, min=0, severity='quarantine')",))
-    with pytest.raises(IdentifierError, match="too long"):
-        rename(house, new=long, run="m")
-
-
-SETS_ASIDE = ("in_range(passengers, min=0, severity='quarantine')",)
-BAD = [{"id": 8, "passengers": -1}]
-
-
 def test_checks_against_history_and_late_tables_know_the_batches_of_the_old_name(house: House) -> None:
     check = "row_count(percent=10)"
     for number in range(6):
@@ -254,12 +181,4 @@ def test_checks_against_history_and_late_tables_know_the_batches_of_the_old_name
     assert results == {check: ("fail", "r5"), "row_count(max=1)": ("fail", "r5")}
     # A new table that has a name of old has a history of its own.
     new = house.add("new", A * 3, table=TRIPS, checks=(check,))
-    assert [one.verdict for one in new.reports[0].results] == ["skipped"]
-
-
-def test_a_table_that_was_dropped_has_no_history_any_more(house: House) -> None:
-    for number in range(6):
-        house.add(f"r{number}", A)
-    drop_table(house.context, TRIPS, new_run_id="d")
-    new = house.add("new", A * 3, checks=("volume_anomalies()",))
     assert [one.verdict for one in new.reports[0].results] == ["skipped"]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 
 from lakegate.errors import (
     CatalogUnavailableError,
-    ConflictError,
     InputError,
     NotFoundError,
     NotReplayableError,
@@ -21,7 +19,6 @@ from lakegate.errors import (
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, UndoneTable
-from lakegate.model.schema import Column, Schema
 from lakegate.wap import review
 from lakegate.wap.history import revived_in, sync
 from lakegate.wap.recover import rebuild, recover
@@ -74,17 +71,6 @@ def test_the_middle_of_three_goes_and_its_data_files_exactly(three: House) -> No
     assert three.journal.get("x-r2") == run
 
 
-def test_its_files_may_be_ingested_again_and_those_of_others_not(three: House) -> None:
-    assert three.add("again", B, file="r2").status == "skipped"
-    three.undo("r2")
-
-    assert three.add("again-1", A, file="r1").status == "skipped"
-    assert three.add("again-2", B, file="r2").status == "published"
-    assert three.rows() == [*A, *B, *C]
-    three.undo("again-2")
-    assert three.rows() == [*A, *C]
-
-
 def test_a_lost_journal_learns_of_reverts_from_the_history(three: House) -> None:
     three.undo("r2")
     three.lose_journal()
@@ -102,19 +88,6 @@ def test_a_table_that_the_run_created_goes_with_it(house: House) -> None:
     assert house.catalog.get_table(TableIdentifier.parse("nyc.trips"), house.head()) is None
     assert house.add("again", A, file="r1").status == "published"
     assert house.rows() == A
-
-
-def test_a_table_that_the_run_created_stays_when_others_wrote_to_it(three: House) -> None:
-    run = three.undo("r1")
-    assert not run.undone[0].dropped
-    assert three.rows() == [*B, *C]
-
-
-def test_a_created_table_goes_when_what_was_added_is_gone_too(house: House) -> None:
-    house.add("r1", A)
-    house.add("r2", B)
-    house.undo("r2")
-    assert house.undo("r1").undone[0].dropped
 
 
 def test_a_transaction_goes_from_all_its_tables_in_one_commit(three: House) -> None:
@@ -188,15 +161,6 @@ def test_the_branch_of_a_reverted_run_is_not_published_again(three: House, monke
     assert undone.status == "reverted"
 
 
-def test_appends_that_were_reverted_meanwhile_do_not_come_back(three: House) -> None:
-    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
-    three.add("r4", [{"id": 6, "passengers": 6}])
-    three.add("r5", [{"id": 7, "passengers": 7}])
-    three.undo("r4")
-    three.undo("over")
-    assert three.rows() == [*A, *B, *C, {"id": 7, "passengers": 7}]
-
-
 def test_an_append_that_a_later_run_rewrote_is_refused_until_that_one_is_reverted(three: House) -> None:
     three.work("over", lambda tx: tx.engine.overwrite(TRIPS, D, None))
     head = three.head()
@@ -223,43 +187,6 @@ def test_a_change_that_a_later_one_built_on_is_refused(three: House) -> None:
     three.undo("more")
     three.undo("over")
     assert three.rows() == [*A, *B, *C]
-
-
-@pytest.mark.parametrize("replaced", ["table", "column"])
-def test_rows_that_only_fit_a_runs_schema_keep_it(three: House, replaced: str) -> None:
-    def redefine(tx: Transaction) -> None:
-        engine: Any = tx.engine
-        columns = (Column(name="id", type="long"), Column(name="passengers", type="long"))
-        if replaced == "column":
-            engine.redefine(TRIPS, schema=Schema(columns=(*columns, Column(name="zone", type="long"))))
-        else:
-            engine.redefine(TRIPS, location="mem://another")
-
-    later = [{"id": 5, "passengers": 5, "zone": 5}] if replaced == "column" else D
-    three.work("redefine", redefine)
-    three.add("r4", later)
-    with pytest.raises(NotRevertableError, match="run r4 has since added rows that don't fit the earlier state of nyc"):
-        three.undo("redefine")
-    three.undo("r4")
-    three.undo("redefine")
-    assert three.rows() == [*A, *B, *C]
-
-
-def test_all_later_runs_that_read_the_rows_are_named(three: House) -> None:
-    def totals(tx: Transaction) -> None:
-        tx.append("nyc.totals", [{"id": len(tx.table("nyc.trips"))}])
-
-    three.work("totals", totals)
-    three.add("r4", D)
-    three.work("totals2", totals)
-    with pytest.raises(NotRevertableError, match=r"run totals read nyc.trips as this run left it; run totals2 read"):
-        three.undo("r2")
-
-
-def test_a_reader_that_was_reverted_does_not_count(three: House) -> None:
-    three.work("totals", lambda tx: tx.append("nyc.totals", [{"id": len(tx.table("nyc.trips"))}]))
-    three.undo("totals")
-    assert three.undo("r2").reverts == ("r2",)
 
 
 def test_rows_that_were_compacted_by_others_cannot_be_taken_out(three: House) -> None:
@@ -290,14 +217,6 @@ def test_a_revert_is_not_reverted_and_its_rows_are_restored(three: House) -> Non
     assert three.rows() == [*A, *C]
 
 
-def test_an_append_that_checked_only_its_own_table_is_no_dependent(house: House) -> None:
-    unique = ("unique(id, scope='table')",)
-    house.add("r1", A, checks=unique)
-    house.add("r2", B, checks=unique)
-    assert house.undo("r1").reverts == ("r1",)
-    assert house.rows() == B
-
-
 def test_what_a_replacing_run_had_replaced_comes_back(house: House) -> None:
     house.add("r1", A)
     house.add("r2", B, file="f")
@@ -321,33 +240,6 @@ def test_files_that_were_published_again_are_not_brought_back_twice(house: House
     house.add("r4", B, file="f", on_changed="append")
     with pytest.raises(NotRevertableError, match=r"rows of file:///f.parquet, which run r4 has since published"):
         house.undo("r3")
-
-
-def test_files_that_were_published_with_other_content_since_are_not_brought_back_beside_it(house: House) -> None:
-    house.add("r1", A, file="f")
-    house.work("emptied", lambda tx: tx.overwrite("nyc.trips", B), undoes=lambda _: ("r1",))
-    house.add("r2", C, file="f", version="2")
-    with pytest.raises(
-        NotRevertableError, match=r"rows of file:///f.parquet, which run r2 has since published"
-    ) as said:
-        house.undo("emptied")
-    assert said.value.hint == "Revert the later run first: lakegate revert r2"
-    house.undo("r2")
-    house.undo("emptied")
-    assert house.rows() == A
-
-
-def test_a_chain_of_replaced_files_goes_back_step_by_step(house: House) -> None:
-    house.add("r1", A, file="f")
-    house.add("r2", B, file="f", version="2", on_changed="replace")
-    house.add("r3", C, file="f", version="3", on_changed="replace")
-    with pytest.raises(InputError, match="Run r1 is already reverted, by run r2"):
-        house.undo("r1")
-    house.undo("r3")
-    assert house.rows() == B
-    house.undo("r2")
-    assert house.rows() == A
-    assert [house.status(run)[0] for run in ("r1", "r2", "r3")] == ["published", "reverted", "reverted"]
 
 
 def test_a_dry_run_reports_and_changes_nothing(three: House) -> None:
@@ -431,17 +323,6 @@ def test_a_revert_that_was_killed_is_recovered(
     assert three.status("x-r2")[0] == status
     assert three.status("r2")[0] == ("reverted" if status == "published" else "published")
     assert three.rows() == ([*A, *C] if status == "published" else [*A, *B, *C])
-
-
-def test_a_main_that_keeps_moving_is_a_conflict(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: CommitRequest) -> Ref:
-        raise ConflictError("moved")
-
-    monkeypatch.setattr("lakegate.wap.optimistic_commit._LONGEST_PAUSE_S", 0.0)
-    monkeypatch.setattr(three.catalog, "commit", refuse)
-    with pytest.raises(ConflictError, match="moved"):
-        three.undo("r2")
-    assert three.status("x-r2")[0] == "failed"
 
 
 def _before_commit(house: House, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> list[object]:

@@ -73,7 +73,7 @@ class Model:
         assert self.there == self.rows()
 
 
-@settings(max_examples=examples(25, 100))
+@settings(max_examples=examples(10, 100))
 @given(_STEPS)
 def test_reverts_leave_the_rows_of_the_other_runs(steps: list[tuple[str, int]]) -> None:
     model = Model()

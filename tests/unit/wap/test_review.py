@@ -15,24 +15,21 @@ from lakegate.errors import (
     CheckError,
     ConflictError,
     EngineUnavailableError,
-    NotFoundError,
     RetryableError,
 )
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import Publication, Run, StagedTable
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.run import Run, StagedTable
 from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
 from lakegate.wap.context import Context
-from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest, resume
-from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import reset_branch, revert
 from support.fakes import Died, FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered
+from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered
 
 ASKED_MORE = ("row_count(min=1)",)
 Audit = Callable[..., AuditReport]
@@ -184,28 +181,6 @@ def test_a_failed_publish_by_name_keeps_the_branch(
     assert house.rows_on("main", "nyc.trips") == (CLEAN if kept is suspended else [*CLEAN, *MORE])
 
 
-@pytest.mark.parametrize("kept", [rejected, suspended])
-def test_only_files_of_a_runs_own_branch_are_rebased_as_ours(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Run]
-) -> None:
-    """A branch that's published by name may be another writer's, whatever run its snapshots name."""
-    replay, ours = house.rebase, list[bool]()
-
-    def noted(*arguments: Any, is_ours: bool) -> TablePointer:
-        ours.append(is_ours)
-        return replay(*arguments, is_ours=is_ours)
-
-    ingest(house.context, ordered(house, run="r0"))
-    branch = kept(house, monkeypatch).branch
-    ingest(house.context, ordered(house, run="r9"))
-    monkeypatch.setattr(house, "rebase", noted)
-    if kept is suspended:
-        resume(house.context, "r1", until="publish")
-    else:
-        review.publish_branch(house.context, branch, configured=configured)
-    assert ours == [kept is suspended]
-
-
 @pytest.mark.parametrize("on_changed", ["refuse", "replace", "append"])
 def test_a_rejected_file_is_not_published_beside_its_correction(house: FakeLakehouse, on_changed: str) -> None:
     run = ingest(house.context, ordered(house, WITH_NULLS, file="f", on_changed=on_changed))
@@ -230,19 +205,6 @@ def test_a_rejected_file_is_not_published_beside_its_correction(house: FakeLakeh
     assert house.rows_on("main", "nyc.trips") == [*(corrected if on_changed == "append" else []), *WITH_NULLS]
 
 
-def test_a_file_replaces_its_earlier_version_although_main_has_lost_the_base(house: FakeLakehouse) -> None:
-    """All of main's history is read then, not only what came since."""
-    ingest(house.context, ordered(house, CLEAN, run="r0", file="f"))
-    then = house.catalog.get_ref("main")
-    ingest(house.context, ordered(house, MORE, run="lost"))
-    changes: dict[str, Any] = {"file": "f", "version": "2", "on_changed": "replace"}
-    ingest(house.context, ordered(house, MOST, **changes), until="audit", suspends=True)
-    reset_branch(house.context, "main", then, force=True)
-    writes = house.writes
-    assert resume(house.context, "r1", until="publish").status == "published"
-    assert (house.rows_on("main", "nyc.trips"), house.writes) == (MOST, writes)
-
-
 def test_rows_that_main_lost_do_not_come_back_with_a_branch_unaudited(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,40 +220,6 @@ def test_rows_that_main_lost_do_not_come_back_with_a_branch_unaudited(
     with pytest.raises(AuditFailedError, match="failed not_null_passengers"):
         review.publish_branch(house.context, branch, configured=lambda _: ())
     assert house.rows_on("main", "nyc.trips") == MORE
-
-
-def test_publishing_a_branch_that_was_just_discarded_says_so(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    branch = rejected(house, monkeypatch).branch
-
-    def late(context: Context, run: Run, **options: Any) -> Publication:
-        context.catalog.delete_ref(context.catalog.get_ref(branch))
-        return publish(context, run, **options)
-
-    monkeypatch.setattr(review, "publish", late)
-    with pytest.raises(NotFoundError, match=f"Branch {branch} of run r1 was dropped before it was published") as caught:
-        review.publish_branch(house.context, branch, configured=configured)
-    assert caught.value.hint == "Somebody may have discarded it: lakegate runs r1"
-
-
-def test_nobody_publishes_a_branch_while_it_is_dropped(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    branch = rejected(house, monkeypatch).branch
-    house.catalog.assign_ref(house.catalog.get_ref(branch), Ref(name=branch, hash=known(house).staged[0].head))
-    delete, seen = house.catalog.delete_ref, list[str]()
-
-    def look(ref: Ref) -> None:
-        with pytest.raises(RetryableError):
-            house.journal.resume("r1", ended=True)
-        seen.append(ref.name)
-        delete(ref)
-
-    monkeypatch.setattr(house.catalog, "delete_ref", look)
-    later = datetime.now(UTC) + timedelta(days=1)
-    dropped, _ = expire_branches(house.context, keep=timedelta(0), now=later, dry_run=False)
-    assert [one.branch for one in dropped] == seen == [branch]
-    assert (known(house).status, known(house).branch_kept) == ("rejected", False)
-    assert house.journal.resume("r1", ended=True) is not None
 
 
 def test_an_audit_records_nothing_in_a_run_that_somebody_works_on(
@@ -344,12 +272,3 @@ def test_who_acts_for_somebody_is_recorded(house: FakeLakehouse) -> None:
     assert run.accepted is not None
     assert run.accepted.actor == "ann@example.com"
     assert known(house).actions == run.actions
-
-
-def test_who_discards_is_recorded(house: FakeLakehouse) -> None:
-    run = ingest(house.context, ordered(house, checks=("row_count(min=3)",)))
-    ended = discard_run(house.context, run.branch, action=review.acted("discard", "bob"))
-    assert ended is not None
-    assert [(one.action, one.actor) for one in ended.actions] == [("discard", "bob")]
-    assert known(house).actions == ended.actions
-    assert review.acted("discard", None) is None

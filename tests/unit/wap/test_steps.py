@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from lakegate.errors import EngineError, NotFoundError, NotReplayableError
+from lakegate.errors import NotFoundError, NotReplayableError
 from lakegate.model.run import Run
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
-from support.fakes import Died, FakeLakehouse
+from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, MOST, WITH_NULLS, Rows, branches, ordered
 from support.steps_support import STAGES, all_steps, commits, ids, known, step
 
@@ -63,22 +63,6 @@ def test_a_branch_that_somebody_else_made_after_the_publish_stays(
     assert house.catalog.get_ref("january") == theirs
 
 
-def test_a_branch_that_somebody_else_made_after_the_rejection_stays(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: Any, **__: Any) -> Run:
-        raise Died
-
-    order = ordered(house, WITH_NULLS, run="r1", branch="january", on_failure="drop")
-    with monkeypatch.context() as patch, pytest.raises(Died):
-        patch.setattr(house.journal, "end", die)
-        ingest(house.context, order, suspends=True)
-    house.kill()
-    theirs = house.catalog.create_branch("january", house.catalog.get_ref("main"))
-    assert resume(house.context, "r1", until="publish").status == "rejected"
-    assert house.catalog.get_ref("january") == theirs
-
-
 def test_others_leave_a_run_alone_between_its_steps(house: FakeLakehouse) -> None:
     for until in STAGES[:2]:
         step(house, until)
@@ -110,14 +94,6 @@ def test_killed_anywhere_and_resumed_each_file_is_published_once(
     assert ingest(house.context, ordered(house, run="r3", file="r1")).status == "skipped"
 
 
-@pytest.mark.parametrize("point", failpoints.POINTS)
-def test_killed_three_times_in_one_place(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    for _ in range(3):
-        house.dies_at(monkeypatch, point, lambda: all_steps(house))
-    assert all_steps(house).status == "published"
-    assert (ids(house), branches(house), commits(house)) == ([1, 2], ["main"], 1)
-
-
 @pytest.mark.parametrize("until", STAGES[:2])
 def test_a_run_that_was_undone_in_between_starts_over(house: FakeLakehouse, until: Stage) -> None:
     step(house, until)
@@ -125,21 +101,6 @@ def test_a_run_that_was_undone_in_between_starts_over(house: FakeLakehouse, unti
     assert (ids(house), branches(house)) == ([], ["main"])
     assert step(house, "publish").status == "published"
     assert (ids(house), branches(house), commits(house)) == ([1, 2], ["main"], 1)
-
-
-def test_a_failed_run_starts_over_without_its_paths_too(house: FakeLakehouse) -> None:
-    step(house, "write")
-    undo(house.context, "r1", reason="Enough.")
-    assert resume(house.context, "r1", until="audit").status == "staged"
-    assert resume(house.context, "r1", until="publish").status == "published"
-
-
-def test_a_run_that_was_recovered_in_between_is_found(house: FakeLakehouse) -> None:
-    step(house, "audit")
-    recovered = recover_now(house.context, "r1")
-    assert (recovered.status, recovered.detail) == ("published", "Passed its audit; published by recovery.")
-    assert all_steps(house) == recovered
-    assert commits(house) == 1
 
 
 def test_recovering_one_run_now(house: FakeLakehouse) -> None:
@@ -177,22 +138,6 @@ def test_undoing_records_the_reason_and_releases_the_files(house: FakeLakehouse)
         undo(house.context, "r9", reason="")
 
 
-@pytest.mark.parametrize("reason", ["Stopped.", "Stopped: Out of memory."])
-def test_undoing_a_run_whose_last_attempt_failed_records_why(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, reason: str
-) -> None:
-    def fail(*_: object) -> None:
-        raise EngineError("Out of memory.")
-
-    monkeypatch.setattr(house, "append", fail)
-    with pytest.raises(EngineError):
-        step(house, "write")
-    undone = undo(house.context, "r1", reason=reason)
-    assert undone.error is not None
-    known = "Out of memory" in reason
-    assert undone.error.message == (reason if known else f"{reason} Its last attempt failed: Out of memory.")
-
-
 def test_an_undoing_that_was_killed_publishes_nothing(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     step(house, "audit")
     with monkeypatch.context() as patch:
@@ -228,26 +173,6 @@ def test_a_check_that_fails_late_rejects_the_run_in_its_last_step(house: FakeLak
     assert (run.status, [failure.columns for failure in run.failures]) == ("rejected", [("id",)])
     assert step(house, "publish", checks=unique) == run
     assert ids(house) == [1, 2]
-
-
-def test_a_batch_without_rows_is_skipped(house: FakeLakehouse) -> None:
-    def empty() -> Any:
-        order = ordered(house)
-        file = order.batch.files[0].model_copy(update={"rows": 0})
-        return order.model_copy(update={"batch": order.batch.model_copy(update={"files": (file,)})})
-
-    for _ in STAGES:
-        run = resume(house.context, "r1", until="publish", request=empty)
-        assert (run.status, run.branch) == ("skipped", "")
-    assert (house.writes, branches(house)) == (0, ["main"])
-
-
-def test_files_that_are_published_already_are_skipped_in_every_step(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house, run="r0", file="a"))
-    run = step(house, "write", run="r1", file="a")
-    assert (run.status, [one.run_id for one in run.skipped_files]) == ("skipped", ["r0"])
-    assert all_steps(house, run="r1", file="a") == run
-    assert branches(house) == ["main"]
 
 
 def test_a_run_that_cannot_be_rebased_starts_over_on_the_current_main(

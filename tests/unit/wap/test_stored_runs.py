@@ -242,48 +242,6 @@ def test_a_branch_that_holds_nothing_of_its_run_is_refused(house: FakeLakehouse)
         publish(house, branch.name)
 
 
-def test_a_reason_is_not_taken_twice(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = ingest(house.context, ordered(house, WITH_NULLS))
-    house.catalog.create_branch("copy", house.catalog.get_ref(run.branch))
-    notes: list[str] = []
-    monkeypatch.setattr(type(house.context.narrator), "note", lambda _, text: notes.append(text))
-    assert publish(house, run.branch, accept="once").accepted is not None
-    assert not any("nothing to accept" in note for note in notes)
-    again = publish(house, "copy", accept="twice")
-    assert (again.status, again.accepted and again.accepted.reason) == ("published", "once")
-    assert any("was published already" in note and "the reason isn't recorded" in note for note in notes)
-
-
-def test_a_transaction_is_stored_with_its_checks_and_refused_when_half_written(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def body(tx: Transaction) -> None:
-        tx.append("nyc.trips", WITH_NULLS)
-        tx.append("nyc.zones", CLEAN)
-        tx.check("nyc.zones", "not_null(id)", "row_count(min=5)")
-
-    with pytest.raises(AuditFailedError):
-        work(house, body)
-    house.dies_at(monkeypatch, "after-audit", lambda: work(house, body, run="died"))
-    house.lose_journal()
-    for branch in ("wap/tx", "wap/died"):
-        with pytest.raises(AuditFailedError, match="zones failed row_count"):
-            publish(house, branch)
-
-    def half(tx: Transaction) -> None:
-        body(tx)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lakegate.wap.lifecycle.discard_own", lambda *_, **__: True)
-    with pytest.raises(KeyboardInterrupt):
-        work(house, half, run="half")
-    house.lose_journal()
-    with pytest.raises(InputError, match="An incomplete batch can't be published"):
-        publish(house, "wap/half")
-    assert publish(house, "wap/tx", accept="few zones").status == "published"
-    assert house.rows_on("main", "nyc.zones") == CLEAN
-
-
 def test_a_rejected_transaction_that_was_rolled_back_stays_rejected(house: FakeLakehouse) -> None:
     def body(tx: Transaction) -> None:
         tx.append("nyc.trips", WITH_NULLS)
@@ -327,16 +285,6 @@ def test_other_checks_leave_the_verdict_and_a_re_audit_changes_it(house: FakeLak
     assert publish(house, rejected.branch).status == "published"
 
 
-def test_rows_that_are_published_are_not_compared_with_themselves(house: FakeLakehouse) -> None:
-    unique = "unique(id, scope='table')"
-    run = ingest(house.context, ordered(house, CLEAN, checks=(unique, "row_count(min=3)")))
-    house.catalog.create_branch("copy", house.catalog.get_ref(run.branch))
-    assert publish(house, run.branch, accept="few").status == "published"
-    assert look(house, "copy", unique)
-    again = ingest(house.context, ordered(house, CLEAN, run="r2", checks=("row_count(min=3)",)))
-    assert not look(house, again.branch, unique)
-
-
 def test_an_acceptance_is_recorded(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEGATE_ACTOR", "ada")
     rejected = ingest(house.context, ordered(house, WITH_NULLS))
@@ -369,18 +317,6 @@ def test_a_rebuilt_journal_knows_rejected_runs_again(house: FakeLakehouse) -> No
     assert rebuild(house.context, "main").rejected == 0
 
 
-def test_a_tag_of_a_branch_is_not_published_in_its_place(house: FakeLakehouse) -> None:
-    """It would be deleted like a branch, and the run would no longer know its own."""
-    rejected = ingest(house.context, ordered(house, WITH_NULLS))
-    house.catalog.create_tag("kept", house.catalog.get_ref(rejected.branch))
-    with pytest.raises(InputError, match="'kept' is a tag, not a branch"):
-        publish(house, "kept", accept="it is right")
-    known = house.journal.get(rejected.run_id)
-    assert known is not None
-    assert (known.status, known.branch) == ("rejected", rejected.branch)
-    assert branches(house) == ["kept", "main", rejected.branch]
-
-
 def rejected_by_a_newer_lakegate(house: FakeLakehouse) -> Run:
     rejected = ingest(house.context, ordered(house, WITH_NULLS))
     branch = house.catalog.get_ref(rejected.branch)
@@ -395,20 +331,3 @@ def test_what_a_newer_lakegate_wrote_is_an_error(house: FakeLakehouse) -> None:
     rejected = rejected_by_a_newer_lakegate(house)
     with pytest.raises(NewerFormatError, match="newer lakegate"):
         publish(house, rejected.branch)
-
-
-def test_a_branch_of_a_newer_lakegate_keeps_nobody_from_rebuilding_the_journal(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house, CLEAN, run="first", file="f"))
-    rejected_by_a_newer_lakegate(house)
-    house.lose_journal()
-    found = rebuild(house.context, "main")
-    assert (found.runs, found.rejected) == (1, 0)
-    assert ingest(house.context, ordered(house, CLEAN, run="again", file="f")).status == "skipped"
-
-
-def test_a_journal_from_a_backup_costs_no_run_that_a_newer_lakegate_rejected_since(house: FakeLakehouse) -> None:
-    rejected = rejected_by_a_newer_lakegate(house)
-    unwritten = {"status": "running", "staged": (), "reports": (), "finished_at": None, "branch_kept": False}
-    house.journal.abandon("r1", house.journal.begin(rejected.model_copy(update=unwritten)))
-    assert recover(house.context) == ()
-    assert rejected.branch in branches(house)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import AuditFailedError, CheckError, ConfigurationError, ConflictError, InputError, QueryError
+from lakegate.errors import AuditFailedError, ConfigurationError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
@@ -127,14 +127,6 @@ def test_the_journal_keeps_no_secret_that_an_exception_holds(house: FakeLakehous
     assert tx.run.error.context == {"path": "s3://…@db/x", "rows": 3, "run_id": "t2"}
 
 
-def test_an_audit_that_fails_inside_the_block_ends_the_transaction_too(house: FakeLakehouse) -> None:
-    with pytest.raises(AuditFailedError, match="of another branch"), begun(house) as tx:
-        tx.append("nyc.trips", CLEAN)
-        raise AuditFailedError("Of another branch: of another branch.")
-    assert (tx.run.status, branches(house)) == ("failed", ["main"])
-    assert recover(house.context) == ()
-
-
 def test_one_failing_table_holds_back_all(house: FakeLakehouse) -> None:
     with pytest.raises(AuditFailedError, match="not_null_passengers"), begun(house) as tx:
         tx.append("nyc.totals", TOTALS)
@@ -143,13 +135,6 @@ def test_one_failing_table_holds_back_all(house: FakeLakehouse) -> None:
     assert list(house.catalog.history("main")) == []
     assert (tx.run.status, tx.run.branch_kept) == ("rejected", True)
     assert tx.branch in branches(house)
-
-
-def test_a_failing_transaction_can_drop_its_branch(house: FakeLakehouse) -> None:
-    with pytest.raises(AuditFailedError), begun(house, on_failure="drop") as tx:
-        tx.append("nyc.trips", WITH_NULLS)
-        tx.check("nyc.trips", *parse_checks("not_null(passengers)"))
-    assert branches(house) == ["main"]
 
 
 @pytest.mark.parametrize("where", ["", "  ", "-- all"])
@@ -166,26 +151,6 @@ def test_checks_of_a_table_that_is_not_written_are_a_mistake(house: FakeLakehous
         tx.append("nyc.trips", CLEAN)
         tx.check("nyc.other", "not_null(id)")
     assert branches(house) == ["main"]
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_sql_in_checks_is_planned_before_rows_are_written(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, exists: bool
-) -> None:
-    if exists:
-        ingest(house.context, ordered(house, CLEAN, run="r0"))
-
-    def analyze(_: object, predicates: Sequence[str], __: object) -> None:
-        if any("nosuch" in one for one in predicates):
-            raise QueryError("There is no function nosuch.")
-
-    monkeypatch.setattr(house, "analyze", analyze)
-    before = house.writes
-    with pytest.raises(CheckError, match="can't evaluate 1 check"), begun(house) as tx:
-        # A column may still come; a function can't.
-        tx.check("nyc.trips", "not_null(later)", "sql('nosuch(id)')")
-        tx.append("nyc.trips", MORE)
-    assert (house.writes, branches(house)) == (before, ["main"])
 
 
 def test_a_transaction_that_changes_nothing_is_skipped(house: FakeLakehouse) -> None:

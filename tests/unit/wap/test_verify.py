@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +16,7 @@ import pytest
 from pyiceberg.table import Table
 from sqlalchemy import text
 
-from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError, StorageUnavailableError
+from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
 from lakegate.iceberg.manifests import (
@@ -34,7 +33,6 @@ from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
-from lakegate.wap.gc import gc
 from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table, revert
@@ -50,7 +48,6 @@ from support.iceberg_tables import (
     vector_blob,
 )
 from support.memory_journal import MemoryDatabase
-from support.memory_store import MemoryStore
 
 
 class Lake:
@@ -206,17 +203,6 @@ def test_a_renamed_table_has_its_files_for_itself(lake: Lake) -> None:
     assert report.passed, report.findings
 
 
-def test_files_below_a_folder_with_dots_in_its_path_are_not_garbage(lake: Lake, iceberg: IcebergTables) -> None:
-    local_path(f"{lake.root}/x").mkdir()
-    lake.table = iceberg.catalog.create_table("nyc.dots", lake.table.schema(), location=f"{lake.root}/x/../nyc/./dots")
-    lake.publish(4)
-    later = datetime.now(UTC) + timedelta(days=1)
-    report = lake.verify(now=later, grace=timedelta(0), deep=True)
-    assert {one.number for one in report.findings if one.kind == "orphaned-files"} == {2}, "two first metadata files"
-    gc(lake.context, files=LocalFileStore(lake.root), keep_rejected=timedelta(0), grace=timedelta(0), now=later)
-    assert not lake.context.reader.missing(list(lake.context.reader.reach(pointer_to(lake.table))))
-
-
 def manifest(lake: Lake) -> Path:
     return local_path(read_list(lake.manifest_list().read_bytes()).manifests[0].file.manifest_path)
 
@@ -232,10 +218,6 @@ def rewrite(path: Path) -> None:
     content = path.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     path.write_bytes(content[:footer] + bytes(size - len(content)) + content[footer:])
-
-
-def mislay(document: dict[str, Any]) -> None:
-    document["snapshots"][0]["manifest-list"] = "nowhere://lists/1.avro"
 
 
 def delete_row(lake: Lake, blob: bytes, rows: int = 1, times: int = 1, **changed: Any) -> None:
@@ -290,16 +272,6 @@ def take(lake: Lake, advice: str) -> Run:
     return restore_table(lake.context, NAME, Ref(name=commit, hash=commit), new_run_id="x")
 
 
-def test_metadata_that_cannot_be_followed_or_opened_is_a_finding_too(lake: Lake) -> None:
-    lake.edit_metadata(mislay)
-    assert [one.kind for one in lake.verify().findings] == ["unreadable-file"]
-    path = local_path(lake.table.metadata_location)
-    path.unlink()
-    path.mkdir()
-    kinds = {one.kind for one in lake.verify().findings}
-    assert kinds == {"unreadable-file"}
-
-
 @pytest.mark.parametrize("tables", [(), (NAME,)])
 @pytest.mark.parametrize("of", ["metadata", "list"])
 @pytest.mark.parametrize(
@@ -326,37 +298,6 @@ def test_metadata_that_cannot_be_read_just_now_is_no_finding(
         lake.verify(tables=tables)
 
 
-def test_a_data_file_that_may_not_be_read_is_no_finding(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    for trouble, raised in (
-        (PermissionError(13, "access denied"), EngineError),
-        (SourceError("S3 refuses."), SourceError),
-        (StorageUnavailableError("S3 doesn't answer."), StorageUnavailableError),
-    ):
-        monkeypatch.setattr(TableFiles, "open", Mock(side_effect=trouble))
-        with pytest.raises(raised):
-            lake.verify(deep=True)
-
-
-def test_a_store_that_does_not_say_whether_a_file_exists_is_no_finding(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = MemoryStore()
-    monkeypatch.setattr("lakegate.iceberg.files.open_store", lambda _uri, _settings: store)
-    snapshot = lake.table.current_snapshot()
-    assert snapshot is not None
-    elsewhere = {"snapshot-id": snapshot.snapshot_id, "statistics-path": "s3://elsewhere/1.puffin"}
-    lake.edit_metadata(lambda document: document.update({"statistics": [elsewhere]}))
-    assert [one.kind for one in lake.verify().findings] == ["missing-file"]
-    for trouble, kind in (
-        (ConfigurationError("No credentials."), ConfigurationError),
-        (SourceError("The bucket doesn't exist."), SourceError),
-        (PermissionError(13, "access denied (403)"), ConfigurationError),
-    ):
-        monkeypatch.setattr(store, "stat", Mock(side_effect=trouble))
-        with pytest.raises(kind):
-            lake.verify()
-
-
 def test_a_table_with_damaged_metadata_can_be_dropped(lake: Lake) -> None:
     local_path(lake.table.metadata_location).unlink()
     run = drop_table(lake.context, NAME, new_run_id="x")
@@ -373,16 +314,6 @@ def test_what_an_older_state_needs_is_found_and_no_revert_is_offered(lake: Lake)
     assert (found.kind, found.run_id, found.files) == ("missing-file", "r1", (f"file://{gone}",))
     assert "an older state" in found.message
     assert "lakegate revert" not in found.fix
-
-
-def test_a_file_that_two_manifests_name_is_counted_once(lake: Lake) -> None:
-    files = lake.verify().files
-    lake.table.delete("id = 1")  # PyIceberg drops the file, and writes its manifest again
-    lake.put({RUN_ID_PROPERTY: "r4", TABLES_PROPERTY: str(NAME)})
-    sync(lake.context, "main")
-    report = lake.verify(deep=True)
-    on_disk = [path for path in local_path(lake.root).rglob("*") if path.is_file()]
-    assert files < report.files <= len(on_disk)
 
 
 def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> None:
@@ -498,21 +429,6 @@ def test_a_journal_that_is_ahead_of_main_is_found(lake: Lake) -> None:
     found: Sequence[VerifyFinding] = lake.verify().findings
     assert [(one.kind, one.run_id) for one in found] == [("journal-ahead", None), ("run-without-commit", "r3")]
     sync(lake.context, "main")
-    assert lake.verify().passed
-
-
-def test_a_reverted_run_that_main_has_lost_is_no_longer_one_of_main(lake: Lake) -> None:
-    revert(lake.context, "r3", new_run_id="x")
-    lake.catalog.assign_ref(lake.head, Ref(name=lake.commits[1], hash=lake.commits[1], kind="detached"))
-    rebuild(lake.context, "main")
-    assert lake.verify().passed
-    run = lake.journal.get("r3")
-    assert run is not None
-    assert (run.status, run.publication, run.reverted_by) == ("discarded", None, None)
-
-
-def test_what_the_journal_has_not_read_yet_is_no_finding(lake: Lake) -> None:
-    lake.publish(4)
     assert lake.verify().passed
 
 

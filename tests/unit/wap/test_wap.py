@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +32,7 @@ from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.history import files_in
 from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
-from lakegate.wap.stage import find_common_ancestor, find_staged, stage
+from lakegate.wap.stage import find_staged, stage
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, WITH_NULLS, audited, branches, ordered, planned
 
@@ -99,27 +98,6 @@ def test_every_step_done_twice_is_done_once(house: FakeLakehouse) -> None:
     assert len(list(house.catalog.history("main"))) == 1
 
 
-def test_the_commit_is_four_calls_away(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit, frames = house.catalog.commit, []
-
-    def counted(request: CommitRequest) -> Ref:
-        if request.branch == "main":
-            ours = [frame.name for frame in traceback.extract_stack() if "lakegate/wap/" in frame.filename]
-            frames.append(ours)
-        return commit(request)
-
-    monkeypatch.setattr(house.catalog, "commit", counted)
-    ingest(house.context, ordered(house))
-    assert frames == [["ingest", "_advance", "publish", "commit_on_head"]]
-
-
-def test_a_stage_that_died_after_creating_its_branch_continues(house: FakeLakehouse) -> None:
-    request = planned(house).request
-    house.catalog.create_branch(request.branch, house.catalog.get_ref("main"))
-
-    assert stage(house.context, request).rows == 2
-
-
 def test_a_branch_of_somebody_else_is_not_written_to(house: FakeLakehouse) -> None:
     request = planned(house, branch="mine").request
     house.catalog.create_branch("mine", house.catalog.get_ref("main"))
@@ -151,14 +129,6 @@ def test_lost_rows_are_noticed_and_nothing_is_published(house: FakeLakehouse, mo
         ingest(house.context, wanted)
     assert branches(house) == ["main"]
     assert house.rows_on("main", "nyc.trips") == []
-
-
-def test_two_runs_that_create_one_namespace_both_publish(house: FakeLakehouse) -> None:
-    first, second = ordered(house), ordered(house, run="r2", table=TableIdentifier.parse("nyc.zones"))
-    ingest(house.context, first)
-    ingest(house.context, second)
-
-    assert len(house.rows_on("main", "nyc.zones")) == 2
 
 
 def test_no_table_is_put_below_a_table(house: FakeLakehouse) -> None:
@@ -249,36 +219,6 @@ def test_a_lost_answer_is_settled_by_reading_the_history(
     assert sum("nyc.trips" in one.tables for one in house.catalog.history("main", operations=True)) == 1
 
 
-def test_an_answer_that_stays_lost_is_reported_and_publishing_again_settles_it(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit, history = house.catalog.commit, house.catalog.history
-    wanted = ordered(house)
-
-    def lossy(request: CommitRequest) -> Ref:
-        ref = commit(request)
-        if request.branch != "main":
-            return ref
-        monkeypatch.setattr(house.catalog, "history", away)
-        raise OutcomeUnknownError("The connection broke.")
-
-    def away(*_: object, **__: object) -> Iterator[Any]:
-        raise CatalogUnavailableError("Nessie is away.")
-
-    monkeypatch.setattr(house.catalog, "commit", lossy)
-    with pytest.raises(OutcomeUnknownError, match="may or may not") as caught:
-        ingest(house.context, wanted)
-    hint = f"When the catalog is back: lakegate publish {wanted.branch} (it never publishes twice)"
-    assert (caught.value.hint, caught.value.context) == (hint, {"branch": wanted.branch, "run_id": "r1"})
-
-    monkeypatch.setattr(house.catalog, "commit", commit)
-    monkeypatch.setattr(house.catalog, "history", history)
-    run = review.publish_branch(house.context, wanted.branch, configured=lambda _: ())
-    assert run.status == "published"
-    assert house.rows_on("main", "nyc.trips") == CLEAN
-    assert branches(house) == ["main"]
-
-
 def test_a_commit_that_lost_to_its_own_earlier_one_is_found_at_the_last_attempt_too(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,22 +300,6 @@ def test_an_engine_that_goes_away_leaves_nothing_behind(
     assert (run.status, run.error.code) == ("failed", "engine-unavailable")
 
 
-def test_an_internal_error_leaves_no_branch_either(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ordered(house)
-
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("oops")
-
-    monkeypatch.setattr(house, "append", broken)
-    with pytest.raises(ZeroDivisionError):
-        ingest(house.context, wanted)
-    run = house.journal.get("r1")
-    assert run is not None
-    assert run.error is not None
-    assert "oops" in run.error.message
-    assert (run.status, branches(house)) == ("failed", ["main"])
-
-
 @pytest.mark.parametrize(
     "raised", [ValueError("'me@x.org'"), EngineError("'me@x.org'", condition="CAST_INVALID_INPUT")]
 )
@@ -396,20 +320,6 @@ def test_no_error_of_a_run_quotes_values_of_no_example(
     assert "me@x.org" not in run.model_dump_json()
     assert isinstance(raised, ValueError) or "CAST_INVALID_INPUT" in run.error.message
     assert isinstance(raised, ValueError) or "me@x.org" not in str(caught.value)
-
-
-def test_a_branch_that_cannot_be_dropped_is_named(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ordered(house)
-
-    def away(*_: object, **__: object) -> None:
-        raise CatalogUnavailableError("Nessie went away.")
-
-    monkeypatch.setattr(house, "append", away)
-    monkeypatch.setattr(house.catalog, "delete_ref", away)
-    with pytest.raises(CatalogUnavailableError) as caught:
-        ingest(house.context, wanted)
-    assert caught.value.hint is not None
-    assert f"lakegate discard {wanted.branch}" in caught.value.hint
 
 
 @pytest.mark.parametrize("point", ["before-stage", "after-branch", "after-stage", "after-audit", "before-publish"])
@@ -475,19 +385,6 @@ def test_nothing_is_staged_on_a_fresh_branch_on_main_or_nowhere(house: FakeLakeh
         find_staged(house.context, "main")
     with pytest.raises(NotFoundError):
         find_staged(house.context, "nowhere")
-
-
-def test_the_common_ancestor_is_where_the_branch_left(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house))
-    parting = house.catalog.get_ref("main")
-    request = planned(house, WITH_NULLS, run="r2").request
-    stage(house.context, request)
-    for run in ("r3", "r4", "r5"):
-        ingest(house.context, ordered(house, run=run, table=TableIdentifier.parse(f"nyc.{run}")))
-
-    branch = house.catalog.get_ref(request.branch)
-    found = find_common_ancestor(house.context, branch, house.catalog.get_ref("main"))
-    assert found.hash == parting.hash
 
 
 def test_main_cannot_be_discarded_and_a_missing_branch_is_no_surprise(house: FakeLakehouse) -> None:
