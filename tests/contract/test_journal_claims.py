@@ -97,12 +97,6 @@ def test_earlier_versions_are_those_published_under_the_same_path(journal: Actor
     assert [one.run_id for one in journal.earlier(TABLE, [third, B])] == ["r01", "r02"]
 
 
-def test_the_stamp_of_a_file_is_no_part_of_its_version(journal: Actor) -> None:
-    journal.claim("r01", TABLE, [A.model_copy(update={"stamp": "10-1"})])
-    stamped = A.model_copy(update={"stamp": "10-2"})
-    assert journal.claim("r02", TABLE, [stamped]) == Claim(busy=(KnownFile(file=A, run_id="r01"),))
-
-
 @pytest.mark.parametrize("how", ["failed", "rejected", "released"])
 def test_claims_of_a_run_that_did_not_publish_are_given_back(journal: Actor, how: str) -> None:
     journal.claim("r01", TABLE, [A])
@@ -136,12 +130,6 @@ def test_of_many_threads_one_gets_each_file(journal: Actor) -> None:
     with ThreadPoolExecutor(8) as pool:
         got = [uri for uris in pool.map(claim, range(8)) for uri in uris]
     assert sorted(got) == sorted(one.uri for one in files)
-
-
-def test_nothing_is_known_of_a_history_that_was_not_read(journal: Actor) -> None:
-    assert journal.synced("main") is None
-    journal.record("main", [], "c0")
-    assert (journal.synced("main"), journal.synced("other")) == ("c0", None)
 
 
 def test_the_commit_that_a_run_ended_with_is_unread_until_the_history_is_recorded(journal: Actor) -> None:
@@ -322,13 +310,6 @@ def test_a_file_found_by_a_link_is_left_out_under_both_names(journal: Actor) -> 
     assert journal.claim("r02", TABLE, [linked]) == Claim(busy=(known,))
     journal.end(run(1, status="published"))
     assert journal.claim("r02", TABLE, [linked]) == Claim(published=(known,))
-
-
-def test_a_copy_at_another_path_is_another_file(journal: Actor) -> None:
-    published(journal, 1, OLD)
-    copy = OLD.model_copy(update={"uri": "file:///copy"})
-    assert journal.known(TABLE, [copy]) == Claim(free=(copy,))
-    assert journal.claim("r02", TABLE, [OLD, copy]).claimed == (copy,)
 
 
 @pytest.mark.parametrize("rebuild", [False, True])

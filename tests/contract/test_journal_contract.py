@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, SelectBase, delete
+from sqlalchemy import delete
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal.schema import LEASES
@@ -292,20 +291,6 @@ def test_runs_and_published_files_are_counted(journal: Actor, shelf: Shelf) -> N
     with shelf.databases[0].writing() as tx:
         tx.execute(delete(LEASES))
     assert journal.count() == ({"published": 1, "failed": 1, "running": 1}, 3)
-
-
-def test_counts_are_of_one_moment(journal: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal.save(run(1))
-    statements = []
-    execute = Connection.execute
-
-    def counted(connection: Connection, statement: Any, *rest: Any, **more: Any) -> Any:
-        statements.append(statement)
-        return execute(connection, statement, *rest, **more)
-
-    monkeypatch.setattr(Connection, "execute", counted)
-    journal.count()
-    assert len([one for one in statements if isinstance(one, SelectBase)]) == 1
 
 
 def test_a_lease_that_was_given_up_may_be_taken_at_once(journal: Actor) -> None:

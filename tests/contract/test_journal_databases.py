@@ -5,25 +5,24 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, Connection, make_url, text
+from sqlalchemy import URL, make_url, text
 
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, InputError, RetryableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
-from lakegate.journal.journal import LEASE_S, Journal
-from lakegate.journal.postgres import _SESSION, PostgresDatabase
+from lakegate.journal.journal import Journal
+from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import FORMAT
 from lakegate.model.run import HistoryEvent
-from support.black_hole import way_to
-from support.journals import START, Actor, FakeHolder, empty, file, run
+from support.journals import START, Actor, empty, file, run
 from support.postgres import USER, PostgresServer
 from support.tls_proxy import Authority
 
@@ -229,16 +228,6 @@ def test_a_session_on_a_server_that_is_read_only_is_replaced(server: PostgresSer
 
 
 @on_postgres
-def test_the_server_finds_out_soon_that_a_machine_with_locks_is_gone(server: PostgresServer) -> None:
-    """By itself, it would in two hours, and everybody else would wait for the locks as long."""
-    url = make_url(server.url).set(password=server.password)
-    with closing(PostgresDatabase(url, tls=False)) as database, database.reading() as tx:
-        settings = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
-        idle_s, interval_s, count = (int(tx.scalar(text(f"SHOW {name}")) or 0) for name in settings)
-    assert 0 < idle_s + count * interval_s <= LEASE_S
-
-
-@on_postgres
 def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer) -> None:
     """Else a hundred calls of the function use up what the database has, and Nessie gets none."""
     url = make_url(server.url).set(password=server.password)
@@ -261,22 +250,6 @@ def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer)
             assert (first, second) == (True, False)
             # Who only asks needs no connection of those, nor a new one.
             assert (database.is_locked("a"), database.is_locked("b")) == (True, False)
-
-
-@on_postgres
-def test_a_lock_of_a_server_that_fell_silent_is_not_waited_for_for_ever(
-    server: PostgresServer, shared: Actor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lakegate.journal.postgres._ANSWER_TIMEOUT_S", 2.0)
-    with way_to(server.port) as way:
-        url = make_url(server.url).set(password=server.password, port=way.port)
-        way.swallows_new = True
-        with (
-            closing(PostgresDatabase(url, tls=False)) as database,
-            shared.lock("x", timeout_s=0),
-            database.named_lock("x", timeout_s=0.1) as ours,
-        ):
-            assert not ours
 
 
 @on_postgres
@@ -309,30 +282,6 @@ def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServe
 
 
 @on_postgres
-def test_a_run_that_ends_while_we_wait_for_it_is_returned_without_a_lease(
-    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = make_url(server.url).set(password=server.password)
-    ended = run(1, status="rejected", finished_at=START + timedelta(hours=1))
-    database = PostgresDatabase(url)
-    lock = database.lock
-    with (
-        closing(Actor(Journal(PostgresDatabase(url), holder=FakeHolder("a")))) as holds,
-        closing(Actor(Journal(database, holder=FakeHolder("b", {"a": True})))) as asks,
-    ):
-        holds.begin(run(1))
-
-        def late(connection: Connection, names: Sequence[str]) -> None:
-            monkeypatch.undo()
-            holds.end(ended)
-            lock(connection, names)
-
-        monkeypatch.setattr(database, "lock", late)
-        assert asks.resume("r01") == ended
-        assert not asks.renew("r01")
-
-
-@on_postgres
 def test_what_else_is_in_the_database_is_left_alone(server: PostgresServer, shared: Actor) -> None:
     del shared
     server.run("CREATE TABLE IF NOT EXISTS public.runs (id int)", "INSERT INTO public.runs VALUES (7)")
@@ -353,40 +302,6 @@ def database(server: PostgresServer) -> Iterator[Callable[[str], URL]]:
 
     yield make
     server.run("DROP DATABASE IF EXISTS other WITH (FORCE)")
-
-
-@on_postgres
-def test_what_a_database_sets_for_its_sessions_changes_nothing(
-    server: PostgresServer, database: Callable[[str], URL]
-) -> None:
-    url = database("")
-    for setting in (
-        "default_transaction_isolation TO 'repeatable read'",
-        "client_encoding TO 'LATIN1'",
-        "DateStyle TO 'German'",
-        "TimeZone TO 'Europe/Berlin'",
-    ):
-        server.run(f"ALTER DATABASE other SET {setting}")
-    with closing(PostgresDatabase(url, tls=False)) as opened:
-        with opened.writing() as tx:
-            assert abs(tx.now() - datetime.now(UTC)) < timedelta(minutes=1)
-            assert tx.scalar(text("SHOW transaction_isolation")) == "read committed"
-        journal = Journal(opened)
-        journal.begin(run(1, detail="東京"))
-        assert journal.get("r01") == run(1, detail="東京")
-
-
-@on_postgres
-def test_no_tables_are_made_elsewhere_if_a_pooler_drops_the_settings_of_sessions(
-    server: PostgresServer, database: Callable[[str], URL], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = database("")
-    monkeypatch.setitem(_SESSION, "search_path", "public")
-    with pytest.raises(ConfigurationError, match="lose their settings") as raised:
-        open_postgres(url, tls=False)
-    assert "pool_mode = session" in str(raised.value.hint)
-    monkeypatch.undo()
-    open_postgres(url, tls=False).close()
 
 
 @on_postgres

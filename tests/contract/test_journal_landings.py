@@ -18,13 +18,6 @@ def landing(name: str, **values: Any) -> FileCheckpoint:
     )
 
 
-def test_nothing_is_known_of_files_that_did_not_land(journal: Actor) -> None:
-    assert journal.file_checkpoints(TABLE, []) == {}
-    assert journal.file_checkpoints(TABLE, ["file:///landing/a"]) == {}
-    journal.save_file_checkpoints(TABLE, [])
-    assert journal.file_checkpoints(TABLE, ["file:///landing/a"]) == {}
-
-
 def test_landings_come_back_as_they_were_noted(shelf: Shelf) -> None:
     told = landing(
         "ö b",
@@ -64,11 +57,11 @@ def test_a_reason_may_quote_anything(journal: Actor) -> None:
     assert found.reason in ("begins with \0PAR1", "begins with \N{REPLACEMENT CHARACTER}PAR1")
 
 
-def test_twenty_five_thousand_files_at_once(journal: Actor) -> None:
-    landings = [landing(f"{number}") for number in range(25_000)]
+def test_ten_thousand_files_at_once(journal: Actor) -> None:
+    landings = [landing(f"{number}") for number in range(10_000)]
     journal.save_file_checkpoints(TABLE, landings)
     found = journal.file_checkpoints(TABLE, [one.uri for one in landings] + ["file:///landing/none"])
-    assert len(found) == 25_000
+    assert len(found) == 10_000
 
 
 def test_many_threads_may_note_the_same_files(journal: Actor) -> None:

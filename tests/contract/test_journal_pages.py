@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
-from lakegate.journal import pages
 from lakegate.journal.pages import RunFilter
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.checks import AuditReport, CheckResult
@@ -109,14 +106,3 @@ def test_tables_and_their_newest_runs(journal: Actor) -> None:
     }
     assert [one.run_id for one in pages.newest("published", limit=5)] == ["r03", "r01"]
     assert set(pages.lines(["r01", "nowhere"])) == set(pages.runs_of(["r01", "nowhere"])) == {"r01"}
-
-
-def test_runs_that_started_at_the_same_time_are_on_one_page_each(
-    journal: Actor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rebuilt journal takes the time of their commit, which many runs may share."""
-    monkeypatch.setattr(pages, "_MOST_RUNS_SEARCHED", 1)
-    for number in range(1, 6):
-        journal.save(loaded(number, file("may.csv"), started_at=START))
-    each = journal.pages.each(RunFilter(file="may"))
-    assert [one.run_id for one in each] == ["r05", "r04", "r03", "r02", "r01"]

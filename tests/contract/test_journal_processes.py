@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from lakegate.config import JournalSettings, NotifySettings
+from lakegate.config import JournalSettings
 from lakegate.journal.factory import open_sqlite
-from lakegate.model.downstream import Notice
-from support.journals import PASSWORD_VARIABLE, START, Actor, Place, empty, run
+from support.journals import PASSWORD_VARIABLE, Actor, Place, empty, run
 from support.postgres import PostgresServer
-from support.slack_server import slack_server
 from support.waiting import wait_until
 
 
@@ -38,8 +36,8 @@ def journal(place: Place) -> Iterator[Actor]:
     made.close()
 
 
-def test_of_eight_processes_one_gets_each_of_fifty_files(place: Place) -> None:
-    with place.workers(8, "claim", "50") as workers:
+def test_of_four_processes_one_gets_each_of_fifty_files(place: Place) -> None:
+    with place.workers(4, "claim", "50") as workers:
         for worker in workers:
             worker.go()
         got = Counter(uri for worker in workers for uri in worker.answer())
@@ -47,13 +45,13 @@ def test_of_eight_processes_one_gets_each_of_fifty_files(place: Place) -> None:
     assert set(got.values()) == {1}
 
 
-def test_eight_processes_may_make_the_journal_at_once(place: Place, request: pytest.FixtureRequest) -> None:
+def test_four_processes_may_make_the_journal_at_once(place: Place, request: pytest.FixtureRequest) -> None:
     if place.settings.url is not None:
         request.getfixturevalue("postgres").run("DROP SCHEMA IF EXISTS lakegate CASCADE")
-    with place.workers(8, "open") as workers:
+    with place.workers(4, "open") as workers:
         for worker in workers:
             worker.go()
-        assert [worker.answer() for worker in workers] == [0] * 8
+        assert [worker.answer() for worker in workers] == [0] * 4
 
 
 def test_a_killed_process_has_abandoned_its_run_and_one_takes_it_over(place: Place, journal: Actor) -> None:
@@ -132,18 +130,3 @@ def test_a_forked_process_loses_no_commit_when_its_parent_closes_the_journal(tmp
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with closing(open_sqlite(tmp_path / "journal.db")) as other:
         assert sorted(one.run_id for one in other.runs()) == ["r01", "r02", "r03", "r04"]
-
-
-def test_of_those_told_by_five_processes_one_sends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    notice = Notice(event="rejected", severity="error", tables=("nyc.trips",), run=run(1, status="rejected"), at=START)
-    with slack_server() as slack:
-        monkeypatch.setenv("TEST_HOOK_URL", slack.hook)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        channels = [{"name": "hook", "type": "slack", "url": "env:TEST_HOOK_URL"}]
-        settings = NotifySettings.model_validate({"channels": channels, "timeout_s": 60})
-        words = ("tell", settings.model_dump_json(), notice.model_dump_json(), "50")
-        with place.workers(5, *words) as workers:
-            for worker in workers:
-                worker.go()
-            told = Counter(one for worker in workers for one in worker.answer())
-    assert (len(slack.received), told["hook sent"], told["hook grouped"]) == (1, 1, 249)

@@ -84,15 +84,6 @@ def test_a_run_suspended_for_too_long_may_still_be_resumed(first: Actor, then: A
     assert not first.abandoned()
 
 
-def test_a_run_may_be_suspended_and_resumed_again_and_again(first: Actor, then: Actor) -> None:
-    first.begin(run(1))
-    for journal in (then, then):
-        first.suspend(run(1), for_s=HOUR_S)
-        assert journal.resume("r01") is not None
-        journal.suspend(run(1), for_s=HOUR_S)
-        assert first.resume("r01") is not None
-
-
 def test_claims_outlast_the_parking(first: Actor, then: Actor) -> None:
     first.begin(run(1))
     first.claim("r01", "nyc.trips", [file("a")])
@@ -146,17 +137,6 @@ def test_a_run_that_ended_is_returned_without_a_lease(first: Actor, then: Actor)
     assert then.resume("r01") == ENDED
     assert not then.renew("r01")
     assert not then.abandoned()
-
-
-def test_a_run_that_does_not_exist_is_not_resumed(first: Actor) -> None:
-    assert first.resume("r01") is None
-    assert not first.renew("r01")
-
-
-def test_a_run_that_lost_its_lease_is_resumed(first: Actor) -> None:
-    first.save(run(1))
-    assert first.resume("r01") == run(1)
-    assert first.renew("r01")
 
 
 def test_of_many_who_resume_a_suspended_run_one_gets_it(shelf: Shelf, first: Actor) -> None:
