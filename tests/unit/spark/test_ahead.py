@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +11,6 @@ import pytest
 
 from lakegate.errors import EngineUnavailableError
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
-from lakegate.model.schema import Schema
 from lakegate.spark.engine import SparkEngine
 
 _FILE = SourceFile(uri="file:///a.parquet", size_bytes=1, version="sha256:1", rows=1)
@@ -85,26 +82,3 @@ def test_closing_waits_for_what_is_being_opened() -> None:
     assert len(sessions.made) == 1
     _ = engine.session  # a new one: the other has ended
     assert len(sessions.made) == 2
-
-
-def test_batches_of_earlier_runs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = list[str]()
-
-    def read_batch(_session: object, batch: Batch) -> tuple[object, Schema]:
-        read.append(batch.uris[0])
-        return object(), Schema(columns=())
-
-    monkeypatch.setattr("lakegate.spark.engine.read_batch", read_batch)
-    sessions = _Sessions()
-    sessions.may_open.set()
-    engine = _engine(sessions)
-    kept = []
-    for number in range(100):
-        file = _FILE.model_copy(update={"uri": f"file:///{number}.parquet"})
-        batch = _BATCH.model_copy(update={"files": (file,)})
-        kept.append(weakref.ref(engine.source_schema(batch)))
-        engine.source_schema(batch)
-    assert read == [f"file:///{number}.parquet" for number in range(100)], "each is read once"
-    del batch
-    gc.collect()
-    assert sum(one() is not None for one in kept) < 10

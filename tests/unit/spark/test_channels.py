@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import ssl
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from lakegate.errors import ConfigurationError, EngineUnavailableError, LakegateError
-from lakegate.spark import channels
 from lakegate.spark.sessions import remote_sessions
-from support.black_hole import Way, way_to
 from support.oidc_server import oidc_server
 from support.tls_proxy import Authority, tls_proxy
 
@@ -149,70 +143,3 @@ def test_what_is_no_address_is_refused_unseen(url: str) -> None:
     error = refused(url)
     assert isinstance(error, ConfigurationError)
     assert "isn't a Spark Connect address" in error.message
-
-
-class Silent(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC's types are not followed
-    """A server that takes every call, and answers none before its end."""
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-
-    def service(self, handler_call_details: Any) -> Any:
-        def answer(*_: object) -> bytes:
-            self.ended.wait(60.0)
-            return b""
-
-        def answers(*_: object) -> Iterator[bytes]:
-            yield answer()
-
-        if handler_call_details.method.endswith("ExecutePlan"):
-            return grpc.unary_stream_rpc_method_handler(answers)
-        return grpc.unary_unary_rpc_method_handler(answer)
-
-
-@pytest.fixture
-def way_to_silence() -> Iterator[Way]:
-    silent = Silent()
-    server = grpc.server(ThreadPoolExecutor(4), handlers=(silent,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with way_to(port) as way:
-        yield way
-    silent.ended.set()
-    server.stop(None).wait(10.0)
-
-
-def test_a_connection_that_died_without_a_word_is_found_to_be_dead(
-    way_to_silence: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(channels, "_KEEPALIVE_S", 3)
-    monkeypatch.setattr(channels, "_KEEPALIVE_ANSWER_S", 2)
-    channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
-    query = channel.unary_stream("/spark.connect.SparkConnectService/ExecutePlan")(b"")
-    time.sleep(5.0)
-    assert query.is_active(), "a server that is alive may take its time"
-    way_to_silence.fall_silent(for_good=False)
-    with pytest.raises(grpc.RpcError) as caught:
-        next(query)  # else for hours: longer than pytest lets a test take
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    channel.close()
-
-
-def test_a_call_that_is_not_answered_in_time_is_given_up(way_to_silence: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "_DEADLINES_S", {"Interrupt": 1.0})
-    channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
-    with channels.call_timeout(1.0), pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"")
-    with pytest.raises(grpc.RpcError) as unanswered:
-        channel.unary_unary("/spark.connect.SparkConnectService/Interrupt")(b"")
-    assert {caught.value.code(), unanswered.value.code()} == {grpc.StatusCode.DEADLINE_EXCEEDED}
-    channel.close()
-
-
-def test_a_call_on_a_connection_that_was_closed_is_an_error_and_no_crash(way_to_silence: Way) -> None:
-    """Spark's client releases in the background what it ran, whoever closed the connection meanwhile."""
-    channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
-    release = channel.unary_unary("/spark.connect.SparkConnectService/ReleaseExecute", _registered_method=True)
-    channel.close()
-    with pytest.raises(ValueError, match="closed channel"):
-        release(b"", metadata=())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Any
 
 import pytest
 
 from lakegate.errors import EngineError
-from lakegate.spark.scans import aggregate, count, key_ranges
+from lakegate.spark.scans import count, key_ranges
 
 
 class Frame:
@@ -62,33 +61,6 @@ def test_passes_that_saw_other_rows_are_not_believed() -> None:
         count(Frame(10, 11), ["1"] * 300)
 
 
-def test_aggregates_are_shared_out_and_distinct_values_counted_apart() -> None:
-    frame = Frame()
-    wanted = [f"{word}({one})" for one in range(60) for word in ("sum", "count(DISTINCT ", "max")]
-    assert aggregate(frame, wanted) == (10, tuple(wanted))
-    assert frame.passes == [50, 50, 20, *[4] * 15]
-    assert aggregate(Frame(), ()) == (10, ())
-    with pytest.raises(EngineError, match="10 and 11"):
-        aggregate(Frame(10, 11), ["sum(a)", "count(DISTINCT a)"])
-
-
-class Plan:
-    """Notes the steps that each frame is made by."""
-
-    def __init__(self, steps: tuple[str, ...], made: list[tuple[str, ...]]) -> None:
-        self.steps, self.made = steps, made
-
-    def __getattr__(self, name: str) -> Any:
-        def step(*given: Any) -> Plan:
-            self.made.append((*self.steps, f"{name} {' '.join(one for one in given if isinstance(one, str))}"))
-            return Plan(self.made[-1], self.made)
-
-        return step
-
-    def collect(self) -> list[tuple[int, int]]:
-        return [(10, 0)]
-
-
 @pytest.mark.parametrize(
     ("kind", "low", "high", "is_pushed"),
     [
@@ -103,12 +75,3 @@ def test_texts_are_looked_up_by_metrics_where_their_bounds_are_ascii(
 ) -> None:
     (range_,) = key_ranges({"k": kind}, [low.encode(), high.encode()])
     assert range_.startswith("k BETWEEN") == is_pushed
-
-
-def test_ascii_comes_before_and_after_any_bytes_as_before_and_after_what_is_decoded_of_them() -> None:
-    r = random.Random("ascii")
-    for _ in range(2_000):
-        given = bytes(r.choice(b"\x00ab~\x7f\x80\xbf\xc3\xe2\xef\xf0\xff") for _ in range(r.randrange(5)))
-        bound = bytes(r.choice(b"\x00ab~\x7f") for _ in range(r.randrange(5)))
-        decoded = given.decode(errors="replace").encode()
-        assert (given < bound, given > bound) == (decoded < bound, decoded > bound)

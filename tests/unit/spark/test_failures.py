@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-from unittest.mock import Mock
-
 import pytest
 
 from lakegate.errors import (
@@ -15,8 +12,7 @@ from lakegate.errors import (
     QueryError,
     SourceError,
 )
-from lakegate.spark.failures import first_sentence, spark_errors
-from lakegate.spark.transaction import SparkTransaction
+from lakegate.spark.failures import spark_errors
 from lakegate.wap.stage import hiding_values
 
 
@@ -32,57 +28,6 @@ def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: 
     ):
         raise PySparkException(text)
     assert ("3000000000" in caught.value.message) is not hides
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "expected"),
-    [
-        (
-            "UnsupportedOperationException",
-            "Cannot add column a since setting default values is unsupported",
-            QueryError,
-        ),
-        ("SparkException", "Unsupported table change: Cannot create identity partition", QueryError),
-        ("UnknownException", "(org.apache.iceberg.exceptions.ValidationException) Cannot use branch: x", QueryError),
-        ("SparkException", "Job aborted due to stage failure", EngineError),
-        (
-            "SparkException",
-            "Lost\n\nJVM stacktrace:\nCaused by: a.iceberg.exceptions.ValidationException: x",
-            EngineError,
-        ),
-    ],
-)
-def test_a_change_that_no_table_can_take_is_the_statements_fault(
-    kind: str, text: str, expected: type[LakegateError]
-) -> None:
-    from pyspark.errors.exceptions import connect
-
-    session: Any = Mock()
-    session.conf.getAll = {}
-    transaction = SparkTransaction(session, "b", create=Mock(), ended=Mock())
-    session.sql.side_effect = getattr(connect, kind)(text)
-    with pytest.raises(expected, match=first_sentence(text)):
-        transaction.sql("ALTER TABLE nyc.trips ADD COLUMN a int DEFAULT 1")
-
-
-@pytest.mark.parametrize(
-    ("cause", "is_about_a_type"),
-    [("Cannot change column type: id: long -> int", True), ("Cannot delete identifier field id", False)],
-)
-def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_about_a_type: bool) -> None:
-    from pyspark.errors import PySparkException
-
-    with pytest.raises(QueryError, match=cause) as caught, spark_errors("changing nyc.trips"):
-        raise PySparkException(f"[_LEGACY_ERROR_TEMP_2045] Unsupported table change: {cause}")
-    assert ("can only widen" in (caught.value.hint or "")) is is_about_a_type
-
-
-def test_a_type_that_spark_refuses_itself_is_told_what_types_can_become() -> None:
-    from pyspark.errors.exceptions.connect import AnalysisException
-
-    with pytest.raises(QueryError, match="not supported for changing") as caught, spark_errors("changing", query=True):
-        raise AnalysisException("[NOT_SUPPORTED_CHANGE_COLUMN] ALTER COLUMN is not supported for changing `a`.")
-    assert "can only widen" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -161,15 +106,6 @@ def test_a_tables_file_that_cannot_be_read_is_named(text: str, cause: str, *, qu
         raise SparkException(text)
     assert caught.value.message == f"Spark couldn't read a table's file while working: {cause}."
     assert (caught.value.hint or "").endswith("lakegate verify" if "NotFound" in text else "lakegate verify --deep")
-
-
-def test_memory_that_ran_out_while_a_table_was_read_is_not_its_files_fault() -> None:
-    from pyspark.errors.exceptions.connect import SparkException
-
-    text = f"{_TASK}java.lang.OutOfMemoryError: Java heap space\nat org.apache.iceberg.spark.source.BaseReader"
-    with pytest.raises(EngineError) as caught, spark_errors("working"):
-        raise SparkException(text)
-    assert "couldn't read" not in caught.value.message
 
 
 @pytest.mark.parametrize("query", [True, False])

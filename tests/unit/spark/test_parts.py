@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -17,13 +16,10 @@ from lakegate.errors import (
 )
 from lakegate.model.batch import FileFormat
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref
 from lakegate.model.schema import Column, PartitionTransform, Schema
 from lakegate.model.tables import AddedRows
 from lakegate.spark import engine as engine_module
-from lakegate.spark.engine import SparkEngine
-from lakegate.spark.failures import MAY_ROUND, first_sentence, spark_errors
-from lakegate.spark.reader import with_fields
+from lakegate.spark.failures import MAY_ROUND, spark_errors
 from lakegate.wap.schema_fit import fit
 
 SCHEMA = Schema(
@@ -58,21 +54,6 @@ def test_what_spark_says_becomes_an_error_that_says_what_was_done(text: str, exp
 
     with pytest.raises(expected, match=r"writing nyc\.trips"), spark_errors("writing nyc.trips"):
         raise PySparkException(text)
-
-
-def test_of_a_chain_of_causes_the_one_that_tells_is_told() -> None:
-    from pyspark.errors import PySparkException
-
-    text = (
-        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times: Failed to close current writer\n"
-        "\tat org.apache.iceberg.io.RollingFileWriter.closeCurrentWriter(RollingFileWriter.java:128)\n"
-        "Caused by: java.io.UncheckedIOException: Failed to upload\n"
-        "Caused by: awssdk.S3Exception: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)\n"
-        "\tat awssdk.S3Exception$BuilderImpl.build(Service: S3, Status Code: 503)\n"
-    )
-    with pytest.raises(StorageUnavailableError) as caught, spark_errors("writing nyc.trips"):
-        raise PySparkException(text)
-    assert caught.value.message.endswith("nyc.trips: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)")
 
 
 def test_a_whole_number_that_a_double_may_round_is_told_with_its_column() -> None:
@@ -118,16 +99,6 @@ def test_a_refused_query_is_the_users_and_says_what_was_meant() -> None:
     with pytest.raises(QueryError) as caught, spark_errors("x", query=True):
         raise PySparkException(text.replace(", `b`", ""))
     assert caught.value.hint == "Did you mean `a`?"
-
-
-def test_our_own_errors_pass_through() -> None:
-    with pytest.raises(InputError, match="mine"), spark_errors("x"):
-        raise InputError("mine")
-
-
-def test_long_messages_are_cut() -> None:
-    assert first_sentence("x" * 1000).endswith("…")
-    assert first_sentence("(java.lang.X) [A.B] it broke\nJVM stacktrace: y") == "it broke"
 
 
 @pytest.mark.parametrize(
@@ -191,41 +162,6 @@ def test_which_types_fit(batch: str, table: str, file_format: FileFormat, fits: 
             fit(*schemas, name=name, file_format=file_format)
 
 
-class Frame:
-    schema = None
-
-
-class Session:
-    """Of a classic Spark, as far as a query needs one."""
-
-    def __init__(self) -> None:
-        self.ended = False
-
-    def sql(self, _: str) -> Any:
-        return Frame()
-
-
-def test_a_query_that_somebody_holds_keeps_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "end_session", lambda session: setattr(session, "ended", True))
-    made: list[Session] = []
-
-    def create(_: object) -> Session:
-        made.append(Session())
-        return made[-1]
-
-    engine = SparkEngine(create, lambda _: {}, shares_files=True)
-    frames = [engine.query("SELECT 1", Ref(name="main", hash=f"{n:x}", kind="branch")) for n in range(3)]
-    held = frames.pop(1)
-    frames.clear()
-    for number in range(40):
-        engine.query("SELECT 1", Ref(name="main", hash=f"{100 + number:x}", kind="branch"))
-    assert [session.ended for session in made[:3]] == [True, False, True]
-    assert sum(not session.ended for session in made) == 33
-    del held
-    engine.query("SELECT 1", Ref(name="main", hash="fff", kind="branch"))
-    assert made[1].ended
-
-
 def test_examples_hide_a_struct_with_a_masked_field() -> None:
     from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
@@ -254,18 +190,3 @@ def test_an_error_names_sparks_condition() -> None:
     with pytest.raises(EngineError) as caught, spark_errors("auditing a.b"):
         raise PySparkException(text)
     assert caught.value.context == {"condition": "CAST_INVALID_INPUT"}
-
-
-def test_structs_get_the_fields_that_a_table_has_in_its_order() -> None:
-    from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
-
-    def made(at: StructType) -> Mock:
-        fields = [("id", IntegerType()), ("at", at), ("tags", ArrayType(StringType(), containsNull=len(at) > 2))]
-        return Mock(schema=StructType([StructField(*one) for one in fields]))
-
-    own = made(StructType([StructField("a", IntegerType()), StructField("B", StringType())]))
-    there = [StructField("b", StringType()), StructField("c", LongType()), StructField("a", LongType())]
-    with_fields(own, made(StructType(there)), fills=True)
-    fields = "'b', `at`.`B`, 'c', CAST(NULL AS bigint), 'a', CAST(`at`.`a` AS bigint)"
-    wanted = ("`id`", f"IF(`at` IS NULL, NULL, named_struct({fields})) AS `at`", "`tags`")
-    assert own.selectExpr.call_args.args == wanted

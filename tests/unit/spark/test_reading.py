@@ -33,7 +33,6 @@ from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import LOSES
 from lakegate.spark.reader import read_as, with_fields
-from lakegate.spark.sessions import session_settings
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -66,24 +65,6 @@ class _Reader:
 
     def collect(self) -> list[Any]:
         return [(0, None)]
-
-
-@pytest.mark.parametrize(
-    ("after", "options", "filters"),
-    [
-        (None, {}, ["id > 0"]),
-        (1, {"start-snapshot-id": "1", "end-snapshot-id": "2"}, ["id > 0"]),
-        (2, {}, ["FALSE"]),  # Iceberg refuses to read from a snapshot to itself
-    ],
-)
-def test_rows_added_after_a_snapshot(after: int | None, options: dict[str, str], filters: list[str]) -> None:
-    reader = _Reader()
-    engine = SparkEngine(lambda _: SimpleNamespace(read=reader), lambda _: {}, shares_files=True)
-    rows = AddedRows(table=TRIPS, ref="main", after_snapshot_id=after, snapshot_id=2, where="id > 0", is_measured=True)
-    engine.aggregate(rows, ["max(id)"])
-    if after != rows.snapshot_id:
-        assert reader.options.pop("aggregate-push-down-enabled") == "false"
-    assert (reader.options, reader.filters) == (options, filters)
 
 
 def test_no_filter_is_pushed_down_on_files_that_others_measured() -> None:
@@ -195,7 +176,3 @@ def test_a_number_of_a_csv_file_is_never_made_infinite() -> None:
     single, double = reader.csv.return_value.selectExpr.call_args.args
     assert LOSES in single
     assert LOSES not in double
-
-
-def test_spark_writes_null_for_nothing_that_does_not_fit() -> None:
-    assert session_settings({})["spark.sql.storeAssignmentPolicy"] == "ANSI"

@@ -52,29 +52,3 @@ def test_a_session_whose_catalog_is_away_ends(use: Callable[[SparkEngine], Any])
             use(engine)
     assert [one.stopped for one in made] == [True, True]
     assert not engine.in_transaction
-
-
-def test_a_session_that_ends_while_it_is_cancelled_stops_no_other_cancel() -> None:
-    made: list[_Away] = []
-
-    def open_one(_settings: Mapping[str, str]) -> _Away:
-        one = _Away()
-        one.__dict__ |= {"sql": lambda _: None, "conf": SimpleNamespace(getAll={})}
-        made.append(one)
-        return one
-
-    engine = SparkEngine(open_one, lambda _: {}, shares_files=True)
-    first, second = engine.transaction("b", "r1"), engine.transaction("b", "r2")
-    asked: list[_Away] = []
-
-    def interrupted(one: _Away) -> None:
-        asked.append(one)
-        first.close()  # in another thread
-        raise EngineUnavailableError("Spark doesn't answer.")
-
-    for one in made:
-        one.__dict__["interruptAll"] = lambda one=one: interrupted(one)
-    engine.cancel()
-    assert asked == made
-    assert not engine.in_transaction
-    second.close()
