@@ -12,8 +12,8 @@ import pytest
 
 from lakegate.checks import ColumnName, FailingRows, Finding, check, parse_checks, registry, run_audit
 from lakegate.checks.audit import answer_from_manifest
-from lakegate.checks.questions import AboutColumns, Aggregates, RowTotal
-from lakegate.errors import CheckError, EngineError, EngineUnavailableError, ExitCode
+from lakegate.checks.questions import Aggregates
+from lakegate.errors import CheckError, EngineError, EngineUnavailableError
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
@@ -133,28 +133,8 @@ def test_an_audit_that_manifests_answer_never_asks_for_an_engine() -> None:
     assert report.metadata_location == "file:///m.json"
 
 
-def test_an_audit_without_checks_passes() -> None:
-    assert audit(no_engine).passed
-    assert audit(no_engine, added=INCOMPLETE).rows == 10
-
-
 ID = IntegerKey(columns=("id",), sql="CAST(`id` AS BIGINT)", is_ordered=True, is_dense=True)
 N = IntegerKey(columns=("n",), sql="CAST(`n` AS BIGINT)", is_ordered=True, is_dense=True)
-
-
-def test_everything_about_rows_is_one_scan_and_each_further_uniqueness_a_job() -> None:
-    engine = RecordingEngine()
-    report = audit(
-        engine, "unique(id)", "not_null(s)", "not_null(id)", "in_range(id, 1, 5)", "unique(id, s)", "sql('-n > 0')"
-    )
-    assert engine.asked == [
-        ("scan", "`s` IS NULL", "`id` < 1 OR `id` > 5", "(-n > 0)", ID),
-        ("duplicates", "id", "s"),
-    ]
-    assert [r.name for r in report.results] == [
-        "unique_id", "not_null_s", "not_null_id", "in_range_id", "unique_id_s", "sql_n",
-    ]  # fmt: skip
-    assert [r.evidence for r in report.results] == ["scan", "scan", "manifest", "scan", "scan", "scan"]
 
 
 def test_what_bitmaps_do_not_prove_is_counted() -> None:
@@ -162,20 +142,6 @@ def test_what_bitmaps_do_not_prove_is_counted() -> None:
     report = audit(engine, "not_null(s)", "unique(id)", "unique(n)", "unique(n, severity='warn')")
     assert engine.asked[:4] == [("scan", "`s` IS NULL", ID), ("duplicates", "id"), ("scan", N), ("duplicates", "n")]
     assert [result.failing_rows for result in report.results] == [0, 2, 3, 3]
-
-
-def test_keys_in_no_order_take_a_job_of_their_own() -> None:
-    engine = RecordingEngine(total=30)
-    scattered = AddedFiles((*COMPLETE.files,) * 3, complete=True)
-    audit(engine, "not_null(s)", "unique(id, n)", added=scattered)
-    assert engine.asked[0] == ("scan", "`s` IS NULL")
-    assert [key.is_ordered for _, key in engine.asked[1:]] == [False]
-
-
-def test_keys_whose_bounds_are_not_known_are_counted_at_once() -> None:
-    engine = RecordingEngine()
-    audit(engine, "unique(id)", added=INCOMPLETE)
-    assert engine.asked == [("duplicates", "id")]
 
 
 def test_only_failing_checks_fetch_examples() -> None:
@@ -224,19 +190,6 @@ def test_examples_that_cannot_be_shown_lose_no_others() -> None:
     assert third.examples == ({"rows": 2},)
 
 
-def test_warnings_do_not_block() -> None:
-    report = audit(RecordingEngine({"`s` IS NULL": 1}), "not_null(s, severity='warn')")
-    assert report.passed
-    assert [r.name for r in report.warnings] == ["not_null_s"]
-
-
-def test_row_count_says_what_is_wrong() -> None:
-    (result,) = audit(no_engine, "row_count(min=12)").results
-    assert (result.verdict, result.failing_rows) == ("fail", 2)
-    assert result.detail == "The batch has 10 rows; expected at least 12 rows."
-    assert result.examples == ()
-
-
 def test_incomplete_manifests_are_not_believed() -> None:
     engine = RecordingEngine(total=7)
     report = audit(engine, "not_null(id)", "row_count(min=8)", added=INCOMPLETE)
@@ -256,13 +209,6 @@ def test_the_same_check_twice_is_asked_once_and_named_apart() -> None:
     report = audit(engine, "not_null(s)", "not_null(s, severity='warn')", "unique(id)", "unique(id)")
     assert engine.asked == [("scan", "`s` IS NULL", ID)]
     assert [r.name for r in report.results] == ["not_null_s", "not_null_s_2", "unique_id", "unique_id_2"]
-
-
-def test_results_name_the_check_as_it_can_be_typed_again() -> None:
-    (result,) = audit(RecordingEngine(), "sql('ID < 0', name='no debts')").results
-    assert result.check == "sql(id, predicate='ID < 0', name='no debts')"
-    assert (result.name, result.columns) == ("no debts", ("id",))
-    assert parse_checks(result.check)[0].columns == ("id",)
 
 
 def test_an_expression_that_the_engine_refuses_is_the_users_to_correct() -> None:
@@ -312,20 +258,6 @@ def test_metrics_of_aggregates_are_judged_with_the_rows_or_the_scan_is() -> None
     assert [found(metrics) for metrics in (None, lambda _: None, broken)] == [None] * 3
 
 
-def test_each_query_is_asked_whatever_comes_before_it() -> None:
-    class Querying(RecordingEngine):
-        def count_query(self, _rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
-            assert computed
-            self.asked.append(("query", sql))
-            return ScanResult(total=10, failing=(0,))
-
-    engine = Querying()
-    queries = ("SELECT id FROM batch WHERE id < 0", "SELECT n FROM batch WHERE n < 0")
-    first, second = (f"custom_sql('{sql}')" for sql in queries)
-    assert audit(engine, "not_null(s)", first, "unique(id, s)", second).passed
-    assert [asked[1] for asked in engine.asked if asked[0] == "query"] == list(queries)
-
-
 def test_a_filter_that_selects_no_row_ends_no_other_question_about_columns() -> None:
     class Aggregating(RecordingEngine):
         def aggregate(self, _rows: AddedRows, expressions: Sequence[str]) -> tuple[int, Sequence[Any]]:
@@ -339,36 +271,6 @@ def test_a_filter_that_selects_no_row_ends_no_other_question_about_columns() -> 
 def test_checks_that_do_not_fit_stop_before_anything_is_asked() -> None:
     with pytest.raises(CheckError, match="no column 'x'"):
         audit(no_engine, "not_null(x)", "not_null(s)")
-
-
-def test_of_many_failing_checks_some_have_examples_those_that_block_first() -> None:
-    texts = [f"sql('abs(n) = {number}', severity='{'error' if number % 2 else 'warn'}')" for number in range(80)]
-    report = audit(RecordingEngine({f"(abs(n) = {number})": 1 for number in range(80)}), *texts)
-    shown = [bool(result.examples) for result in report.results]
-    assert [sum(shown[number::2]) for number in (1, 0)] == [40, 10]
-    assert report.results[-2].detail == "No examples can be shown: only 50 failing checks get examples."
-
-
-def test_rows_of_wide_tables_are_shown_in_part() -> None:
-    class Wide(RecordingEngine):
-        def count_failing(self, rows: AddedRows, predicates: Sequence[str], **_: object) -> ScanResult:
-            return ScanResult(total=10, failing=(1,) * len(predicates))
-
-        def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
-            return ({"shown": rows.shown},)
-
-    schema = Schema(columns=tuple(Column(name=f"c{number}", type="long") for number in range(101)))
-    report = run_audit(
-        run_id="r1",
-        rows=ROWS,
-        schema=schema,
-        added=INCOMPLETE,
-        checks=parse_checks("sql('C99 < c7')"),
-        engine=lambda: cast("Engine", Wide()),
-        metadata_location="",
-    )
-    shown = report.results[0].examples[0]["shown"]
-    assert (shown[:3], len(shown)) == (("c99", "c7", "c0"), 100)
 
 
 def test_a_report_explains_how_each_check_was_answered() -> None:
@@ -429,39 +331,3 @@ def test_a_user_s_check_quotes_no_hidden_value(
         with pytest.raises(CheckError) as caught:
             audit(Aggregating(), f"{name}(s{options})", masked=masked)
         assert canary not in "".join(traceback.format_exception(caught.value))
-
-
-def test_an_error_of_a_user_s_function_names_the_check_the_table_and_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "USERS", {})
-
-    def refused(*_: Any) -> Finding:
-        raise ValueError("nope")
-
-    @check
-    def in_total() -> RowTotal:
-        return RowTotal(refused)
-
-    @check
-    def by_names() -> AboutColumns:
-        return AboutColumns(refused)
-
-    @check
-    def together() -> Aggregates:
-        return Aggregates(("max(s)",), refused)
-
-    @check
-    def confused() -> RowTotal:
-        return RowTotal(bool)  # type: ignore[arg-type]  # the mistake that is tested
-
-    class Aggregating(RecordingEngine):
-        def aggregate(self, _rows: AddedRows, expressions: Sequence[str]) -> tuple[int, Sequence[Any]]:
-            return self.total, ["s"] * len(expressions)
-
-    for added in (COMPLETE, INCOMPLETE):
-        for text in ("in_total()", "in_total(where='id > 1')", "by_names()", "together()", "confused()"):
-            with pytest.raises(CheckError) as caught:
-                audit(Aggregating({"(id > 1)": 3}), text, added=added)
-            why = "returned bool, not a Finding" if text == "confused()" else "raised ValueError('nope')"
-            assert caught.value.message == f"{text}: its function {why} (nyc.trips, run r1)."
-            assert caught.value.exit_code == ExitCode.USAGE
-            assert caught.value.context["run_id"] == "r1"

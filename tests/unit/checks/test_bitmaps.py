@@ -88,34 +88,6 @@ def test_where_a_table_may_repeat_keys_is_as_wide_as_all_files() -> None:
     assert within_bounds(["i"], SCHEMA, added(empty)) == "TRUE"
 
 
-@pytest.mark.parametrize(
-    ("column", "bounds", "sql"),
-    [
-        ("i", (3, 9), "CAST(`i` AS BIGINT)"),
-        ("b", (False, True), "CAST(`b` AS BIGINT)"),
-        ("d", (date(2024, 1, 1), date(2024, 1, 31)), "CAST(unix_date(`d`) AS BIGINT)"),
-        ("w", (D(3), D(9)), "CAST(`w` AS BIGINT)"),
-        ("w19", (D(3), D(9)), None),
-        ("e", (D("0.000"), D("1.000")), "floor(CAST(`e` AS DOUBLE) * 1000D + 0.5D)"),
-        ("e16", (D("0.000"), D("1.000")), None),
-        ("s", ("a", "b"), None),
-        ("f", (0.0, 1.0), None),
-    ],
-)
-def test_the_integer_of_one_column(column: str, bounds: tuple[Any, Any], sql: str | None) -> None:
-    key = integer_key([column], SCHEMA, added((2, {column: bounds})))
-    assert (None if key is None else (key.columns, key.sql)) == (sql and ((column,), sql))
-
-
-def test_the_integer_of_several_columns_differs_for_all_within_their_bounds() -> None:
-    key = integer_key(["i", "m"], SCHEMA, added((2, {"i": (3, 9), "m": (D("1.50"), D("1.59"))})))
-    assert key is not None
-    first = "try_add(try_multiply(0L, 7L), try_subtract(CAST(`i` AS BIGINT), 3L))"
-    second = "try_subtract(floor(CAST(`m` AS DOUBLE) * 100D + 0.5D), 150L)"
-    assert (key.columns, key.sql) == (("i", "m"), f"try_add(try_multiply({first}, 10L), {second})")
-    assert (key.is_ordered, key.is_dense) == (True, False)
-
-
 def test_a_key_needs_all_its_columns_among_those_of_rows_that_were_only_added() -> None:
     files = added((10, {"i": (1, 10)}))
     every = added((10, dict.fromkeys(TYPES, (1, 10))))
@@ -125,35 +97,6 @@ def test_a_key_needs_all_its_columns_among_those_of_rows_that_were_only_added() 
     assert integer_key(["i", "j"], SCHEMA, files) is None
     assert integer_key(["i"], SCHEMA, AddedFiles(files.files, complete=False)) is None
     assert integer_key(["i"], Schema(columns=SCHEMA.columns[:1]), every) is not None
-
-
-@pytest.mark.parametrize(
-    ("ranges", "is_ordered"),
-    [
-        ([(0, 9), (10, 19), (20, 29)], True),
-        ([(0, 9), (0, 9)], True),
-        ([(0, 9), (0, 9), (9, 9)], False),
-        ([(0, 99), (0, 9), (10, 10)], True),
-        ([(-9, 0), (-9, 0), (-3, 0)], False),
-    ],
-)
-@pytest.mark.parametrize("column", ["i", "m"])
-def test_keys_are_in_order_if_most_files_have_a_range_of_their_own(
-    column: str, ranges: list[tuple[int, int]], is_ordered: bool
-) -> None:
-    typed = [[D(end).scaleb(-2) if column == "m" else end for end in ends] for ends in ranges]
-    files = added(*((3, {column: ends}) for ends in typed), (0, {column: (0, 10**6)}), (1, {column: (None, None, 1)}))
-    key = integer_key([column], SCHEMA, files)
-    single = integer_key([column, "b"], SCHEMA, added(*((3, {column: ends, "b": (True, True)}) for ends in typed)))
-    assert [one and one.is_ordered for one in (key, single)] == [is_ordered, is_ordered]
-
-
-@pytest.mark.parametrize(("highest", "is_dense"), [(40, True), (41, False)])
-def test_keys_are_dense_if_every_fourth_integer_is_one(highest: int, is_dense: bool) -> None:
-    for columns in (["i"], ["i", "b"]):
-        key = integer_key(columns, SCHEMA, added((10, {"i": (1, highest), "b": (True, True)})))
-        assert key is not None
-        assert key.is_dense is is_dense
 
 
 @pytest.mark.parametrize(

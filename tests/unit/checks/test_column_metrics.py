@@ -263,15 +263,6 @@ def test_an_identity_partition_proves_text() -> None:
     assert answer(check, AddedFiles((file, other), complete=True), "string") is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "rows", "expected"),
-    [({"min": 1}, 0, 1), ({"min": 1}, 1, 0), ({"max": 5}, 8, 3), ({"min": 2, "max": 4}, 3, 0), ({"max": 0}, 0, 0)],
-)
-def test_row_count_is_always_known(arguments: dict[str, int], rows: int, expected: int) -> None:
-    check = Check(kind="row_count", arguments=arguments)
-    assert answer(check, added(None, rows=rows), "long") == expected
-
-
 def test_nothing_to_compare_is_unique() -> None:
     check = Check(kind="unique", columns=("c",))
     assert answer(check, added(None, rows=1), "long") == 0

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import threading
-from collections import Counter
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints
-from pathlib import Path
-from pkgutil import iter_modules
 from types import ModuleType, SimpleNamespace
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import pytest
 
 from lakegate import checks as public
 from lakegate.checks import (
-    CheckOptions,
     ColumnName,
     DuplicateRows,
     FailingRows,
     OrphanRows,
-    builtin,
     check,
     definition,
     describe,
@@ -33,14 +24,11 @@ from lakegate.checks import (
     registry,
     validate_checks,
 )
-from lakegate.checks.definition import CheckDefinition
-from lakegate.checks.questions import columns_of_connect
 from lakegate.checks.registry import built_in, find_check, known_checks
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
-from lakegate.spark import sessions
 
 SCHEMA = Schema(
     columns=(
@@ -82,37 +70,9 @@ def test_no_other_check_is_exported() -> None:
     assert sorted(public.builtin.__all__) == exported, "run: make reference"
 
 
-def test_no_two_built_in_checks_share_a_name() -> None:
-    """The later one would replace the first, in silence."""
-    modules = [import_module(f"{builtin.__name__}.{one.name}") for one in iter_modules(builtin.__path__)]
-    found = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, CheckDefinition)}
-    names = Counter(name for one in found.values() for name in (one.name, *one.aliases))
-    assert len(found) == len(built_in())
-    assert [name for name, number in names.items() if number > 1] == []
-
-
 def test_a_summary_is_one_sentence_that_reports_can_show() -> None:
     summaries = [find_check(name).summary for name in built_in()]
     assert [text for text in summaries if ". " in text or not text.endswith(".")] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "signature"),
-    [
-        ("not_null", "not_null(column, …)"),
-        ("unique", "unique(column, …, scope='batch')"),
-        ("relationships", "relationships(column, …, to=…, to_columns=…)"),
-        ("in_range", "in_range(column, min, max, inclusive=True)"),
-        ("sql", "sql(predicate)"),
-    ],
-)
-def test_how_a_check_is_written_comes_of_its_function(name: str, signature: str) -> None:
-    assert find_check(name).signature == signature
-
-
-def test_columns_and_arguments_can_be_given_by_name_from_python() -> None:
-    assert public.in_range(column="a", min=1, max=5) == parse_check("in_range(a, 1, 5)")
-    assert public.not_null(column="a") == parse_check("not_null(a)")
 
 
 # A user's own --------------------------------------------------------------------------------------------------
@@ -131,44 +91,6 @@ def test_a_function_is_a_check() -> None:
     assert describe(is_iban("Account")) == "is_iban(Account): every text has the form of an IBAN. NULL passes"
     assert parse_check("is_iban(a, severity='warn', name='form')").label == "form"
     assert "is_iban" in known_checks()
-
-
-def test_options_are_shown_to_type_checkers_where_the_function_takes_them() -> None:
-    @check
-    def is_even(column: ColumnName, **options: Unpack[CheckOptions]) -> str:
-        return f"{column} % 2 <> 0"
-
-    assert is_even("amount", severity="warn", name="pairs") == parse_check(
-        "is_even(amount, severity='warn', name='pairs')"
-    )
-
-
-def test_without_an_example_of_its_own_a_check_has_one_that_parses() -> None:
-    @check
-    def is_code(
-        column: ColumnName,
-        country: str,
-        digits: int,
-        kind: Literal["iban", "bic"],
-        allowed: list[str],
-        *,
-        strict: bool,
-        note: str | None = None,
-    ) -> str:
-        """A code."""
-        return f"{column} IS NULL AND {country} <> '{digits}{kind}{allowed}{strict}{note}'"
-
-    assert is_code.example == "is_code(column, 'text', 1, 'iban', ['a', 'b'], strict=True)"
-    assert parse_check(is_code.example).kind == "is_code"
-
-
-def test_a_summary_that_names_parameters_describes_the_check() -> None:
-    @check
-    def above(column: ColumnName, limit: int) -> str:
-        """Every ``column`` is above ``limit``."""
-        return f"{column} <= {limit}"
-
-    assert describe(above("amount", 5)) == "every amount is above 5"
 
 
 def test_a_function_may_ask_about_keys_and_be_of_another_scope() -> None:
@@ -349,19 +271,6 @@ def test_a_check_that_cannot_be_loaded_says_so(installed: None, name: str, probl
         parse_checks(f"{name}(s)")
 
 
-def test_a_module_of_the_users_is_enough(tmp_path: Path) -> None:
-    (tmp_path / "bank.py").write_text(
-        "from lakegate.checks import ColumnName, check, validate_checks, parse_check\n"
-        "from lakegate.model.schema import Column, Schema\n"
-        "@check\n"
-        "def is_iban(column: ColumnName) -> str:\n"
-        "    return f'{column} NOT LIKE \"NL%\"'\n"
-        "print(*validate_checks([parse_check('is_iban(A)')], Schema(columns=(Column(name='a', type='string'),))))\n"
-    )
-    done = subprocess.run([sys.executable, "bank.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "is_iban(a)\n"
-
-
 # What two checks would share ------------------------------------------------------------------------------------
 
 
@@ -383,34 +292,12 @@ def test_a_check_is_defined_again_by_its_own_module_only() -> None:
     assert find_check("is_iban") is find_check("iban") is again
 
 
-def test_an_alias_is_not_taken_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TypeError, match="there is a built-in check 'unique'"):
-        of_module("notebook", aliases=("unique",))
-    monkeypatch.setattr(registry, "_aliases", lambda: {"primary_key": public.unique})
-    with pytest.raises(TypeError, match="there is a built-in check 'primary_key'"):
-        of_module("notebook", aliases=("primary_key",))
-    assert not registry.USERS
-
-
 def test_no_function_takes_the_place_of_an_installed_check(installed: None) -> None:
     with pytest.raises(TypeError, match="there is a check 'is_iban' of bank_checks"):
         of_module("notebook")
     of_module("bank_checks.forms")  # which an entry point may name by the package
     with pytest.raises(CheckError, match=r"two checks called 'is_iban': one in bank_checks, one in bank_checks\.forms"):
         parse_check("is_iban(s)")
-
-
-def test_none_is_no_word_for_another_default() -> None:
-    def above(column: ColumnName, limit: int | None = 5) -> str:
-        return f"{column} <= {limit}"
-
-    with pytest.raises(TypeError, match="parameter 'limit' allows None, so its default must be None"):
-        check(above)
-    with pytest.raises(CheckError, match="inclusive=None isn't True or False"):
-        parse_check("in_range(a, 1, 5, inclusive=None)")
-    with pytest.raises(CheckError, match="inclusive=None isn't True or False"):
-        public.in_range("a", 1, 5, None)  # type: ignore[arg-type, call-arg]
-    assert public.in_range("a", 1, max=None) == parse_check("in_range(a, 1)")
 
 
 # Columns of Spark Connect ---------------------------------------------------------------------------------------
@@ -495,14 +382,6 @@ def test_a_column_about_one_row_passes() -> None:
             assert question.predicate is column
 
 
-def test_what_is_no_column_is_no_predicate() -> None:
-    frames = pytest.importorskip("pyspark.sql.connect.dataframe")
-    frame = object.__new__(frames.DataFrame)
-    for made in (FailingRows(5), FailingRows(frame), frame):
-        with pytest.raises(CheckError, match="neither SQL, a Column nor a question"):
-            ask(made)
-
-
 # A question's own limit ------------------------------------------------------------------------------------------
 
 
@@ -546,35 +425,6 @@ def test_a_key_is_looked_through_before_anything_is_written(made: Any, problem: 
 
 
 # Threads ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_kind_of_columns_is_asked_for_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "SPARK_CONNECT_MODE_ENABLED"
-    monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None, raising=False)
-    inside, seen = threading.Event(), list[str | None]()
-
-    def second() -> None:
-        inside.wait()
-        with columns_of_connect():
-            seen.append(os.environ.get(name))
-
-    def third() -> None:
-        inside.wait()
-        sessions.prefer_connect_functions()
-
-    threads = [threading.Thread(target=second), threading.Thread(target=third)]
-    for thread in threads:
-        thread.start()
-    with columns_of_connect():
-        inside.set()
-        for thread in threads:
-            thread.join(0.2)
-        assert all(thread.is_alive() for thread in threads)
-    for thread in threads:
-        thread.join()
-    assert seen == ["1"]
-    assert os.environ.pop(name) == "1"  # a session wants it for good
 
 
 @pytest.mark.parametrize(

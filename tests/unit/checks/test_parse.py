@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,24 +92,18 @@ def test_nothing_but_a_check_error_comes_of_any_text(text: str) -> None:
     [
         ("not_null(passenger_count)", ["not_null(passenger_count)"]),
         ("not_null(a, 'Trip Distance')", ["not_null(a)", "not_null('Trip Distance')"]),
-        ("not_null(class, None)", ["not_null(class)", "not_null(None)"]),
         ("not_null(a, b, name='keys')", ["not_null(a, name='keys_a')", "not_null(b, name='keys_b')"]),
         ("unique(a, b, severity='warn')", ["unique(a, b, severity='warn')"]),
         ("in_range(fare, 0, 500)", ["in_range(fare, min=0, max=500)"]),
         ("in_range(fare, -1.5, inclusive=False)", ["in_range(fare, min=-1.5, inclusive=False)"]),
-        ("in_range(fare, max=+3, inclusive=True)", ["in_range(fare, max=3)"]),
         ("in_range(fare, None, 3)", ["in_range(fare, max=3)"]),
-        ("in_range(d, '2024-01-01')", ["in_range(d, min='2024-01-01')"]),
         ("accepted_values(p, ['cash', None, 'card'])", ["accepted_values(p, values=['cash', 'card'])"]),
         ("accepted_values(p, (1, True))", ["accepted_values(p, values=[1, True])"]),
         (r"matches(c, '^\d{3}$')", [r"matches(c, pattern='^\\d{3}$')"]),
         (r"matches(c, r'\bx')", [r"matches(c, pattern='\\bx')"]),
         (r"matches(c, '\\d')", [r"matches(c, pattern='\\d')"]),
-        ("row_count(1)", ["row_count(min=1)"]),
         ("sql('fare < 0')", ["sql(fare, predicate='fare < 0')"]),
         ("  unique(\n  a, # the key\n  class,\n)  ", ["unique(a, class)"]),
-        ("not_null(a, scope='batch')", ["not_null(a)"]),
-        ("unique(a, b, scope='table')", ["unique(a, b, scope='table')"]),
         ("relationships(a, to='ns.t')", ["relationships(a, to='ns.t', scope='table')"]),
         ("relationships(a, to='ns.t', to_columns=a)", ["relationships(a, to='ns.t', scope='table')"]),
         ("relationships(a, to='ns.t', field='x')", ["relationships(a, to='ns.t', to_columns='x', scope='table')"]),
@@ -136,48 +127,28 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("not_null(Trip Distance)", "can't be read", "quoted"),
         ("not_null(a[0])", "'a[0]' isn't a literal value or a plain column name", "quoted"),
         ("not_null(a); not_null(b)", "can't be read", "not_null(column, …)"),
-        ("x.not_null(a)", "isn't of the form", "kind(column"),
         ("not_nul(a)", "no check called 'not_nul'", "Did you mean 'not_null'?"),
-        ("zzz(1+1)", "no check called 'zzz'", "Known checks: accepted_values, casing, column_exists"),
         ("not_null()", "needs a column", "not_null(column, …)"),
-        ("not_null('')", "a column name is empty", "not_null(column, …)"),
-        ("not_null(1)", "1 isn't a column name", "not_null(column, …)"),
         ("not_null(a, a)", "column 'a' is given twice", "not_null(column, …)"),
         ("in_range(a)", "needs min, max or both", "in_range(fare_amount, 0, 500)"),
         ("in_range(a, 1, 2, True, 3)", "at most 4 arguments, 5 are given", "in_range(column, min, max"),
-        ("in_range(a, 1, min=1)", "'min' is given twice", "in_range(column, min, max"),
         ("in_range(a, min=1, min=1)", "'min' is given twice", "in_range(column, min, max"),
         ("in_range(a, minimum=1)", "no argument 'minimum'. Did you mean 'min'?", "in_range(column, min, max"),
         ("in_range(a, **b)", "'**' isn't allowed", "in_range(column, min, max"),
-        ("in_range(*a)", "'*a' isn't a literal value", "in_range(column, min, max"),
-        ("in_range(a, 1 + 1)", "'1 + 1' isn't a literal value", "in_range(column, min, max"),
         ("in_range(a, True)", "min=True isn't a whole number or a number or quoted text", "in_range(column, min, max"),
         ("in_range(a, 1e999)", "inf isn't a finite number", "in_range(column, min, max"),
         ("in_range(a, 0x" + "f" * 9000 + ")", "more than 400 digits", "in_range(column, min, max"),
-        ("in_range(a, " + "9" * 9000 + ")", "can't be read", "in_range(column, min, max"),
         ("(" * 500, "can't be read", "kind(column"),
-        ("in_range(a, lo)", "text needs quotes: 'lo'", "in_range(column, min, max"),
-        ("in_range(a, 1, inclusive=1)", "inclusive=1 isn't True or False", "in_range(column, min, max"),
         ("accepted_values(a, [cash])", "text needs quotes: 'cash'", "['cash', 'card']"),
         ("accepted_values(a, 'cash')", "values='cash' isn't a list", "['cash', 'card']"),
         ("accepted_values(a, [])", "the list is empty.", "['cash', 'card']"),
-        ("accepted_values(a, [None])", "the list is empty except for None", "['cash', 'card']"),
-        ("accepted_values(a, [[1]])", "a value can't be a list", "['cash', 'card']"),
-        ("accepted_values(a, [b'x'])", "isn't a literal value", "['cash', 'card']"),
         ("matches(a)", "needs pattern=…, quoted text", "matches(column, pattern)"),
         (r"matches(a, '\b')", "backspace", "matches(column, pattern)"),
         ("row_count()", "needs min, max, deviations or percent", "row_count(min=1)"),
-        ("row_count(-1)", "min=-1 isn't a number of rows", "row_count(min=1)"),
         ("in_range(a, 5, 1)", "min=5 is more than max=1", "in_range(column, min"),
-        ("max(a, 0.5, 0.25)", "min=0.5 is more than max=0.25", "max(column, min"),
-        ("row_count(5, 1)", "min=5 is more than max=1", "row_count(min=1)"),
         ("stddev(a, max=-0.5)", "max=-0.5 is negative, but a standard deviation never is", "stddev(column, min"),
-        ("distinct_count(a, max=-1)", "max=-1 is negative, but a number of", "distinct_count(column, min"),
-        ("row_count(1.5)", "min=1.5 isn't a whole number", "row_count(min=1)"),
-        ("sql()", "needs predicate=…, quoted text", "sql('fare_amount < 0')"),
         ("sql(b, predicate='a < 0')", "refers to a, not to b", "sql('fare_amount < 0')"),
         ("not_null(a, severity='warm')", "no severity 'warm'", "Did you mean 'warn'?"),
-        ("not_null(a, severity=warn)", "text needs quotes: 'warn'", "not_null(column, …)"),
         ("not_null(a, scope='table')", "scope='table' isn't supported", "Leave scope out"),
         (
             "unique(a, scope='tables')",
@@ -185,12 +156,9 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
             "scope='batch' or scope='table'",
         ),
         ("relationships(a, to='ns.t', scope='batch')", "scope='batch' isn't supported", "write scope='table'"),
-        ("relationships(to='ns.t')", "needs a column", "relationships(column, …, to=…"),
         ("relationships(a)", "needs to=…, quoted text", "relationships(tailnum, to='nyc.planes')"),
-        ("relationships(a, to=planes)", "text needs quotes: 'planes'", "to='nyc.planes'"),
         ("relationships(a, to=nyc.planes)", "text needs quotes: 'nyc.planes'", "to='nyc.planes'"),
         ("relationships(a, to='planes')", "'planes' can't name a table", "to='nyc.planes'"),
-        ("relationships(a, to=5)", "to=5 isn't quoted text", "to='nyc.planes'"),
         (
             "relationships(a, b, to='ns.t', to_columns=x)",
             "2 columns can't be compared with 1 column",
@@ -203,7 +171,6 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
             "to_columns=",
         ),
         ("not_null(a, name='')", "isn't text; it names the check", "not_null(column, …)"),
-        ("not_null(a, name=5)", "isn't text; it names the check", "not_null(column, …)"),
     ],
 )
 def test_mistakes_are_answered_with_how_to_write_it(text: str, message: str, hint: str) -> None:
@@ -228,11 +195,6 @@ def test_a_number_with_more_digits_than_a_double_keeps_is_refused() -> None:
     assert parse_check("in_range(d, min=.10, max=1_0.50e0)").arguments == {"min": 0.1, "max": 10.5}
 
 
-def test_one_text_for_one_check() -> None:
-    with pytest.raises(CheckError, match="makes 2 checks"):
-        parse_check("not_null(a, b)")
-
-
 def test_python_and_text_make_the_same_checks() -> None:
     assert public.not_null("a", severity="warn") == parse_check("not_null(a, severity='warn')")
     assert public.unique("a", "b", name="key") == parse_check("unique(a, b, name='key')")
@@ -255,57 +217,19 @@ def test_python_and_text_make_the_same_checks() -> None:
     ("text", "sentence"),
     [
         ("not_null(passenger_count)", "passenger_count is never NULL"),
-        ("unique(id)", "id is unique"),
         ("unique(a, b)", "a and b together are unique"),
-        ("unique(a, b, scope='table')", "a and b together are unique in the whole table"),
         ("relationships(dest, to='nyc.airports', field=faa)", "every dest is a faa of nyc.airports"),
-        ("relationships(a, b, to='ns.t')", "every (a, b) is a (a, b) of ns.t"),
         ("in_range(fare, 0, 500)", "fare is at least 0 and at most 500"),
         ("in_range(fare, max=5, inclusive=False)", "fare is less than 5"),
         ("accepted_values(p, ['cash'])", "p is one of 'cash'"),
         (f"accepted_values(p, {list(range(12))})", "p is one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"),
         ("matches(c, '^A')", "c matches /^A/"),
         ("length_between(c, 2, 8)", "c has at least 2 and at most 8 characters"),
-        ("length_between(c, min=2)", "c has at least 2 characters"),
         ("length_between(c, max=1000)", "c has at most 1,000 characters"),
         ("row_count(1)", "the batch has at least 1 row"),
-        ("row_count(max=1000)", "the batch has at most 1,000 rows"),
-        ("row_count(3, 3)", "the batch has exactly 3 rows"),
         ("row_count(1, 3)", "the batch has 1 to 3 rows"),
         ("sql('fare < 0')", "no row has fare < 0"),
     ],
 )
 def test_a_check_in_one_sentence(text: str, sentence: str) -> None:
     assert describe(parse_check(text)) == sentence
-
-
-def test_the_other_table_comes_first_whatever_order_was_written() -> None:
-    texts = ("relationships(a, to='ns.t', to_columns=x)", "relationships(a, to_columns=x, to='ns.t')")
-    assert {str(parse_checks(text)[0]) for text in texts} == {
-        "relationships(a, to='ns.t', to_columns='x', scope='table')"
-    }
-
-
-_NUMPY: Any = np  # its numbers aren't those that the annotations allow
-
-
-class _Kind(StrEnum):
-    CASH = "cash"
-
-
-@pytest.mark.parametrize(
-    ("made", "text"),
-    [
-        (lambda: public.in_range("fare", _NUMPY.float64(0.5), _NUMPY.int64(9)), "in_range(fare, min=0.5, max=9)"),
-        (lambda: public.mean("fare", max=_NUMPY.float64(5)), "mean(fare, max=5.0)"),
-        (
-            lambda: public.accepted_values("kind", [_Kind.CASH, _NUMPY.str_("card")]),
-            "accepted_values(kind, values=['cash', 'card'])",
-        ),
-        (lambda: public.not_null(_Kind.CASH, severity="warn"), "not_null(cash, severity='warn')"),
-    ],
-)
-def test_numbers_and_texts_of_other_types_are_written_as_plain_ones(made: Callable[[], Check], text: str) -> None:
-    check = made()
-    assert str(check) == text
-    assert parse_check(text) == check

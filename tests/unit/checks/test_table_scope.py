@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -102,17 +100,6 @@ class Lake:
         )
 
 
-class Notes:
-    """Remembers what it's told."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def step(self, text: str) -> AbstractContextManager[None]:
-        self.texts.append(text)
-        return nullcontext()
-
-
 def checks(*texts: str) -> list[Check]:
     return [check for text in texts for check in parse_checks(text)]
 
@@ -167,105 +154,6 @@ def test_a_table_that_refers_to_itself_has_the_batchs_rows_too() -> None:
     ]
     created = Lake([], [flight(2, boss=2), flight(3, boss=2)])
     assert created.audit("relationships(boss, to='nyc.flights', field=id)").passed
-
-
-class Parents:
-    """Remembers among which rows it was to look keys up."""
-
-    def __init__(self) -> None:
-        self.asked: list[list[tuple[str, str | None]]] = []
-
-    def count_orphans(self, _rows: Rows, _columns: object, others: Sequence[Any], _others: object) -> ScanResult:
-        self.asked.append([(one.ref, one.where) for one in others])
-        return ScanResult(total=1, failing=(0,))
-
-
-def test_a_filter_selects_among_the_rows_of_the_table_too() -> None:
-    class Known:
-        asked: Sequence[Any] = ()
-
-        def count_failing(self, _rows: object, predicates: Sequence[str], *, key: object = None) -> ScanResult:
-            assert key is None
-            return ScanResult(total=1, failing=(1,) * len(predicates))
-
-        def count_known(self, rows: AddedRows, _columns: object, others: Sequence[Any]) -> ScanResult:
-            self.asked = [(one.ref, one.where) for one in (rows, *others)]
-            return ScanResult(total=1, failing=(0, 0))
-
-    engine = Known()
-    Lake([flight(1)], [flight(2)]).audit("unique(id, scope='table', where='id > 0')", engine=engine)
-    assert engine.asked == [("wap/x", "(id > 0)"), ("main", "(id > 0)")]
-
-
-def test_keys_are_looked_up_among_the_rows_that_a_condition_selects() -> None:
-    engine = Parents()
-    Lake([flight(1)], [flight(2, "N1", 1)]).audit(
-        "relationships(tailnum, to='nyc.planes')",
-        "relationships_where(tailnum, to='nyc.planes', to_condition='tailnum > 1')",
-        "relationships_where(boss, to='nyc.flights', to_columns='id', to_condition='id > 0')",
-        engine=engine,
-    )
-    assert engine.asked == [
-        [("main", None)],
-        [("main", "(tailnum > 1)")],
-        [("main", "(id > 0)"), ("wap/x", "(id > 0)")],
-    ]
-
-
-class Counts:
-    """Counts the rows of tables, as they're on main, and those of the batch; nothing else."""
-
-    def __init__(self, **totals: int) -> None:
-        self.totals = {f"nyc.{name}": total for name, total in totals.items()}
-        self.asked: list[str] = []
-
-    def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
-        assert (type(rows), tuple(expressions)) == (TableAt, ())
-        self.asked.append(str(rows.table))
-        return self.totals[str(rows.table)], ()
-
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: object = None) -> ScanResult:
-        assert (rows.ref, tuple(predicates), key) == ("wap/x", ("FALSE",), None)
-        self.asked.append("batch")
-        return ScanResult(total=2, failing=(0,))
-
-
-@pytest.mark.parametrize(("planes", "verdicts"), [(4, ("fail", "pass")), (3, ("pass", "fail")), (2, ("fail", "fail"))])
-@pytest.mark.parametrize("complete", [True, False])
-def test_a_tables_rows_are_those_there_and_the_batchs(
-    planes: int, verdicts: tuple[str, str], *, complete: bool
-) -> None:
-    lake, engine, told = Lake([flight(1)], [flight(2), flight(3)]), Counts(flights=1, planes=planes), Notes()
-    report = lake.audit(
-        "equal_rowcount(to='nyc.planes')",
-        "fewer_rows_than(to='nyc.planes')",
-        "equal_rowcount(to='nyc.flights')",
-        engine=engine,
-        added=replace(lake.added, complete=complete),
-        narrator=told,
-    )
-    assert [result.verdict for result in report.results] == [*verdicts, "pass"]
-    assert {result.detail for result in report.results[:2]} == {f"The table has 3 rows, nyc.planes {planes} rows."}
-    counted = ["nyc.flights", "nyc.planes"]
-    # The files' metrics say how many rows the batch has, unless the run did more than add files.
-    assert engine.asked == ["nyc.flights", *([] if complete else ["batch"]), "nyc.planes", *counted, "nyc.flights"]
-    counts = [text for text in told.texts if text.startswith("Counting")]
-    assert counts[:2] == [f"Counting the rows of {table}" for table in counted]
-    assert report.results[0].reads == ("nyc.flights", "nyc.planes")
-
-
-def test_a_table_is_located_once_and_only_for_checks_that_need_it() -> None:
-    lake = Lake([flight(1)], [flight(2, "N1"), flight(3, "N1")])
-    lake.audit("unique(id)", "not_null(id)")
-    assert lake.asked == []
-    report = lake.audit("unique(id, scope='table')", "unique(tailnum, scope='table', severity='warn')", "unique(id)")
-    assert lake.asked == [FLIGHTS]
-    assert [r.verdict for r in report.results] == ["pass", "fail", "pass"]
-
-
-def test_an_audit_that_reads_nothing_else_is_at_no_commit() -> None:
-    lake = Lake([flight(1)], [flight(2)])
-    assert lake.audit("unique(id)").at is None
 
 
 def test_no_rows_break_no_rule_whatever_else_there_is() -> None:
@@ -353,16 +241,6 @@ def test_what_was_set_aside_is_shown_unless_other_rows_fail_now() -> None:
     assert (passing.verdict, passing.quarantined, passing.detail) == ("pass", 1, "1 row was set aside.")
 
 
-def test_nothing_is_asked_again_without_reason() -> None:
-    lake = Lake([flight(1)], [flight(2), flight(3)])
-    report = lake.audit("unique(id)")
-    lake.append(FLIGHTS, [flight(3)])
-    again = lake.recheck(report, ["nyc.flights"], "unique(id)")
-    assert (again.results, again.at) == (report.results, None)
-    with pytest.raises(ValueError, match="argument"):
-        lake.recheck(report, ["nyc.flights"], "unique(id)", "not_null(id)")
-
-
 def planes(**columns: str) -> Schema:
     return Schema(columns=tuple(Column(name=name, type=kind) for name, kind in columns.items()))
 
@@ -421,14 +299,21 @@ def test_the_audit_looks_at_the_other_tables_columns_too() -> None:
     assert lake.audit("relationships(boss, to='nyc.flights', field=boss)", schemas=lambda _: None).passed
 
 
-def test_maps_are_no_keys() -> None:
-    with pytest.raises(CheckError, match="can't be compared"):
-        validate_checks(checks("relationships(a, to='ns.t')"), planes(a="map<string, int>"))
-
-
 def test_a_check_made_by_hand_gets_the_scope_of_its_rule() -> None:
     check = Check(kind="relationships", columns=("tailnum",), arguments={"to": "nyc.planes"})
     assert [made.scope for made in validate_checks([check], SCHEMA)] == ["table"]
     table = Check(kind="not_null", columns=("id",), scope="table")
     with pytest.raises(CheckError, match="scope='table' isn't supported"):
         validate_checks([table], SCHEMA)
+
+
+def test_a_tables_rows_are_those_there_and_the_batchs() -> None:
+    texts = ("equal_rowcount(to='nyc.planes')", "fewer_rows_than(to='nyc.planes')")
+    lake = Lake([flight(1)], [flight(2), flight(3)])
+    lake.append(PLANES, [{"tailnum": f"N{number}"} for number in (2, 3)])
+    assert [result.verdict for result in lake.audit(*texts).results] == ["pass", "fail"]
+    lake.append(PLANES, [{"tailnum": "N4"}])
+    report = lake.audit(*texts)
+    assert [result.verdict for result in report.results] == ["fail", "pass"]
+    assert {result.detail for result in report.results} == {"The table has 3 rows, nyc.planes 4 rows."}
+    assert report.reads == ("nyc.flights", "nyc.planes")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
 from lakegate.checks import parse_checks, require_runnable, validate_checks
-from lakegate.checks.builtin import texts
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError, QueryError
 from lakegate.model.checks import Check
@@ -67,26 +65,6 @@ def test_a_time_span_that_no_calendar_holds_is_refused() -> None:
         valid("recency(at, '999999 weeks')")
 
 
-@pytest.mark.parametrize(
-    ("address", "is_one"),
-    [
-        ("ann@example.org", True),
-        ("a.n+n@a.b.c.d.e.f.g.h.i.j.k", True),
-        ("ann@x", True),
-        ("ann@x-y", True),
-        ("ann@-x", False),
-        ("ann@x-.org", False),
-        ("ann@" + "x" * 64, False),
-        ("@x", False),
-        ("ann@x..org", False),
-        ("ann@x\n", False),
-    ],
-)
-def test_what_looks_like_an_address(address: str, is_one: bool) -> None:
-    pattern = texts.EMAIL.replace(r"\z", r"\Z")
-    assert bool(re.search(pattern, address)) is is_one
-
-
 class Planner:
     """Refuses what holds one word."""
 
@@ -103,14 +81,6 @@ class Planner:
 def runnable(planner: Planner, *written: str) -> None:
     checks = validate_checks([check for text in written for check in parse_checks(text)], SCHEMA)
     require_runnable(checks, SCHEMA, cast("Engine", planner))
-
-
-def test_what_users_wrote_is_planned_at_once() -> None:
-    planner = Planner("?")
-    runnable(planner, "not_null(n)", "unique(n)")
-    assert planner.asked == []
-    runnable(planner, "sql('n < 0')", "not_null(n, where='n > 1')", "custom_sql('SELECT 1 FROM batch')")
-    assert planner.asked == [["(n < 0)", "(n > 1)", "SELECT 1 FROM batch"]]
 
 
 def test_all_checks_that_cannot_be_planned_are_named() -> None:
