@@ -58,7 +58,6 @@ LONG = "A very long cell. " * 600
 _STATES = 12
 _ROWS = 40
 _COLUMNS = ("id", "pickup", "fare", "region", "note", "🐘 emoji", "<b>bold</b>", *(f"c{n:02}" for n in range(10)))
-_SOURCE = tuple(SourceColumn(name=name, type="int64") for name in _COLUMNS)
 _CHECKS = (
     *("not_null(id)", "unique(id)", "in_range(fare, min=0, max=500)", "accepted_values(region, values=['north'])"),
     *(f"not_null(c{n:02})" for n in range(6)),

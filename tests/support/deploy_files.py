@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import configparser
-import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,14 +31,6 @@ def load(path: Path) -> Any:
 def load_all(path: Path) -> list[Any]:
     """Return all documents of a YAML file."""
     return list(YAML(typ="safe").load_all(path))
-
-
-def load_template(path: Path) -> dict[str, Any]:
-    """Return a template of CloudFormation as its linter reads it: ``!Ref X`` is ``{"Ref": "X"}``."""
-    read = "import json, sys; from cfnlint.decode import decode; print(json.dumps(decode(sys.argv[1])[0]))"
-    done = subprocess.run([sys.executable, "-c", read, path], check=True, capture_output=True, text=True)
-    loaded: dict[str, Any] = json.loads(done.stdout)
-    return loaded
 
 
 def properties(text: str) -> dict[str, str]:

@@ -229,7 +229,9 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
-        assert isinstance(rows, AddedRows)
+        if not isinstance(rows, AddedRows):
+            assert not expressions
+            return len(self.rows_on(rows.hash, str(rows.table))), ()
         total, *values = self.select(rows, f"SELECT {', '.join(['count(*)', *expressions])} FROM batch")[0]
         return total, tuple(values)
 

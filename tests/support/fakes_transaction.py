@@ -51,11 +51,6 @@ class FakeTransaction:
         given, before = self._given(table, rows, create)
         self._write(table, before, {}, given)
 
-    def redefine(self, table: TableIdentifier, **changes: Any) -> None:
-        """Empty a table that becomes another (``location``), or gets other columns (``schema``)."""
-        _, before = self._given(table, [], None)
-        self._write(table, replace(before, **changes), {}, [])
-
     def upsert(
         self,
         table: TableIdentifier,

@@ -161,12 +161,6 @@ class World:
     def discard(self, name: str) -> None:
         self.catalog.delete_ref(self.catalog.get_ref(name))
 
-    def rewind(self, choice: int) -> None:
-        """Reset main to one of its commits, as somebody may who bypasses lakegate."""
-        main = self.catalog.get_ref("main")
-        commits = list(self.catalog.history("main"))
-        self.catalog.assign_ref(main, Ref(name="", hash=commits[choice % len(commits)].hash, kind="detached"))
-
     def needed(self, since: datetime | None = None) -> set[str]:
         """Return what is needed to read any ref at any commit of its history, by the states the commits left."""
         found: set[str] = set()

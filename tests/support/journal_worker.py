@@ -12,12 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lakegate.alerts.dispatch import Dispatcher
-from lakegate.config import JournalSettings, NotifySettings
+from lakegate.config import JournalSettings
 from lakegate.journal.factory import open_journal
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
-from lakegate.model.downstream import Notice
 from lakegate.model.run import Run
 
 
@@ -64,13 +62,6 @@ def modules(journal: Journal, index: str, prefix: str) -> list[str]:
     return [name for name in sys.modules if name.partition(".")[0] == prefix]
 
 
-def tell(journal: Journal, index: str, notify: str, notice: str, times: str) -> list[str]:
-    """Tell of the same again and again, as runs that fail alike do."""
-    dispatcher = Dispatcher(NotifySettings.model_validate_json(notify), lambda: journal)
-    told = [dispatcher.send(Notice.model_validate_json(notice)) for _ in range(int(times))]
-    return [f"{one.channel} {one.outcome}" for notifications in told for one in notifications]
-
-
 def answer(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
@@ -78,9 +69,7 @@ def answer(value: Any) -> None:
 
 MOST = 8
 """How many workers there can be at once."""
-WORK: dict[str, Callable[..., Any]] = {
-    work.__name__: work for work in (claim, begin, take_over, count, hold, modules, tell)
-}
+WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, count, hold, modules)}
 
 
 def serve(settings: str, home: str, index: str, work: str, *words: str) -> None:
