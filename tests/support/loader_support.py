@@ -64,6 +64,13 @@ class FolderLake:
     listed: int = 0
     refuses: LakegateError | None = None
     masks: bool = False
+    settings: Settings = field(default_factory=Settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
         for name in names:
@@ -131,6 +138,17 @@ class SteppingLake(FolderLake):
     dead: set[str] = field(default_factory=set)
     turns: set[str] = field(default_factory=set)
 
+    def leave(self, *names: str, run_id: str) -> None:
+        """Add files that were written to a branch by a run that's suspended before its next step."""
+        self.put(*names)
+        uris = [f"file://{FOLDER}/{name}" for name in names]
+        self.made[run_id] = self._begun(TABLE, uris, run_id).model_copy(update={"status": "staged"})
+        parked = (
+            FileCheckpoint(uri=uri, stamp=self.files[uri].stamp, outcome="parked", run_id=run_id, noted_at=START)
+            for uri in uris
+        )
+        self.save_file_checkpoints(TABLE, parked)
+
     def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
         run_id = options["run_id"]
         known = self.made.get(run_id)
@@ -189,53 +207,6 @@ class SteppingLake(FolderLake):
             branch=f"wap/{run_id}",
         )
         return make_run("running", run_id=run_id, tables=(table,), order=order, finished_at=None)
-
-
-@dataclass
-class SteppedLake(SteppingLake):
-    """A lake whose runs orchestrators run step by step."""
-
-    steps: list[tuple[str, str]] = field(default_factory=list)
-    settings: Settings = field(default_factory=Settings)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def leave(self, *names: str, run_id: str) -> None:
-        """Add files that were written to a branch by a run that's suspended before its next step."""
-        self.put(*names)
-        uris = [f"file://{FOLDER}/{name}" for name in names]
-        self.write(TABLE, uris, run_id=run_id)
-        landings = (
-            FileCheckpoint(uri=uri, stamp=self.files[uri].stamp, outcome="parked", run_id=run_id, noted_at=START)
-            for uri in uris
-        )
-        self.save_file_checkpoints(TABLE, landings)
-        self.steps.clear()
-        self.taken.clear()
-
-    def write(self, table: str, uris: Sequence[str], **options: Any) -> Run:
-        run_id = options["run_id"]
-        self.steps.append(("write", run_id))
-        self.taken.append(tuple(uris))
-        if run_id in self.made and self.made[run_id].status not in ("running", "failed"):
-            return self.made[run_id]
-        self.made[run_id] = self._begun(table, uris, run_id)
-        outcome = self.becomes([uri.rpartition("/")[2] for uri in uris])
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return self._become(run_id, "staged")
-
-    def audit_run(self, run_id: str) -> Run:
-        self.steps.append(("audit", run_id))
-        return self.made[run_id]
-
-    def publish_run(self, run_id: str) -> Run:
-        self.steps.append(("publish", run_id))
-        return self._become(run_id, "published", publication=PUBLICATION, finished_at=START)
 
 
 def make_loader(

@@ -179,7 +179,7 @@ class FileLoader:
         return run
 
     def save_outcomes(self, chunk: Chunk, run: Run | None, error: LakegateError | None = None) -> None:
-        """Save the outcomes of a chunk, for orchestrators that ran the steps themselves.
+        """Save the outcomes of a chunk.
 
         Args:
             run: The finished run; ``None`` if there's none.

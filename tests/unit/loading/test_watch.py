@@ -19,7 +19,7 @@ from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.discovery import list_files
 from lakegate.sources.files import to_uri
-from support.loader_support import START, FakeClock, FolderLake, SteppedLake, make_loader
+from support.loader_support import START, FakeClock, FolderLake, SteppingLake, make_loader
 from support.waiting import wait_until
 
 BOUND_S = 120.0
@@ -166,7 +166,7 @@ def test_the_lake_is_reopened_after_trouble() -> None:
     assert (summary.unfinished, summary.trouble, summary.exit_code) == (0, None, ExitCode.OK)
 
 
-class UnsteppedLake(SteppedLake):
+class UnsteppedLake(SteppingLake):
     """A lake whose own runs are in one step."""
 
     ingest = FolderLake.ingest

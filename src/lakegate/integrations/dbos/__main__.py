@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from lakegate.config import find_home, load_settings
-from lakegate.errors import ConfigurationError, ExitCode, LakegateError
+from lakegate.errors import ConfigurationError, ExitCode
 from lakegate.integrations import require_extra
+from lakegate.integrations.command_line import full_name, run_command
 from lakegate.lake import connect
-from lakegate.model.identifiers import TableIdentifier, validate_run_id
+from lakegate.model.identifiers import validate_run_id
 from lakegate.model.run import new_run_id
 
 if TYPE_CHECKING:
     from lakegate.integrations.dbos.configuration import DbosConfiguration
     from lakegate.integrations.dbos.program import ChunkOutcome
-    from lakegate.integrations.dbos.queues import ScheduledScan
     from lakegate.integrations.dbos.workflows import Order, Outcome
 
 PROGRAM = "python -m lakegate.integrations.dbos"
-_INTERNAL = 70
 _OFF = "off"
 _ENDINGS = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": ExitCode.AUDIT_FAILED}
+_VARIABLES = ("table_name", "namespace", "s3_path", "branch_name", "run_id")
 _EPILOG = f"""\b
 Examples:
   {PROGRAM} --table_name nyc.trips --s3_path 'january/*.parquet'
@@ -43,98 +43,6 @@ Examples:
 
 Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, 70 internal
 error, 130 interrupted."""
-
-
-class Options:
-    """Values from flags and variables. Flags take precedence."""
-
-    def __init__(self, flags: Mapping[str, Any], variables: Mapping[str, str]) -> None:
-        self._flags = flags
-        self._variables = variables
-
-    def text(self, name: str) -> str | None:
-        """Return the value of a flag, or of the variable with its name in capitals."""
-        return self._flags[name] or self._variables.get(name.upper()) or None
-
-    def required(self, name: str) -> str:
-        """Return the value, or raise an error that names both the flag and the variable."""
-        value = self.text(name)
-        if value is None:
-            raise ConfigurationError(
-                f"{name.upper()} (--{name}) is missing.", hint=f"Set the variable {name.upper()}, or pass --{name}."
-            )
-        return value
-
-    def checked(self, name: str, value: str, check: Callable[[str], object]) -> str:
-        """Return the value if it's valid, or raise an error that names both the flag and the variable."""
-        try:
-            check(value)
-        except LakegateError as error:
-            raise ConfigurationError(f"{name.upper()} (--{name}): {error.message}", hint=error.hint) from None
-        return value
-
-    def table(self) -> str:
-        """Return ``namespace.table``, given as one value or as two."""
-        name, namespace = self.required("table_name"), self.text("namespace")
-        if namespace is None and "." not in name:
-            raise ConfigurationError(
-                f"TABLE_NAME (--table_name) '{name}' has no namespace, and NAMESPACE (--namespace) is missing.",
-                hint=f"Set the variable NAMESPACE, or write the table as nyc.{name}.",
-            )
-        if namespace is None or name.startswith(f"{namespace}."):
-            return self.checked("table_name", name, TableIdentifier.parse)
-        if "." in name:
-            raise ConfigurationError(
-                f"TABLE_NAME (--table_name) '{name}' isn't in NAMESPACE (--namespace) '{namespace}'.",
-                hint="Name the namespace once.",
-            )
-        return self.checked("table_name", f"{namespace}.{name}", TableIdentifier.parse)
-
-    def run_id(self) -> str:
-        """Return the run's id; by default a new one."""
-        return self.checked("run_id", self.text("run_id") or new_run_id(), validate_run_id)
-
-    def cron(self) -> str | None:
-        """Return the schedule's cron expression, ``off``, or ``None``."""
-        from croniter import croniter
-
-        cron: str | None = self._flags["schedule"]
-        if cron not in (None, _OFF) and not croniter.is_valid(cron, second_at_beginning=True):
-            raise ConfigurationError(
-                f"--schedule '{cron}' isn't a cron expression.",
-                hint="Minute, hour, day, month, weekday: '*/5 * * * *' is every five minutes. To end it, pass off.",
-            )
-        return cron
-
-    def path(self) -> str:
-        """Return the path of the files, absolute, so that other processes on this machine can use it."""
-        from lakegate.loading.routes import absolute
-
-        return absolute(self.required("s3_path"))
-
-    def checks(self) -> list[str]:
-        """Return the checks, or raise an error if one is invalid."""
-        from lakegate.checks import parse_checks
-
-        for text in self._flags["check"]:
-            parse_checks(text)
-        return list(self._flags["check"])
-
-    def order(self) -> Order:
-        """Return the order for one run: table, paths, checks and branch."""
-        order: Order = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
-        branch = self.text("branch_name")
-        if branch is not None:
-            order["branch"] = branch
-        return order
-
-    def watch(self) -> ScheduledScan:
-        """Return what a schedule watches."""
-        from lakegate.loading.routes import require_there
-
-        watch: ScheduledScan = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
-        require_there(watch["paths"])
-        return watch
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
@@ -166,7 +74,7 @@ class Options:
 @click.option("--config", type=click.Path(path_type=Path), help="Default: dbos-config.yaml here or in the project.")
 @click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Format of standard output.")
 @click.option("--debug", is_flag=True, help="Show tracebacks, and DBOS's own log.")
-def main(mode: str, **flags: Any) -> None:
+def main(mode: str, **given: Any) -> int:
     """Write files to a branch, audit them, and publish them to main, as a durable DBOS workflow.
 
     run (the default) does so once and waits. enqueue leaves the work to a process in mode serve. serve processes the
@@ -175,93 +83,130 @@ def main(mode: str, **flags: Any) -> None:
     Each mode first finishes what crashed processes left behind. You can also set an option with the variable in its
     brackets, in the environment or in section env of dbos-config.yaml, which has DBOS's own format.
     """
-    home = flags["home"] or find_home()
+    home = given["home"] or find_home()
     require_extra("dbos", "dbos", "3.4", "4")
     from lakegate.integrations.dbos import workflows
     from lakegate.integrations.dbos.configuration import load_configuration
 
-    configuration = load_configuration(flags["config"], home=home, journal=load_settings(home).journal)
-    given = Options(flags, configuration.variables)
+    configuration = load_configuration(given["config"], home=home, journal=load_settings(home).journal)
+    for name in _VARIABLES:
+        given[name] = given[name] or configuration.variables.get(name.upper()) or None
     workflows.use_lake(lambda narrator: connect(home, narrator=narrator, orchestrator="dbos"))
-    raise click.exceptions.Exit(MODES[mode](configuration, given, flags))
+    return MODES[mode](configuration, given)
 
 
-def _run(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
+def order_of(given: Mapping[str, Any]) -> Order:
+    """Return the order for one run: table, paths, checks and branch.
+
+    It's checked here, since another process, in another folder, may be the one to run it.
+    """
+    from lakegate.checks import parse_checks
+    from lakegate.loading.routes import absolute
+
+    for name in ("table_name", "s3_path"):
+        if given[name] is None:
+            raise ConfigurationError(
+                f"{name.upper()} (--{name}) is missing.", hint=f"Set the variable {name.upper()}, or pass --{name}."
+            )
+    for text in given["check"]:
+        parse_checks(text)
+    table, paths = full_name(given["table_name"], given["namespace"]), [absolute(given["s3_path"])]
+    order: Order = {"table": table, "paths": paths, "checks": list(given["check"])}
+    if given["branch_name"] is not None:
+        order["branch"] = given["branch_name"]
+    return order
+
+
+def _run_id(given: Mapping[str, Any]) -> str:
+    return validate_run_id(given["run_id"] or new_run_id())
+
+
+def _run(configuration: DbosConfiguration, given: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program, workflows
 
-    order, run_id = given.order(), given.run_id()
-    with program.launched(configuration, debug=flags["debug"]) as recovered:
+    order, run_id = order_of(given), _run_id(given)
+    with program.launched(configuration, debug=given["debug"]) as recovered:
         workflows.undo_cancelled_runs()
         outcome = program.run_one(order, run_id, recovered=recovered)
-    click.echo(json.dumps(outcome, indent=2) if flags["output"] == "json" else sentence(outcome))
+    click.echo(json.dumps(outcome, indent=2) if given["output"] == "json" else sentence(outcome))
     return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
 
 
-def _enqueue(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
+def _enqueue(configuration: DbosConfiguration, given: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program
 
-    order, run_id = given.order(), given.run_id()
-    queued, has_ended = program.enqueue(configuration, order, run_id)
-    if flags["output"] == "json":
+    order = order_of(given)
+    run_id, has_ended = program.enqueue(configuration, order, _run_id(given))
+    if given["output"] == "json":
         status = "ended" if has_ended else "enqueued"
-        click.echo(json.dumps({"run_id": queued, "status": status, "table": order["table"]}, indent=2))
+        click.echo(json.dumps({"run_id": run_id, "status": status, "table": order["table"]}, indent=2))
     elif has_ended:
-        click.echo(f"Run {queued} of {order['table']} has ended. To see its outcome: lakegate runs {queued}")
+        click.echo(f"Run {run_id} of {order['table']} has ended. To see its outcome: lakegate runs {run_id}")
     else:
-        click.echo(f"Run {queued} of {order['table']} is on the queue.")
+        click.echo(f"Run {run_id} of {order['table']} is on the queue.")
     return ExitCode.OK
 
 
-def _serve(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
+def _serve(configuration: DbosConfiguration, given: Mapping[str, Any]) -> int:
     from dbos import DBOS
+    from dbos import error as dbos_errors
 
     from lakegate.integrations.dbos import program, queues, workflows
+    from lakegate.loading.routes import require_there
 
-    cron = given.cron()
-    watch = None if cron in (None, _OFF) else given.watch()
-    with program.launched(configuration, queues=queues.QUEUES, debug=flags["debug"], grace_s=flags["grace"]):
+    cron = given["schedule"]
+    order = None if cron is None else order_of({**given, "s3_path": given["s3_path"] or ""} if cron == _OFF else given)
+    if order is not None and cron != _OFF:
+        require_there(order["paths"])
+    with program.launched(configuration, listens=queues.QUEUES, debug=given["debug"], grace_s=given["grace"]):
         workflows.undo_cancelled_runs()
-        queues.register(concurrency=flags["concurrency"])
-        if cron == _OFF:
-            DBOS.delete_schedule(queues.schedule_name(given.table()))
-        elif cron is not None and watch is not None:
-            name = queues.schedule(cron, watch)
+        queues.register(concurrency=given["concurrency"])
+        if order is not None and cron == _OFF:
+            DBOS.delete_schedule(queues.schedule_name(order["table"]))
+        elif order is not None:
+            watch = queues.ScheduledScan(table=order["table"], paths=order["paths"], checks=order["checks"])
+            try:
+                name = queues.schedule(cron, watch)
+            except dbos_errors.DBOSException as error:
+                raise ConfigurationError(
+                    f"--schedule '{cron}': {error}",
+                    hint="Minute, hour, day, month, weekday: '*/5 * * * *' is every five minutes. To end it, pass off.",
+                ) from None
             click.echo(f"Schedule {name} looks for new files at '{cron}' (UTC).", err=True)
         click.echo("Serving. To stop, press Ctrl-C or send SIGTERM.", err=True)
         program.serve()
-        click.echo(f"Stopping. Runs that aren't done in {flags['grace']} s continue at the next start.", err=True)
+        click.echo(f"Stopping. Runs that aren't done in {given['grace']} s continue at the next start.", err=True)
     return ExitCode.OK
 
 
-def _backfill(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
-    from lakegate.integrations.dbos import program, queues, workflows
+def _backfill(configuration: DbosConfiguration, given: Mapping[str, Any]) -> int:
+    from lakegate.integrations.dbos import program, queues
 
-    order = given.order()
+    order = order_of(given)
     chunks = program.backfill(
-        workflows.open_lake,
         order["table"],
         order["paths"],
-        flags["since"],
-        flags["until"],
-        by=flags["by"],
-        chunk=flags["chunk"],
+        given["since"],
+        given["until"],
+        by=given["by"],
+        chunk=given["chunk"],
         checks=order["checks"],
     )
     ended = []
-    with program.launched(configuration, queues=[queues.BACKFILL], debug=flags["debug"]):
-        queues.register_backfill(flags["parallel"])
+    with program.launched(configuration, listens=[queues.BACKFILL], debug=given["debug"]):
+        queues.register(parallel=given["parallel"])
         for one in chunks:
             ended.append(one)
-            if flags["output"] == "text":
+            if given["output"] == "text":
                 click.echo(f"{one['chunk']}: {_sentence_of_chunk(one)}")
-    if flags["output"] == "json":
+    if given["output"] == "json":
         click.echo(json.dumps(ended, indent=2))
     elif not ended:
         click.echo(f"All files of the range are already in {order['table']}.")
     return max(map(_exit_code, ended), default=ExitCode.OK)
 
 
-MODES: Mapping[str, Callable[[DbosConfiguration, Options, Mapping[str, Any]], int]] = {
+MODES: Mapping[str, Callable[[DbosConfiguration, Mapping[str, Any]], int]] = {
     "run": _run,
     "enqueue": _enqueue,
     "serve": _serve,
@@ -297,35 +242,6 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def start(words: Sequence[str] | None = None) -> int:
-    """Run the program with ``words``, by default those of the command line, and return its exit code."""
-    given = sys.argv[1:] if words is None else list(words)
-    try:
-        code = main.main(given, prog_name=PROGRAM, standalone_mode=False)
-    except LakegateError as error:
-        return _report(error.message, error.hint, error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        return _report("Interrupted. To continue the run, start the program again.", None, ExitCode.INTERRUPTED)
-    except click.ClickException as error:
-        return _report(error.format_message(), f"For help, run: {PROGRAM} --help", ExitCode.USAGE)
-    except Exception as error:
-        if "--debug" in given:
-            raise
-        return _report(
-            f"internal error: {type(error).__name__}: {error}",
-            "To see the traceback, pass --debug.",
-            _INTERNAL,
-        )
-    return code if isinstance(code, int) else ExitCode.OK
-
-
-def _report(message: str, hint: str | None, code: int) -> int:
-    click.echo(f"error: {message}", err=True)
-    if hint:
-        click.echo(f"hint:  {hint}", err=True)
-    return code
-
-
 def _exit_now(code: int) -> NoReturn:
     """Exit without waiting for steps in progress: their workflows continue at the next start."""
     logging.shutdown()
@@ -337,4 +253,4 @@ def _exit_now(code: int) -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _interrupt)
-    _exit_now(start())
+    _exit_now(run_command(main, PROGRAM))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote
 
 import certifi
 import yaml
@@ -35,9 +35,6 @@ EXECUTOR_ID = "local"
 URL_VARIABLE = "DBOS_SYSTEM_DATABASE_URL"
 VERSION_VARIABLE = "DBOS__APPVERSION"
 EXECUTOR_VARIABLE = "DBOS__VMID"
-
-_DATABASE_KEYS = frozenset({"hostname", "port", "username", "password", "app_db_name", "sys_db_name", "ssl", "ssl_ca"})
-"""How older versions of DBOS named the database; today's ignores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def load_configuration(path: Path | None, *, home: Path, journal: JournalSetting
         path: The file; ``None`` for the one in the current folder or in ``home``, if there is one.
 
     Raises:
-        ConfigurationError: If the file can't be read, or names the database as older versions of DBOS did.
+        ConfigurationError: If the file can't be read, or DBOS doesn't support the database.
     """
     found = path or next((one for one in (Path(FILE_NAME), home / FILE_NAME) if one.is_file()), None)
     file: dict[str, Any] = {} if found is None else _read(found)
@@ -120,8 +117,7 @@ def _url_beside_journal(home: Path, journal: JournalSettings) -> str:
     if journal.url is None or make_url(journal.url).get_backend_name() != "postgresql":
         database = private_folder(home / HOME_NAME) / "dbos.db"
         private_file(database)
-        # A URL's database ends at "?", but a URI inside it may have one.
-        return f"sqlite:///file:{quote(str(database))}?uri=true" if "?" in str(database) else f"sqlite:///{database}"
+        return f"sqlite:///{database}"
     password = resolve_secret(journal.password, setting="journal.password")
     url = make_url(journal.url).set(drivername="postgresql", password=password).update_query_dict(_tls(journal))
     return url.render_as_string(hide_password=False)
@@ -164,14 +160,6 @@ def _read(path: Path) -> dict[str, Any]:
     for name in ("runtimeConfig", "database", "telemetry", "env"):
         if not isinstance(file.get(name) or {}, dict):
             raise ConfigurationError(f"{path}: {name} must have keys.", file=str(path))
-    older = sorted(_DATABASE_KEYS & (file.get("database") or {}).keys())
-    older += sorted({"database_url", "application_database_url"} & file.keys())
-    if older:
-        raise ConfigurationError(
-            f"{path} names the database by {', '.join(older)}, which DBOS 3 doesn't read.",
-            hint="Write instead: system_database_url: postgresql://user:${PGPASSWORD}@host:5432/database",
-            file=str(path),
-        )
     return file
 
 
@@ -179,12 +167,14 @@ def _read(path: Path) -> dict[str, Any]:
 def held_executor_id(locks: Path, base: str) -> Iterator[str]:
     """Hold the first of ``base``, ``base.2``, ``base.3``… that no other process on this machine holds."""
     private_folder(locks)
-    with ExitStack() as stack:
-        for number in count(1):
-            name = base if number == 1 else f"{base}.{number}"
-            if _try_hold(stack, locks, name):
-                yield name
-                return
+    for number in count(1):
+        name = base if number == 1 else f"{base}.{number}"
+        with suppress(Timeout), ExitStack() as held:
+            held.enter_context(_lock(locks, name))
+            locked = held.pop_all()
+            break
+    with locked:
+        yield name
 
 
 def recover_dead(locks: Path, base: str) -> list[str]:
@@ -194,32 +184,22 @@ def recover_dead(locks: Path, base: str) -> list[str]:
         The ids of workflows that aren't on our queues.
     """
     recovered: list[str] = []
-    pending = DBOS.list_workflows(status="PENDING", app_version=DBOS.application_version, load_input=False)
-    for workflow in pending:
-        name = workflow.executor_id or ""
-        if name == DBOS.executor_id or not _is_executor_of(base, name):
+    version = DBOS.application_version
+    pending = DBOS.list_workflows(status="PENDING", app_version=version, load_input=False)
+    executors = {workflow.executor_id or "" for workflow in pending} - {DBOS.executor_id}
+    for name in executors:
+        if not re.fullmatch(rf"{re.escape(base)}(\.\d+)?", name):
             continue
-        with ExitStack() as stack:
-            if _try_hold(stack, locks, name) and _is_pending(workflow.workflow_id, name):
+        with suppress(Timeout), _lock(locks, name):
+            # Listed again: until now, a living process may have worked on them.
+            for workflow in DBOS.list_workflows(
+                status="PENDING", app_version=version, executor_id=name, load_input=False
+            ):
                 queue = workflow.queue_name if workflow.queue_name in QUEUES else None
                 DBOS.resume_workflow(workflow.workflow_id, queue_name=queue)
                 recovered += [] if queue else [workflow.workflow_id]
     return recovered
 
 
-def _is_pending(workflow_id: str, executor: str) -> bool:
-    """Return whether nobody has resumed or cancelled a workflow since it was listed."""
-    now = DBOS.get_workflow_status(workflow_id)
-    return now is not None and (now.status, now.executor_id) == ("PENDING", executor)
-
-
-def _is_executor_of(base: str, name: str) -> bool:
-    return name == base or (name.startswith(f"{base}.") and name.removeprefix(f"{base}.").isdecimal())
-
-
-def _try_hold(stack: ExitStack, locks: Path, name: str) -> bool:
-    try:
-        stack.enter_context(FileLock(locks / f"dbos-{name}.lock", timeout=0))
-    except Timeout:
-        return False
-    return True
+def _lock(locks: Path, executor: str) -> FileLock:
+    return FileLock(locks / f"dbos-{executor}.lock", timeout=0)

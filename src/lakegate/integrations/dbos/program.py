@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypedDict
@@ -15,51 +15,39 @@ from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, OutcomeUnknownError, RetryableError
+from lakegate.integrations.dbos import queues
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, location_of, recover_dead
-from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueue_options
-from lakegate.integrations.dbos.queues import enqueue as enqueue_in_process
-from lakegate.integrations.dbos.workflows import Order, Outcome, error_class, wap
-from lakegate.lake import Lake
+from lakegate.integrations.dbos.workflows import Order, Outcome, cause_of, open_lake, wap
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
-from lakegate.loading.file_outcomes import find_run, has_published
 
-_LOGGER = "dbos"
 _ACTIVE = ("PENDING", "ENQUEUED", "DELAYED")
-_REFUSALS = (
-    *("authentication failed", "no password supplied", "does not exist", "permission denied"),
-    *("certificate verify failed", "does not match host name", "does not support SSL"),
-)
 
 
 @contextmanager
 def launched(
-    configuration: DbosConfiguration, *, queues: Sequence[str] = (), debug: bool = False, grace_s: int = 0
+    configuration: DbosConfiguration, *, listens: Sequence[str] = (), debug: bool = False, grace_s: int = 0
 ) -> Iterator[Sequence[str]]:
     """Launch DBOS, recover what earlier processes left pending, and shut DBOS down at the end.
 
     Yields the ids of recovered workflows that aren't on our queues.
 
     Args:
+        listens: The queues whose workflows this process runs.
         debug: Whether to show tracebacks, and DBOS's own log.
         grace_s: Seconds to wait at the end for running workflows. Unfinished ones continue at the next start.
 
     Raises:
         RetryableError: If DBOS's database doesn't answer. Nothing was started.
-        ConfigurationError: If the database refuses the connection, or DBOS refuses the configuration.
+        ConfigurationError: If DBOS refuses the configuration.
         OutcomeUnknownError: If the database fails later, while workflows are running.
     """
     is_launched = False
-    url = str(configuration.dbos["system_database_url"])
-    level = configuration.dbos.get("console_log_level") or logging.NOTSET
     base = str(configuration.dbos["executor_id"])
-    with (
-        _logging(level, quiet=not (debug or configuration.logs_all), tracebacks=debug),
-        held_executor_id(configuration.locks, base) as executor_id,
-    ):
+    with _logging(configuration, debug=debug), held_executor_id(configuration.locks, base) as executor_id:
         try:
             DBOS(config={**configuration.dbos, "executor_id": executor_id})
-            DBOS.listen_queues(queues)
+            DBOS.listen_queues(listens)
             DBOS.launch()
             is_launched = True
             recovered = [*pending(), *recover_dead(configuration.locks, base)]
@@ -69,7 +57,12 @@ def launched(
                 DBOS.destroy(workflow_completion_timeout_sec=grace_s)
         except SQLAlchemyError as error:
             DBOS.destroy()
-            raise (_lost_database if is_launched else _database_error)(error, url) from None
+            if not is_launched:
+                raise _unreachable(configuration, error) from None
+            raise OutcomeUnknownError(
+                f"DBOS's database failed while workflows were running: {_first_line(error)}",
+                hint="They continue at the next start. To see how far they got: lakegate runs --limit 3",
+            ) from None
         except dbos_errors.DBOSInitializationError as error:
             raise ConfigurationError(f"DBOS couldn't be launched: {error}") from None
 
@@ -83,7 +76,7 @@ def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> tupl
     """
     config = configuration.dbos
     url, schema = str(config["system_database_url"]), config.get("dbos_system_schema") or "dbos"
-    with _logging(logging.NOTSET, quiet=True, tracebacks=False):
+    with _logging(configuration):
         try:
             DBOS.migrate(url, schema=schema)
             client = DBOSClient(
@@ -93,14 +86,14 @@ def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> tupl
                 application_name=config["name"],
             )
             try:
-                options = enqueue_options(order, run_id=run_id, version=str(config["application_version"]))
+                options = queues.enqueue_options(order, run_id=run_id, version=str(config["application_version"]))
                 workflow: WorkflowHandle[Outcome] = client.enqueue(options, order)
                 _require_same(workflow, order)
                 return workflow.get_workflow_id(), workflow.get_status().status not in _ACTIVE
             finally:
                 client.destroy()
         except SQLAlchemyError as error:
-            raise _database_error(error, url) from None
+            raise _unreachable(configuration, error) from None
 
 
 def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outcome:
@@ -113,22 +106,21 @@ def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outc
         InputError: If a workflow with this id already exists, for another order.
         LakegateError: If the workflow failed.
     """
+    # If another process starts it at the same moment, or has, DBOS still starts it only once.
+    with SetWorkflowID(run_id):
+        workflow = DBOS.start_workflow(wap, order)
+    _require_same(workflow, order)
     try:
-        if DBOS.get_workflow_status(run_id) is not None:
-            workflow: WorkflowHandle[Outcome] = DBOS.retrieve_workflow(run_id)
-        else:
-            # If another process starts it at the same moment, DBOS still starts it only once.
-            with SetWorkflowID(run_id):
-                workflow = DBOS.start_workflow(wap, order)
-        _require_same(workflow, order)
         return result_of(workflow)
     except KeyboardInterrupt:
         recovered = ()  # like this one, they continue at the next start
         raise
     finally:
         for workflow_id in recovered:
-            if workflow_id != run_id:
-                _wait(workflow_id)
+            try:
+                DBOS.retrieve_workflow(workflow_id).get_result()
+            except Exception as error:  # noqa: BLE001 - its own caller reads the error from the database
+                DBOS.logger.error(f"Recovered workflow {workflow_id} failed: {error}")
 
 
 def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
@@ -136,21 +128,11 @@ def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
     run_id = workflow.get_workflow_id()
     try:
         return workflow.get_result()
-    except LakegateError:
-        raise
     except dbos_errors.DBOSAwaitedWorkflowCancelledError:
         hint = f"dbos workflow resume {run_id}"
         raise LakegateError(f"Workflow {run_id} was cancelled and its run undone.", hint=hint, run_id=run_id) from None
-    except Exception as error:
-        code = getattr(error, "code", None)
-        if not isinstance(code, str):
-            raise
-        # An error read back from the database has only its code and message.
-        raise error_class(code)(str(error), hint=f"lakegate runs {run_id}", run_id=run_id) from None
-
-
-_ALLOW_NEXT = frozenset({"published", "skipped"})
-"""Statuses after which the next chunk may start, if chunks run in order."""
+    except Exception as error:  # noqa: BLE001 - raised again, as lakegate's
+        raise cause_of(error) from None
 
 
 class ChunkOutcome(TypedDict):
@@ -169,7 +151,6 @@ class ChunkOutcome(TypedDict):
 
 
 def backfill(
-    opener: Callable[[], Lake],
     table: str,
     paths: Sequence[str],
     since: str | None = None,
@@ -182,70 +163,43 @@ def backfill(
     """Enqueue the chunks that aren't published yet, and yield each one's outcome, oldest first.
 
     A chunk that an earlier backfill left on the queue isn't enqueued twice. For a new table, chunks run one by one
-    until one is published and decides the columns.
-
-    Args:
-        paths: Files, folders and patterns, with or without date fields, such as ``trips/%Y-%m-%d.parquet``.
-        since: Start of the range: a date, month or time.
-        until: End of the range, inclusive.
-        chunk: Chunk size; see :class:`lakegate.loading.backfill.Backfill`.
-        checks: Checks in addition to those of the table's settings.
+    until one is published and decides the columns. If each may change rows of earlier ones, they all run one by one,
+    and the first that isn't published stops the rest. Arguments are as for
+    :class:`lakegate.loading.backfill.Backfill`.
     """
-    plan = Backfill(opener, table, paths, since, until, by=by, chunk=chunk).plan()
-    to_do = list(plan.to_do)
-    is_new = plan.creates and not plan.in_order
-    while is_new and to_do:
-        first = to_do.pop(0)
-        ended = _ended(first, _queued(first, checks), opener)
+    plan = Backfill(open_lake, table, paths, since, until, by=by, chunk=chunk).plan()
+    waiting = list(plan.to_do)
+    alone = plan.in_order or plan.creates
+    while alone and waiting:
+        ended = _ended(waiting[0], _queued(waiting.pop(0), checks))
         yield ended
-        is_new = _status(ended) != "published"
-    if plan.in_order:
-        # Each chunk may change rows of earlier ones, so the first that isn't published stops the rest.
-        for one in to_do:
-            ended = _ended(one, _queued(one, checks), opener)
-            yield ended
-            if ended["error"] is not None or _status(ended) not in _ALLOW_NEXT:
-                return
-        return
-    queued = [(one, _queued(one, checks)) for one in to_do]
-    for one, workflow in queued:
-        yield _ended(one, workflow, opener)
-
-
-def _status(ended: ChunkOutcome) -> str:
-    return "failed" if ended["outcome"] is None else ended["outcome"]["status"]
+        status = None if ended["outcome"] is None else ended["outcome"]["status"]
+        if plan.in_order and (ended["error"] is not None or status not in ("published", "skipped")):
+            return
+        alone = plan.in_order or status != "published"
+    for one, workflow in [(one, _queued(one, checks)) for one in waiting]:
+        yield _ended(one, workflow)
 
 
 def _queued(chunk: BackfillChunk, checks: Sequence[str]) -> WorkflowHandle[Outcome]:
     paths = [file.uri for file in chunk.to_do]
     order = Order(table=chunk.table, paths=paths, checks=list(checks), on_busy="skip")
-    return enqueue_in_process(order, queue=BACKFILL)
+    return queues.enqueue(order, queue=queues.BACKFILL)
 
 
-def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome], opener: Callable[[], Lake]) -> ChunkOutcome:
+def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome]) -> ChunkOutcome:
     ended = ChunkOutcome(chunk=chunk.name, run_id=workflow.get_workflow_id(), outcome=None, error=None)
     try:
-        outcome = result_of(workflow)
-        ended["outcome"] = outcome
-        _require_none_left(outcome, opener)
+        ended["outcome"] = outcome = result_of(workflow)
+        if left := outcome.get("skipped"):
+            raise RetryableError(
+                f"Other runs hold {left:,} of its files, or have published them meanwhile.",
+                hint="When they have ended, run the backfill again.",
+                run_id=ended["run_id"],
+            )
     except LakegateError as error:
         ended["error"] = {**error.to_dict(), "exit_code": int(error.exit_code)}
     return ended
-
-
-def _require_none_left(outcome: Outcome, opener: Callable[[], Lake]) -> None:
-    """Raise if the run left out files that other runs hold and haven't published."""
-    if not outcome.get("skipped"):
-        return
-    with opener() as lake:
-        run = find_run(lake, outcome["run_id"])
-        left = 0 if run is None else sum(not has_published(lake, known.run_id) for known in run.skipped_files)
-    if left:
-        raise RetryableError(
-            f"Other runs hold {left:,} of its files, and haven't published them.",
-            hint="When they have ended, run the backfill again.",
-            run_id=outcome["run_id"],
-        )
 
 
 def serve() -> None:
@@ -275,76 +229,47 @@ def pending() -> Sequence[str]:
     """Return the ids of workflows that DBOS recovers at its launch: those of this executor and version."""
     states, version = ["PENDING", "ENQUEUED"], DBOS.application_version
     own = DBOS.list_workflows(status=states, executor_id=DBOS.executor_id, app_version=version, load_input=False)
-    return [one.workflow_id for one in own if one.queue_name not in QUEUES]
+    return [one.workflow_id for one in own if one.queue_name not in queues.QUEUES]
 
 
-def _wait(workflow_id: str) -> None:
-    try:
-        DBOS.retrieve_workflow(workflow_id).get_result()
-    except Exception as error:  # noqa: BLE001 - its own caller reads the error from the database
-        DBOS.logger.error(f"Recovered workflow {workflow_id} failed: {error}")
-
-
-def _lost_database(error: SQLAlchemyError, url: str) -> LakegateError:
-    return OutcomeUnknownError(
-        f"DBOS's database at {location_of(url)} failed while workflows were running: {_said(error)}",
-        hint="They continue at the next start. To see how far they got: lakegate runs --limit 3",
-    )
-
-
-def _said(error: SQLAlchemyError) -> str:
-    message = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return message[0] if message else type(error).__name__
-
-
-def _database_error(error: SQLAlchemyError, url: str) -> LakegateError:
-    text, place = _said(error), location_of(url)
-    if any(words in text for words in _REFUSALS):
-        return ConfigurationError(
-            f"DBOS's database at {place} refused the connection: {text}",
-            hint="Check system_database_url or, without one, the section [journal].",
-        )
+def _unreachable(configuration: DbosConfiguration, error: SQLAlchemyError) -> LakegateError:
+    place = location_of(str(configuration.dbos["system_database_url"]))
     return RetryableError(
-        f"DBOS's database at {place} doesn't answer: {text}", hint="Nothing was started; retry when it answers."
+        f"DBOS's database at {place} doesn't answer: {_first_line(error)}",
+        hint="Nothing was started. Check system_database_url or, without one, the section [journal].",
     )
+
+
+def _first_line(error: SQLAlchemyError) -> str:
+    return (str(getattr(error, "orig", None) or error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextmanager
-def _logging(level: str | int, *, quiet: bool, tracebacks: bool) -> Iterator[None]:
-    """Show only the lines of DBOS's log that matter to users: our own, prefixed with the run id, and problems."""
-    logger = logging.getLogger(_LOGGER)
+def _logging(configuration: DbosConfiguration, *, debug: bool = False) -> Iterator[None]:
+    """Show only the lines of DBOS's log that matter to users: our own, with the run id, and problems in one line."""
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        if debug or configuration.logs_all:
+            return True
+        if record.levelno < logging.WARNING and "lakegate" not in Path(record.pathname).parts:
+            return False
+        text = record.getMessage().strip().partition("\n")[0]
+        if record.exc_info:
+            text = f"{text.rstrip(':')}: {record.exc_info[1]}"
+        run_id = getattr(record, "operationUUID", None)
+        record.msg = text if run_id is None or run_id in text else f"{run_id}: {text}"
+        record.args = record.exc_info = record.exc_text = None
+        return True
+
+    logger = logging.getLogger("dbos")
     # DBOS adds its own handler only if there's none.
     handler = logging.StreamHandler()
-    handler.setLevel(level)
+    handler.setLevel(configuration.dbos.get("console_log_level") or logging.NOTSET)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
-    handler.addFilter(_ReadableFilter(quiet=quiet, tracebacks=tracebacks))
+    handler.addFilter(is_shown)
     logger.addHandler(handler)
     logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-class _ReadableFilter(logging.Filter):
-    """Drops DBOS's own messages, and reduces tracebacks to their last line."""
-
-    def __init__(self, *, quiet: bool, tracebacks: bool) -> None:
-        super().__init__()
-        self._quiet = quiet
-        self._tracebacks = tracebacks
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        own = "lakegate" in Path(record.pathname).parts
-        if self._quiet and not own and record.levelno < logging.WARNING:
-            return False
-        if not self._tracebacks:
-            message = record.getMessage()
-            if record.exc_info:
-                message = f"{message.rstrip(':')}: {record.exc_info[1]}"
-            record.msg = message.strip().splitlines()[0] if message.strip() else message
-            record.args = record.exc_info = record.exc_text = None
-        run_id = getattr(record, "operationUUID", None)
-        if run_id and run_id not in record.getMessage():
-            record.msg, record.args = f"{run_id}: {record.getMessage()}", None
-        return True

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context
+from functools import partial
 from typing import NotRequired, Required, TypedDict, cast
-from weakref import WeakValueDictionary
 
 from dbos import DBOS, PortableWorkflowError
 from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate import errors
-from lakegate.errors import InputError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
+from lakegate.errors import LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.integrations import leaving_out_secrets
 from lakegate.lake import IngestOptions, Lake, connect
 from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure
@@ -34,7 +33,6 @@ class Order(TypedDict, total=False):
 
     Attributes:
         table: ``namespace.table``.
-        run_id: A suspended run of this table to resume; by default a new one with the workflow's id.
     """
 
     table: Required[str]
@@ -48,14 +46,13 @@ class Order(TypedDict, total=False):
     mode: ModeName
     key: Sequence[str]
     delete_when: str
-    run_id: str
 
 
 class Outcome(TypedDict):
     """A run's outcome: what each step and the workflow return, and DBOS stores as JSON.
 
     Attributes:
-        run_id: Also the workflow's id, unless the order named a run.
+        run_id: Also the workflow's id.
         status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` between steps; ``failed`` if the run
             was undone.
         branch: Its branch, which a rejected run keeps unless ``on_failure`` is ``drop``.
@@ -126,54 +123,33 @@ def may_succeed_again(error: BaseException) -> bool:
     return isinstance(error, (RetryableError, OutcomeUnknownError))
 
 
-class _RunLock:
-    """A lock that can be weakly referenced."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+_step = partial(DBOS.step, retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 
 
-_run_locks: WeakValueDictionary[str, _RunLock] = WeakValueDictionary()
-_run_locks_lock = threading.Lock()
-
-
-@contextmanager
-def open_lake_for(run_id: str) -> Iterator[Lake]:
-    """Open the lake for a step of a run. Only one step of a run is active in this process at a time.
-
-    DBOS restarts a workflow that it believes dead, possibly in the same process, and drops the slower one's results.
-    Between processes, the run's lease keeps steps apart.
-    """
-    with _run_locks_lock:
-        held = _run_locks.setdefault(run_id, _RunLock())
-    with leaving_out_secrets(), held.lock, open_lake() as lake:
-        yield lake
-
-
-@DBOS.step(name="lakegate.write", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
+@_step(name="lakegate.write")
 def write(run_id: str, order: Order) -> Outcome:
     """Write the files to a branch; see :meth:`lakegate.Lake.write`."""
     options = {key: value for key, value in order.items() if key not in ("table", "paths")}
-    with open_lake_for(run_id) as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         given = cast("IngestOptions", {**options, "run_id": run_id})
         return outcome_of(lake.write(order["table"], list(order["paths"]), **given))
 
 
-@DBOS.step(name="lakegate.audit", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
+@_step(name="lakegate.audit")
 def audit(run_id: str) -> Outcome:
     """Audit the branch; see :meth:`lakegate.Lake.audit_run`."""
-    with open_lake_for(run_id) as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         return outcome_of(lake.audit_run(run_id))
 
 
-@DBOS.step(name="lakegate.publish", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
+@_step(name="lakegate.publish")
 def publish(run_id: str) -> Outcome:
     """Publish the branch, which passed its audit; see :meth:`lakegate.Lake.publish_run`."""
-    with open_lake_for(run_id) as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         return outcome_of(lake.publish_run(run_id))
 
 
-@DBOS.step(name="lakegate.undo", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
+@_step(name="lakegate.undo")
 def undo(run_id: str, reason: str) -> Outcome | None:
     """Undo a run; see :meth:`lakegate.Lake.cancel_run`. Returns ``None`` if it doesn't exist."""
     return _undo(run_id, reason)
@@ -183,32 +159,28 @@ def undo(run_id: str, reason: str) -> Outcome | None:
 def wap(order: Order) -> Outcome:
     """Write files to a branch, audit them, and publish them, or not at all.
 
-    The workflow's id is the run's id, unless the order names a run. Set it with ``SetWorkflowID`` (ASCII letters,
-    digits, ``.``, ``_``, ``-``), so that starting the workflow twice runs it only once. A rejection is a result. If a
-    run fails, it's undone and its error is raised.
+    The workflow's id is the run's id. Set it with ``SetWorkflowID`` (ASCII letters, digits, ``.``, ``_``, ``-``), so
+    that starting the workflow twice runs it only once. A rejection is a result. If a run fails, it's undone and its
+    error is raised.
     """
-    # If the workflow was forked from a later step, it continues the run that the original's first step started.
-    run_id = order.get("run_id", str(DBOS.workflow_id))
+    run_id = str(DBOS.workflow_id)
     try:
         outcome = write(run_id, order)
+        # If the workflow was forked from a later step, it continues the run that the original's first step started.
         run_id = outcome["run_id"]
         for step in (audit, publish):
-            if outcome["status"] != "staged":
-                break
-            outcome = step(run_id)
+            if outcome["status"] == "staged":
+                outcome = step(run_id)
     except (dbos_errors.DBOSWorkflowCancelledError, dbos_errors.DBOSWorkflowConflictIDError):
         # The workflow was cancelled, or another process took it over. DBOS runs no more of its steps here.
         if _is_cancelled(str(DBOS.workflow_id)):
             _undo_cancelled(run_id)
         raise
     except Exception as error:
-        cause = _cause(error)
+        cause = cause_of(error)
         if isinstance(cause, (dbos_errors.DBOSException, SQLAlchemyError)):
             # DBOS itself stopped or couldn't save something. It will recover the workflow.
             raise
-        if "run_id" in order and isinstance(cause, InputError):
-            # The step has already ended the run, or the run belongs to another table, so don't undo it.
-            raise cause from None
         ended = _try_undo(run_id, cause)
         if ended is None or ended["status"] != "published":
             raise cause from None
@@ -217,7 +189,7 @@ def wap(order: Order) -> Outcome:
     return outcome
 
 
-@DBOS.step(name="lakegate.maintain-round", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
+@_step(name="lakegate.maintain-round")
 def _maintain(tables: Sequence[str], within: str | None) -> MaintenanceResult:
     with leaving_out_secrets(), open_lake() as lake:
         report = lake.maintain(tables, within=within)
@@ -244,7 +216,7 @@ def maintain(tables: Sequence[str] = (), within: str | None = None) -> Maintenan
     try:
         return _maintain(list(tables), within)
     except (dbos_errors.DBOSMaxStepRetriesExceeded, PortableWorkflowError) as error:
-        raise _cause(error) from None
+        raise cause_of(error) from None
 
 
 def outcome_of(run: Run) -> Outcome:
@@ -298,7 +270,7 @@ def _undo_cancelled(run_id: str) -> None:
 
 
 def _undo(run_id: str, reason: str) -> Outcome | None:
-    with open_lake_for(run_id) as lake:
+    with leaving_out_secrets(), open_lake() as lake:
         try:
             return outcome_of(lake.cancel_run(run_id, reason=reason))
         except NotFoundError:
@@ -306,28 +278,18 @@ def _undo(run_id: str, reason: str) -> Outcome | None:
 
 
 def _log_left(run_id: str, error: Exception) -> None:
-    said = without_secrets(str(_cause(error)))
+    said = without_secrets(str(cause_of(error)))
     DBOS.logger.error(f"Run {run_id} wasn't undone; recovery publishes it if it passed its audit: {said}")
 
 
-def _cause(error: Exception) -> Exception:
+def cause_of(error: Exception) -> Exception:
     """Return a step's last error instead of the error that counts its attempts, or that DBOS has read back."""
     if isinstance(error, dbos_errors.DBOSMaxStepRetriesExceeded) and error.errors:
         return error.errors[-1]
     if not isinstance(error, PortableWorkflowError):
         return error
-    # The step failed before this process started. DBOS only has its error's name, message and code.
+    # Another process raised it. DBOS only has its name, message and code.
     if error.name == dbos_errors.DBOSMaxStepRetriesExceeded.__name__:
         return RetryableError(error.message)
-    return error_class(error.code)(error.message) if isinstance(error.code, str) else error
-
-
-def error_class(code: str) -> type[LakegateError]:
-    """Return lakegate's error class with this code; the root class if there is none.
-
-    Example:
-        >>> error_class("conflict").__name__, error_class("unheard-of").__name__
-        ('ConflictError', 'LakegateError')
-    """
-    known = (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, LakegateError))
-    return next((one for one in known if one.code == code), LakegateError)
+    classes = (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, LakegateError))
+    return next((one(error.message) for one in classes if one.code == error.code), error)

@@ -1,8 +1,8 @@
 """lakegate under Prefect 3: flows whose tasks are the steps of a run.
 
-``wap_flow`` writes, audits and publishes files, ``intake_flow`` does so for new files, ``backfill_flow`` for
-historical ones; ``maintain_flow`` keeps tables in good shape. Each step is idempotent by run id, and a flow run's id
-names its run, so a retried task, a restarted flow run and a second deployment continue the same run.
+``wap_flow`` writes, audits and publishes files, ``intake_flow`` ingests new files, ``backfill_flow`` historical ones;
+``maintain_flow`` keeps tables in good shape. Each step is idempotent by run id, and a flow run's id names its run, so a
+retried task, a restarted flow run and a second deployment continue the same run.
 
 Deploy them by module path: ``lakegate.integrations.prefect:wap_flow``.
 
@@ -19,14 +19,7 @@ from lakegate.integrations import require_extra
 
 if TYPE_CHECKING:
     from lakegate.integrations.prefect.flows import backfill_flow, maintain_flow, wap_flow
-    from lakegate.integrations.prefect.intake import (
-        LANDED,
-        announce,
-        deployments,
-        intake_flow,
-        landed_trigger,
-        serve_flows,
-    )
+    from lakegate.integrations.prefect.intake import LANDED, announce, deployments, intake_flow, landed_trigger
     from lakegate.integrations.prefect.steps import audit, publish, write
 
 __all__ = [
@@ -39,16 +32,9 @@ __all__ = [
     "landed_trigger",
     "maintain_flow",
     "publish",
-    "serve_flows",
     "wap_flow",
     "write",
 ]
-
-_HOMES = {
-    "flows": ("backfill_flow", "maintain_flow", "wap_flow"),
-    "intake": ("LANDED", "announce", "deployments", "intake_flow", "landed_trigger", "serve_flows"),
-    "steps": ("audit", "publish", "write"),
-}
 
 
 def require_prefect() -> None:
@@ -57,13 +43,15 @@ def require_prefect() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
+    if name not in __all__:
         msg = f"module '{__name__}' has no attribute {name!r}"
         raise AttributeError(msg)
     # Before Prefect is imported: an unsupported version may fail with an unhelpful error.
     require_prefect()
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    for module in ("steps", "flows"):
+        if hasattr(found := import_module(f"{__name__}.{module}"), name):
+            return getattr(found, name)
+    return getattr(import_module(f"{__name__}.intake"), name)
 
 
 def __dir__() -> list[str]:

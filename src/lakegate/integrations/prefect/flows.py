@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -40,7 +39,7 @@ from lakegate.integrations.prefect.steps import (
 )
 from lakegate.lake import IngestOptions
 from lakegate.loading.backfill import Backfill
-from lakegate.loading.backfill_plan import BackfillChunk, ChunkResult, DatedBy, Outcome
+from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, ChunkResult, DatedBy, Outcome
 from lakegate.model.request import OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run, RunError
 from lakegate.progress import without_secrets
@@ -48,23 +47,6 @@ from lakegate.progress import without_secrets
 REJECTED = "Rejected"
 """Name of the failed state of a flow run whose audit failed."""
 _DONE = {"published", "already", "empty"}
-
-
-_stopped_by: ContextVar[list[LakegateError]] = ContextVar("stopped_by")
-
-
-@contextmanager
-def recording_error() -> Iterator[list[LakegateError]]:
-    """Yield a list that gets the error of a :func:`wap_flow` that fails in the body.
-
-    If the server is busy, Prefect returns the state as the server knows it: without its error.
-    """
-    errors: list[LakegateError] = []
-    token = _stopped_by.set(errors)
-    try:
-        yield errors
-    finally:
-        _stopped_by.reset(token)
 
 
 def run_id_of(flow_run_id: UUID | str | None) -> str:
@@ -83,7 +65,6 @@ def wap_flow(
     on_changed: OnChanged | None = None,
     on_busy: OnBusy | None = None,
     home: str | None = None,
-    run_id: str | None = None,
 ) -> State[Any]:
     """Write files to a branch, audit them, and publish them to main, or not at all.
 
@@ -100,15 +81,12 @@ def wap_flow(
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
         on_busy: For files that other runs are ingesting: ``wait`` or ``skip``. Default: the settings.
         home: The project's folder, where the flow runs. Default: the nearest one upwards from the working folder.
-        run_id: A suspended run of this table to resume instead of starting a new one.
 
     Returns:
         The flow run's last state: ``Published``, ``Skipped`` (nothing new), ``Rejected`` (a failed state), ``Failed``
         or ``Cancelled``.
     """
-    if run_id is not None and (problem := _resume_problem(table, run_id, home)) is not None:
-        return _failed(problem)
-    run_id = run_id or run_id_of(flow_run.get_id())
+    run_id = run_id_of(flow_run.get_id())
     options: IngestOptions = {
         "run_id": run_id,
         "branch": branch,
@@ -138,46 +116,21 @@ def wap_flow(
     return _final_state(run)
 
 
-def _resume_problem(table: str, run_id: str, home: str | None) -> LakegateError | None:
-    """Return why a run can't be resumed; ``None`` if it can. Checked first, since a failed flow run undoes its run."""
-    try:
-        with open_lake(home) as lake:
-            run = lake.run(run_id)
-    except LakegateError as error:
-        return error
-    if run.tables[:1] == (table,) and run.run_id == run_id:
-        return None
-    return InputError(
-        f"Run {run.run_id} belongs to {run.table or 'a transaction'}, not to {table}; it was left unchanged.",
-        hint=f"lakegate runs {run.run_id}",
-        run_id=run_id,
-        table=table,
-    )
-
-
 def _stopped(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
     """Return the final state of a flow run that an error stopped. Its run may have been published anyway."""
-    try:
-        with open_lake(home) as lake:
-            run = lake.run(run_id)
-    except LakegateError:
-        run = None
-    if run is not None and run.run_id == run_id and run.status == "published":
-        return _final_state(run)
-    return _failed(error)
+    with suppress(LakegateError), open_lake(home) as lake:
+        run = lake.run(run_id)
+        if run.status == "published":
+            return _final_state(run)
+    return Failed(name=REJECTED if isinstance(error, AuditFailedError) else None, message=error_line(error), data=error)
 
 
 def _final_state(run: Run) -> State[Any]:
-    if run.status not in ("published", "skipped", "reverted"):
-        # For example, someone discarded it between two steps. Nothing was published.
-        error = LakegateError(sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id)
-        return _failed(error)
-    return Completed(name=run.status.capitalize(), message=sentence(run), data=run)
-
-
-def _failed(error: LakegateError) -> State[Any]:
-    _stopped_by.get([]).append(error)
-    return Failed(name=REJECTED if isinstance(error, AuditFailedError) else None, message=error_line(error), data=error)
+    if run.status in ("published", "skipped", "reverted"):
+        return Completed(name=run.status.capitalize(), message=sentence(run), data=run)
+    # For example, someone discarded it between two steps. Nothing was published.
+    error = LakegateError(sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id)
+    return Failed(message=error_line(error), data=error)
 
 
 @retriable_task("chunk", timeout_s=9 * HOUR_S, task_run_name="{chunk.name}")
@@ -208,69 +161,46 @@ def backfill_flow(
     Run it again to continue: files that are already published are skipped. A failed chunk doesn't stop the others.
 
     Args:
-        table: ``namespace.table``; created by its first chunk if it doesn't exist.
-        paths: Files, folders and patterns, with or without date fields: ``trips/%Y/%m/green_%Y-%m-%d*.parquet``.
-        since: Start of the range: a date, month or time. Default: the oldest file.
-        until: End of the range, inclusive. Default: the newest file.
-        by: Where a file's time comes from: its ``path``, or when it was last ``modified``.
-        chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files.
+        table, checks, on_failure, on_changed, home: As for :func:`wap_flow`.
+        paths, since, until, by, chunk: As for :class:`lakegate.loading.backfill.Backfill`.
         parallel: Number of chunks to ingest at a time.
-        checks: Checks of each chunk, in addition to those of the table's settings.
-        on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
-        on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        home: The project's folder, where the flow runs.
 
     Returns:
         ``Completed`` if the whole range is published, ``Incomplete`` (a failed state) if something is left, ``Failed``
         if it couldn't start.
     """
-    options: IngestOptions = {
-        "checks": checks or (),
-        "on_failure": on_failure,
-        "on_changed": on_changed,
-    }
+    options: IngestOptions = {"checks": checks or (), "on_failure": on_failure, "on_changed": on_changed}
     listed = [paths] if isinstance(paths, str) else paths
     try:
         if parallel < 1:
             raise InputError(f"parallel must be at least 1, not {parallel}.")
         backfill = Backfill(partial(open_lake, home), table, listed, since, until, by=by, chunk=chunk, options=options)
-        plan = backfill.plan()
-        if plan.in_order:
-            results = _run_in_order(backfill, plan.to_do)
-        else:
-            results = _run_parallel(backfill, plan.to_do, parallel, first_alone=plan.creates)
+        results = _run_chunks(backfill, backfill.plan(), parallel)
     except LakegateError as error:
         return Failed(message=error_line(error), data=error)
     show_chunks(table, results)
     return _backfill_state(results)
 
 
-def _run_parallel(
-    backfill: Backfill, chunks: Sequence[BackfillChunk], parallel: int, *, first_alone: bool
-) -> list[ChunkResult]:
-    """Ingest the chunks. For a new table, they run one by one until one is published and decides the columns."""
+def _run_chunks(backfill: Backfill, plan: BackfillPlan, parallel: int) -> list[ChunkResult]:
+    """Ingest the chunks, several at a time.
+
+    For a new table, they run one by one until one is published and decides the columns. If each may change rows of
+    earlier ones, they all run one by one, and the first that isn't published stops the rest.
+    """
     results: list[ChunkResult] = []
     pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=parallel)
     with pool as runner:
-        waiting = list(chunks)
-        while first_alone and waiting and not any(one.outcome == "published" for one in results):
-            results.append(_result(waiting[0], _submit(runner, backfill, waiting.pop(0))))
-        futures = [(one, _submit(runner, backfill, one)) for one in waiting]
-        results += [_result(one, future) for one, future in futures]
-    return results
-
-
-def _run_in_order(backfill: Backfill, chunks: Sequence[BackfillChunk]) -> list[ChunkResult]:
-    """Ingest chunks one by one, since each may change rows of earlier ones; stop at the first that isn't published."""
-    results: list[ChunkResult] = []
-    pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
-    with pool as runner:
-        for at, one in enumerate(chunks):
-            results.append(_result(one, _submit(runner, backfill, one)))
-            if results[-1].outcome not in _DONE or results[-1].left:
-                results += [ChunkResult(chunk=left.name, outcome="later") for left in chunks[at + 1 :]]
-                break
-    return results
+        waiting = list(plan.to_do)
+        alone = plan.in_order or plan.creates
+        while alone and waiting:
+            result = _result(waiting[0], _submit(runner, backfill, waiting.pop(0)))
+            results.append(result)
+            if plan.in_order and (result.outcome not in _DONE or result.left):
+                return [*results, *(ChunkResult(chunk=chunk.name, outcome="later") for chunk in waiting)]
+            alone = plan.in_order or result.outcome != "published"
+        futures = [(chunk, _submit(runner, backfill, chunk)) for chunk in waiting]
+        return results + [_result(chunk, future) for chunk, future in futures]
 
 
 def _submit(runner: ThreadPoolTaskRunner[Any], backfill: Backfill, chunk: BackfillChunk) -> PrefectFuture[Any]:
@@ -290,14 +220,14 @@ def _result(chunk: BackfillChunk, future: PrefectFuture[Any]) -> ChunkResult:
 
 
 def _backfill_state(results: Sequence[ChunkResult]) -> State[Any]:
-    counted = Counter(one.outcome for one in results)
-    text = f"Chunks: {', '.join(f'{count} {outcome}' for outcome, count in counted.items())}." if counted else ""
-    rows = sum(one.rows for one in results)
-    if not counted:
-        return Completed(message="Everything is already published.", data=list(results))
-    if counted.keys() <= _DONE and not any(one.left for one in results):
-        return Completed(message=f"{text} {rows:,} rows.", data=list(results))
-    return Failed(name="Incomplete", message=f"{text} {rows:,} rows. To continue, run it again.")
+    if not results:
+        return Completed(message="Everything is already published.", data=[])
+    counts = Counter(result.outcome for result in results)
+    rows = sum(result.rows for result in results)
+    text = f"Chunks: {', '.join(f'{count} {outcome}' for outcome, count in counts.items())}. {rows:,} rows."
+    if counts.keys() <= _DONE and not any(result.left for result in results):
+        return Completed(message=text, data=list(results))
+    return Failed(name="Incomplete", message=f"{text} To continue, run it again.")
 
 
 @flow(name="lakegate-maintain", persist_result=False)

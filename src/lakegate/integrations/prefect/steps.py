@@ -21,7 +21,6 @@ from prefect.states import Failed
 from prefect.tasks import Task
 from prefect.transactions import Transaction
 
-from lakegate.config import Settings
 from lakegate.errors import AuditFailedError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.integrations import leaving_out_secrets
 from lakegate.lake import IngestOptions, Lake, connect
@@ -79,27 +78,23 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
     Raises:
         AuditFailedError: If the run was already rejected.
     """
-    run = _run_step(home, lambda lake: lake.write(table, path, **options))
-    if isinstance(run, Run):
-        _require_passed(run)
-    return run
+    return _run_step(home, lambda lake: lake.write(table, path, **options))
 
 
 @retriable_task("audit", timeout_s=2 * HOUR_S)
 def audit(run_id: str, home: str | None = None) -> Run | State[Any]:
-    """Audit what the run wrote, and show the report as artifacts.
-
-    Returns:
-        The run, still ``staged``, whose audit passed.
+    """Audit what the run wrote, and show the report as an artifact.
 
     Raises:
         AuditFailedError: If a check failed. The run has ended as ``rejected``.
     """
-    run = _run_step(home, lambda lake: lake.audit_run(run_id))
-    if isinstance(run, Run):
-        show_audit(run, _settings(home))
-        _require_passed(run)
-    return run
+
+    def audited(lake: Lake) -> Run:
+        run = lake.audit_run(run_id)
+        show_audit(home, run)
+        return run
+
+    return _run_step(home, audited)
 
 
 @retriable_task("publish", timeout_s=HOUR_S)
@@ -109,16 +104,14 @@ def publish(run_id: str, home: str | None = None) -> Run | State[Any]:
     Raises:
         AuditFailedError: If a check that passed now fails, because a table that it reads has changed.
     """
-    run = _run_step(home, lambda lake: lake.publish_run(run_id))
-    if isinstance(run, Run) and run.status == "rejected":
-        show_audit(run, _settings(home))
-        _require_passed(run)
-    return run
 
+    def published(lake: Lake) -> Run:
+        run = lake.publish_run(run_id)
+        if run.status == "rejected":
+            show_audit(home, run)
+        return run
 
-def _settings(home: str | None) -> Settings:
-    with open_lake(home) as lake:
-        return lake.settings
+    return _run_step(home, published)
 
 
 def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
@@ -131,7 +124,7 @@ def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
     def finish(_transaction: Transaction) -> None:
         with open_lake(home) as lake:
             run = lake.run(run_id)
-            show_publication(run, link=lake.settings.link_to(run.run_id, run.table, run.branch))
+            show_publication(run, lake.settings.link_to(run.run_id, run.table, run.branch))
 
     def undo(_transaction: Transaction) -> None:
         logger = get_run_logger()
@@ -172,7 +165,12 @@ def returning_retryable(step: Callable[[], _Result]) -> _Result | State[Any]:
 def _run_step(home: str | None, step: Callable[[Lake], Run]) -> Run | State[Any]:
     def in_lake() -> Run:
         with open_lake(home) as lake:
-            return step(lake)
+            run = step(lake)
+        if run.status == "rejected":
+            raise AuditFailedError(
+                sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id, branch=run.branch, table=run.table
+            )
+        return run
 
     return returning_retryable(in_lake)
 
@@ -180,13 +178,6 @@ def _run_step(home: str | None, step: Callable[[Lake], Run]) -> Run | State[Any]
 def _is_last_try() -> bool:
     context = TaskRunContext.get()
     return context is None or context.task_run.run_count > context.task.retries
-
-
-def _require_passed(run: Run) -> None:
-    if run.status == "rejected":
-        raise AuditFailedError(
-            sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id, branch=run.branch, table=run.table
-        )
 
 
 def artifact_key(table: str, kind: str) -> str:
@@ -199,29 +190,22 @@ def artifact_key(table: str, kind: str) -> str:
     return f"lakegate-{re.sub(r'[^a-z0-9]+', '-', table.lower()).strip('-')}-{kind}"
 
 
-def show_audit(run: Run, settings: Settings) -> None:
+def show_audit(home: str | None, run: Run) -> None:
     """Create the artifact of an audit: its report, without rows, since it goes into Prefect's database."""
+    with open_lake(home) as lake:
+        link = lake.settings.link_to(run.run_id, run.table, run.branch)
     for report in run.reports:
-        text = audit_markdown(run, report, settings)
-        _create_artifact(
-            create_markdown_artifact, markdown=text, key=artifact_key(report.table, "audit"), description=sentence(run)
-        )
+        text, key = audit_markdown(run, report, link), artifact_key(report.table, "audit")
+        _create_artifact(create_markdown_artifact, markdown=text, key=key, description=sentence(run))
 
 
-def show_publication(run: Run, *, link: str | None = None) -> None:
+def show_publication(run: Run, link: str | None) -> None:
     """Create the artifact of a publish: the commit, useful commands, and a link to the dashboard."""
     if run.publication is None:
         return
-    lines = [
-        f"# {sentence(run)}",
-        "",
-        f"Commit `{run.publication.commit}` on `{run.publication.target}`.",
-        "",
-        *_commands(
-            f"lakegate runs {run.run_id}", f"lakegate diff {run.publication.target}", f"lakegate revert {run.run_id}"
-        ),
-        *_link_lines(link),
-    ]
+    target = run.publication.target
+    lines = [f"# {sentence(run)}", "", f"Commit `{run.publication.commit}` on `{target}`."]
+    lines += _next([f"lakegate runs {run.run_id}", f"lakegate diff {target}", f"lakegate revert {run.run_id}"], link)
     _create_artifact(create_markdown_artifact, markdown="\n".join(lines), key=artifact_key(run.table, "publish"))
 
 
@@ -241,11 +225,10 @@ def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
     _create_artifact(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
 
 
-def audit_markdown(run: Run, report: AuditReport, settings: Settings) -> str:
+def audit_markdown(run: Run, report: AuditReport, link: str | None = None) -> str:
     """Return an audit report as Markdown, with the next commands to run and a link to the run."""
-    verdict = "passed" if report.passed else "failed"
     lines = [
-        f"# Audit of {report.table}: {verdict}",
+        f"# Audit of {report.table}: {'passed' if report.passed else 'failed'}",
         "",
         f"{report.rows:,} rows on branch `{report.branch}`, run `{run.run_id}`, {report.seconds:.1f} s.",
         "",
@@ -258,13 +241,12 @@ def audit_markdown(run: Run, report: AuditReport, settings: Settings) -> str:
     commands = [f"lakegate runs {run.run_id}"]
     if run.status == "rejected" and run.branch_kept:
         commands += [f"lakegate discard {run.branch}", f'lakegate publish {run.branch} --accept "REASON"']
-    link = settings.link_to(run.run_id, run.table, run.branch)
-    return "\n".join([*lines, "", *_commands(*commands), *_link_lines(link)])
+    return "\n".join([*lines, *_next(commands, link)])
 
 
-def _link_lines(link: str | None) -> Iterator[str]:
-    if link is not None:
-        yield from ("", f"[Report of the run](<{link}>)")
+def _next(commands: Sequence[str], link: str | None) -> list[str]:
+    lines = ["", "```", *commands, "```"]
+    return lines if link is None else [*lines, "", f"[Report of the run](<{link}>)"]
 
 
 def sentence(run: Run) -> str:
@@ -299,10 +281,6 @@ def _line(result: CheckResult) -> str:
     verdict = {"pass": "✓ pass", "skipped": "– skipped"}.get(result.verdict, "✗ warn" if result.warns else "✗ fail")
     cells = (f"`{result.check}`", verdict, f"{result.failing_rows:,}", f"{result.total_rows:,}", result.evidence)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _commands(*commands: str) -> list[str]:
-    return ["```", *commands, "```"]
 
 
 class RunLogNarrator(SilentNarrator):

@@ -5,28 +5,24 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import ANY, MagicMock
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import make_url
 from sqlalchemy.exc import OperationalError
 
 from lakegate import integrations
 from lakegate.config import JournalSettings
-from lakegate.errors import ConfigurationError, LakegateError, OutcomeUnknownError
+from lakegate.errors import ConfigurationError, OutcomeUnknownError
+from lakegate.integrations.command_line import run_command
 from lakegate.integrations.dbos import __main__ as front
-from lakegate.integrations.dbos import program, workflows
+from lakegate.integrations.dbos import program, queues, workflows
 from lakegate.integrations.dbos.__main__ import _exit_code, _sentence_of_chunk
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, load_configuration
-from lakegate.lake import Lake
-from lakegate.model.batch import KnownFile, SourceFile
-from lakegate.model.run import RunStatus
-from support.cli_support import make_run
-from support.loader_support import SteppedLake
 
 SECRET = "correct-horse"
 VARIABLES = ("TABLE_NAME", "NAMESPACE", "S3_PATH", "BRANCH_NAME", "RUN_ID", "DBOS_SYSTEM_DATABASE_URL")
@@ -54,17 +50,6 @@ def test_without_a_file_everything_is_beside_the_journal(project: Path) -> None:
     assert config["name"] == "lakegate"
     assert config["system_database_url"] == f"sqlite:///{project / '.lakegate' / 'dbos.db'}"
     assert (config["application_version"], config["executor_id"]) == ("lakegate-1", "local")
-
-
-def test_dbos_keeps_its_database_in_the_project_whatever_characters_the_path_has(tmp_path: Path) -> None:
-    project = tmp_path / "projects" / "what? 100%41"
-    project.mkdir(parents=True)
-    engine = create_engine(load(project).dbos["system_database_url"] or "")
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE one (id INTEGER)"))
-    engine.dispose()
-    assert list(project.parent.iterdir()) == [project]
-    assert (project / ".lakegate" / "dbos.db").stat().st_size > 0
 
 
 def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,8 +111,6 @@ def test_variables_override_the_file(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("database: {hostname: x, port: 5432}", "names the database by hostname, port, which DBOS 3 doesn't read"),
-        ("database_url: postgresql://me:correct-horse@db/x", "names the database by database_url"),
         ("runtimeConfig: many", "runtimeConfig must have keys"),
         ("- a", "must contain a dictionary"),
         ("name: [", "isn't valid YAML"),
@@ -139,8 +122,6 @@ def test_errors_in_the_file_name_the_key(project: Path, text: str, said: str) ->
     with pytest.raises(ConfigurationError) as caught:
         load(project, text)
     assert said in caught.value.message
-    if "names the database" in said:
-        assert "system_database_url" in str(caught.value.hint)
     assert SECRET not in f"{caught.value.message} {caught.value.hint} {caught.value.context}"
 
 
@@ -152,12 +133,11 @@ def test_a_named_file_must_exist(project: Path) -> None:
 WRONG = [
     ([], {}, "TABLE_NAME (--table_name)"),
     (["--table_name", "nyc.trips"], {}, "S3_PATH (--s3_path)"),
-    (["--table_name", "trips"], {}, "NAMESPACE (--namespace)"),
-    ([], {"TABLE_NAME": "trips", "NAMESPACE": "n y c"}, "TABLE_NAME (--table_name)"),
-    (["--table_name", "nyc.trips"], {"NAMESPACE": "other"}, "NAMESPACE (--namespace) 'other'"),
-    (["--table_name", "nyc.trips", "--s3_path", "x"], {"RUN_ID": "a b"}, "RUN_ID (--run_id)"),
+    (["--table_name", "trips", "--s3_path", "x"], {}, "'trips' can't name a table"),
+    (["--table_name", "nyc.trips", "--s3_path", "x"], {"NAMESPACE": "other"}, "isn't in --namespace 'other'"),
+    (["--table_name", "nyc.trips", "--s3_path", "x"], {"RUN_ID": "a b"}, "'a b'"),
     (["serve", "--table_name", "nyc.trips", "--schedule", "*/5 * * * *"], {}, "S3_PATH (--s3_path)"),
-    (["serve", "--table_name", "a.b", "--s3_path", "x", "--schedule", "often"], {}, "--schedule 'often'"),
+    (["serve", "--table_name", "a.b", "--s3_path", ".", "--schedule", "often"], {}, "--schedule 'often'"),
     (["serve", "--table_name", "a.b", "--s3_path", "/no/such", "--schedule", "* * * * *"], {}, "'/no/such' doesn't"),
     (["enqueue", "--table_name", "a.b", "--s3_path", "x", "-c", "not_nul(id)"], {}, "no check called 'not_nul'"),
     (["sevre"], {}, "'sevre' is not one of"),
@@ -175,7 +155,7 @@ def test_a_wrong_or_missing_value_is_one_line_that_names_it(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert front.start(words) == 2
+    assert run_command(front.main, front.PROGRAM, words) == 2
     error, *hint = capsys.readouterr().err.splitlines()
     assert error.startswith("error: ")
     assert said in error
@@ -198,14 +178,14 @@ def test_a_table_may_be_given_in_one_or_in_two(
 ) -> None:
     orders = []
 
-    def told(_configuration: DbosConfiguration, given: front.Options, _flags: object) -> int:
-        orders.append(given.order())
+    def told(_configuration: DbosConfiguration, given: Mapping[str, Any]) -> int:
+        orders.append(front.order_of(given))
         return 0
 
     monkeypatch.setitem(front.MODES, "run", told)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert front.start([*words, "--s3_path", "x", "--branch_name", "b"]) == 0
+    assert run_command(front.main, front.PROGRAM, [*words, "--s3_path", "x", "--branch_name", "b"]) == 0
     # Another process, which stands in another folder, may be the one to read it.
     assert orders == [{"table": "nyc.trips", "paths": [str(project / "x")], "checks": [], "branch": "b"}]
 
@@ -215,7 +195,7 @@ def test_an_unreachable_dbos_database_is_reported_without_the_password(
 ) -> None:
     monkeypatch.setenv("DBOS_SYSTEM_DATABASE_URL", f"postgresql://me:{SECRET}@127.0.0.1:1/lake?connect_timeout=2")
     for mode in ("run", "enqueue"):
-        assert front.start([mode, "--table_name", "nyc.trips", "--s3_path", "x"]) == 3
+        assert run_command(front.main, front.PROGRAM, [mode, "--table_name", "nyc.trips", "--s3_path", "x"]) == 3
         said = capsys.readouterr().err
         assert "DBOS's database at 127.0.0.1:1/lake doesn't answer" in said
         assert SECRET not in said
@@ -232,34 +212,18 @@ def test_a_database_that_fails_while_runs_are_in_progress_leaves_their_outcome_u
     assert "continue at the next start" in str(caught.value.hint)
 
 
-def test_an_interrupted_run_waits_for_no_recovered_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[str] = []
-    dbos, how = MagicMock(), MagicMock(side_effect=[{"status": "published"}, KeyboardInterrupt])
-    dbos.retrieve_workflow.return_value.get_status.return_value.input = None
-    monkeypatch.setattr(program, "DBOS", dbos)
-    monkeypatch.setattr(program, "result_of", how)
-    monkeypatch.setattr(program, "_wait", waited.append)
-    order = workflows.Order(table="nyc.trips", paths=["x"])
-    program.run_one(order, "one", recovered=["one", "other"])
-    with pytest.raises(KeyboardInterrupt):
-        program.run_one(order, "two", recovered=["another"])
-    assert waited == ["other"]
-
-
 def test_the_extra_is_named_when_dbos_is_missing_or_too_new(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(integrations, "version", lambda _: "4.0.1")
-    assert front.start(["--table_name", "nyc.trips", "--s3_path", "x"]) == 2
+    assert run_command(front.main, front.PROGRAM, ["--table_name", "nyc.trips", "--s3_path", "x"]) == 2
     said = capsys.readouterr().err
     assert "dbos 4.0.1 is installed" in said
     assert "pip install 'lakegate[dbos]'" in said
 
 
 def test_help_shows_examples_and_needs_no_dbos() -> None:
-    code = (
-        "import sys; sys.modules['dbos'] = None; from lakegate.integrations.dbos.__main__ import start; start(['-h'])"
-    )
+    code = "import sys; sys.modules['dbos'] = None; from lakegate.integrations.dbos.__main__ import main; main(['-h'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "python -m lakegate.integrations.dbos serve --table_name nyc.trips" in done.stdout
 
@@ -269,17 +233,6 @@ def test_an_executor_id_is_held_by_one_process_at_a_time(tmp_path: Path) -> None
         assert (first, second) == ("local", "local.2")
     with held_executor_id(tmp_path, "local") as again:
         assert again == "local"
-
-
-def test_an_error_of_the_lake_ends_with_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(*_: object) -> int:
-        raise LakegateError("It failed.", hint="Do this.")
-
-    monkeypatch.setitem(front.MODES, "run", fails)
-    assert front.start([]) == 2
-    assert capsys.readouterr().err == "error: It failed.\nhint:  Do this.\n"
 
 
 def test_a_rejection_names_the_branch_and_the_next_command() -> None:
@@ -295,60 +248,54 @@ def test_a_rejection_names_the_branch_and_the_next_command() -> None:
     ]
 
 
-def test_ordered_chunks_stop_at_the_first_unpublished_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunks = [SimpleNamespace(name=name) for name in ("01", "02", "03")]
-    plan = SimpleNamespace(creates=True, in_order=True, to_do=chunks)
-    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
-    monkeypatch.setattr(program, "_queued", lambda chunk, _: chunk.name)
-    ends = {"01": "published", "02": "rejected", "03": "published"}
-    monkeypatch.setattr(
-        program,
-        "_ended",
-        lambda chunk, *_: {"chunk": chunk.name, "outcome": {"status": ends[chunk.name]}, "error": None},
-    )
-
-    ended = program.backfill(lambda: pytest.fail("not needed"), "nyc.trips", ["x"])
-    assert [one["chunk"] for one in ended] == ["01", "02"]
-
-
-def test_chunks_of_a_new_table_run_one_by_one_until_one_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    chunks = [SimpleNamespace(name=name) for name in ("01", "02", "03", "04")]
-    plan = SimpleNamespace(creates=True, in_order=False, to_do=chunks)
-    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
-    done: list[str] = []
-    monkeypatch.setattr(program, "_queued", lambda chunk, _: done.append(f"queued {chunk.name}"))
-
-    def ended(chunk: Any, *_: object) -> Any:
-        done.append(f"ended {chunk.name}")
-        return {"outcome": {"status": "rejected" if chunk.name == "01" else "published"}, "error": None}
-
-    monkeypatch.setattr(program, "_ended", ended)
-    list(program.backfill(lambda: pytest.fail("not needed"), "nyc.trips", ["x"]))
-    assert done[:4] == ["queued 01", "ended 01", "queued 02", "ended 02"]
-    assert done[4:] == ["queued 03", "queued 04", "ended 03", "ended 04"]
-
-
-@pytest.mark.parametrize(("owner", "code"), [("running", 3), ("failed", 3), ("published", 0)])
-def test_files_that_another_run_holds_stop_ordered_chunks(
-    monkeypatch: pytest.MonkeyPatch, owner: RunStatus, code: int
+@pytest.mark.parametrize(
+    ("in_order", "ends", "done"),
+    [
+        (True, "pr", ["queued 1", "ended 1", "queued 2", "ended 2"]),
+        (False, "rpp", ["queued 1", "ended 1", "queued 2", "ended 2", "queued 3", "ended 3"]),
+        (False, "ppp", ["queued 1", "ended 1", "queued 2", "queued 3", "ended 2", "ended 3"]),
+    ],
+)
+def test_chunks_run_one_by_one_while_they_must(
+    monkeypatch: pytest.MonkeyPatch, *, in_order: bool, ends: str, done: list[str]
 ) -> None:
-    chunks = [SimpleNamespace(name=name) for name in ("01", "02")]
+    chunks = [SimpleNamespace(name=name, table="nyc.trips", to_do=()) for name in "123"]
+    plan = SimpleNamespace(creates=True, in_order=in_order, to_do=chunks)
+    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
+    seen: list[str] = []
+    statuses = {"p": "published", "r": "rejected"}
+
+    class Handle:
+        def __init__(self) -> None:
+            self.number = 1 + sum(one.startswith("queued") for one in seen)
+            seen.append(f"queued {self.number}")
+
+        def get_workflow_id(self) -> str:
+            return str(self.number)
+
+        def get_result(self) -> dict[str, str]:
+            seen.append(f"ended {self.number}")
+            return {"status": statuses[ends[self.number - 1]]}
+
+    monkeypatch.setattr(queues, "enqueue", lambda *_, **__: Handle())
+    list(program.backfill("nyc.trips", ["x"]))
+    assert seen == done
+
+
+@pytest.mark.parametrize(("skipped", "code"), [(1, 3), (0, 0)])
+def test_files_that_another_run_holds_stop_ordered_chunks(
+    monkeypatch: pytest.MonkeyPatch, skipped: int, code: int
+) -> None:
+    chunks = [SimpleNamespace(name=name, table="nyc.trips", to_do=()) for name in ("01", "02")]
     plan = SimpleNamespace(creates=False, in_order=True, to_do=chunks)
     monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
     outcome = workflows.Outcome(
-        run_id="ours", status="published", table="nyc.trips", branch="", rows=9, failures=[], detail=None, skipped=1
+        run_id="r", status="published", table="nyc.trips", branch="", rows=9, failures=[], detail=None, skipped=skipped
     )
-    handle = SimpleNamespace(get_workflow_id=lambda: "ours", get_result=lambda: outcome)
-    monkeypatch.setattr(program, "_queued", lambda *_: handle)
-    lake = SteppedLake()
-    file = SourceFile(uri="file:///landing/a.csv", size_bytes=1, version="1", stamp="1", rows=1)
-    skipped = (KnownFile(file=file, run_id="theirs"),)
-    lake.made = {
-        "ours": make_run("published", run_id="ours", skipped_files=skipped),
-        "theirs": make_run(owner, run_id="theirs"),
-    }
+    handle = SimpleNamespace(get_workflow_id=lambda: "r", get_result=lambda: outcome)
+    monkeypatch.setattr(queues, "enqueue", lambda *_, **__: handle)
 
-    ended = list(program.backfill(lambda: cast("Lake", lake), "nyc.trips", ["x"]))
-    assert len(ended) == (2 if code == 0 else 1)
+    ended = list(program.backfill("nyc.trips", ["x"]))
+    assert len(ended) == (1 if skipped else 2)
     assert _exit_code(ended[0]) == code
-    assert ("Other runs hold 1 of its files" in _sentence_of_chunk(ended[0])) == (code == 3)
+    assert ("Other runs hold 1 of its files" in _sentence_of_chunk(ended[0])) == bool(skipped)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -47,8 +46,6 @@ class FakeLake:
         self.raises: dict[str, list[Exception]] = {}
         self.verdict: RunStatus = "published"
         self.runs: dict[str, Run] = {}
-        self.inside = Counter[str]()
-        self.crowd = 0
         self.reason = ""
         self.gate = threading.Event()
         self.gate.set()
@@ -82,16 +79,11 @@ class FakeLake:
 
     def _do(self, what: str, run_id: str, status: RunStatus) -> Run:
         self.calls.append((what, run_id))
-        self.inside[run_id] += 1
-        self.crowd = max(self.crowd, self.inside[run_id])
-        try:
-            assert self.gate.wait(120)
-            if self.raises.get(what):
-                raise self.raises[what].pop(0)
-            self.runs[run_id] = run(run_id, status)
-            return self.runs[run_id]
-        finally:
-            self.inside[run_id] -= 1
+        assert self.gate.wait(120)
+        if self.raises.get(what):
+            raise self.raises[what].pop(0)
+        self.runs[run_id] = run(run_id, status)
+        return self.runs[run_id]
 
     def maintain(self, tables: list[str], *, within: str | None) -> MaintenanceReport:
         self.given = {"tables": tables, "within": within}
@@ -149,7 +141,7 @@ def configuration(database: Path) -> DbosConfiguration:
 
 @pytest.fixture(scope="module")
 def app(configuration: DbosConfiguration) -> Iterator[None]:
-    with program.launched(configuration, queues=queues.QUEUES):
+    with program.launched(configuration, listens=queues.QUEUES):
         queues.register(parallel=2)
         yield
 
@@ -240,14 +232,6 @@ def test_a_final_error_is_not_retried_and_the_run_is_undone(lake: FakeLake) -> N
     assert status_of("final") == "ERROR"
 
 
-def test_a_later_caller_gets_the_same_error(lake: FakeLake) -> None:
-    lake.raises["write"] = [InputError("'x' doesn't exist.")]
-    for _ in range(2):
-        with pytest.raises(InputError, match="'x' doesn't exist"):
-            program.run_one(ORDER, "later")
-    assert lake.steps("later") == ["write", "undo"]
-
-
 def test_a_given_up_run_is_undone_and_raises_the_last_error(lake: FakeLake) -> None:
     lake.raises["audit"] = [AWAY] * 100
     with pytest.raises(CatalogUnavailableError):
@@ -269,31 +253,6 @@ def test_a_publish_whose_response_was_lost_is_a_success(lake: FakeLake, monkeypa
     assert status_of("unheard") == "SUCCESS"
 
 
-def test_the_first_error_is_raised_if_undoing_fails_too(lake: FakeLake) -> None:
-    lake.raises = {"publish": [InputError("No.")], "undo": [AWAY] * 100}
-    with pytest.raises(InputError, match="No"):
-        program.run_one(ORDER, "both")
-
-
-def test_a_run_that_is_not_the_orders_is_not_undone(lake: FakeLake) -> None:
-    lake.runs["theirs"] = run("theirs", "staged")
-    lake.raises["write"] = [InputError("It is one of another table.")]
-    with pytest.raises(InputError, match="another table"):
-        program.run_one({**ORDER, "run_id": "theirs"}, "mistaken")
-    assert lake.steps("theirs") == ["write"]
-
-
-def test_a_run_that_is_not_the_orders_is_not_undone_by_the_next_process_either(lake: FakeLake) -> None:
-    lake.runs["another"] = run("another", "staged")
-    lake.raises["write"] = [InputError("It is one of another table.")]
-    with pytest.raises(InputError):
-        program.run_one({**ORDER, "run_id": "another"}, "killed")
-    replayed = DBOS.fork_workflow("killed", 2)
-    with pytest.raises(InputError, match="another table"):
-        program.result_of(replayed)
-    assert lake.steps("another") == ["write"]
-
-
 def test_a_step_that_was_given_up_by_a_killed_process_may_still_be_retried(lake: FakeLake) -> None:
     lake.raises["audit"] = [AWAY] * 100
     with pytest.raises(CatalogUnavailableError):
@@ -302,13 +261,6 @@ def test_a_step_that_was_given_up_by_a_killed_process_may_still_be_retried(lake:
     with pytest.raises(RetryableError, match="audit"):
         program.result_of(replayed)
     assert lake.steps("killed-in-undo")[-1] == "undo"
-
-
-def test_a_run_that_never_began_needs_no_undoing(lake: FakeLake) -> None:
-    lake.raises["write"] = [InputError("No such file.")]
-    with pytest.raises(InputError, match="No such file"):
-        program.run_one(ORDER, "never")
-    assert lake.runs == {}
 
 
 def test_a_cancelled_workflow_leaves_no_run_behind(lake: FakeLake) -> None:
@@ -334,19 +286,6 @@ def test_a_run_whose_workflow_was_cancelled_while_nothing_ran_it_is_undone_at_th
         connection.execute("UPDATE workflow_status SET status = 'CANCELLED' WHERE workflow_uuid = 'left'")
     workflows.undo_cancelled_runs()
     assert {name: one.status for name, one in lake.runs.items()} == {"left": "failed", "kept": "staged"}
-
-
-def test_a_workflow_started_twice_in_a_process_runs_sequentially(lake: FakeLake) -> None:
-    lake.gate.clear()
-    with SetWorkflowID("crowded"):
-        handle = DBOS.start_workflow(workflows.wap, ORDER)
-    wait_until(lambda: lake.steps("crowded") == ["write"])
-    # What another process does that takes this one for dead.
-    DBOS.resume_workflow("crowded")
-    wait_until(lambda: (DBOS.get_workflow_status("crowded") or SimpleNamespace(status="")).status == "PENDING")
-    lake.gate.set()
-    assert handle.get_result()["status"] == "published"
-    assert lake.crowd == 1
 
 
 def test_a_fork_continues_the_original_run(lake: FakeLake) -> None:
@@ -403,12 +342,10 @@ def test_a_backfill_and_a_server_leave_each_others_limits_alone() -> None:
     try:
         queues.register(concurrency=1)
         assert limits() == (1, before[1])
-        queues.register_backfill(3)
+        queues.register(parallel=3)
         assert limits() == (1, 3)
-        queues.register()
-        assert limits() == (4, 3)
     finally:
-        queues.register(parallel=before[1])
+        queues.register(concurrency=before[0], parallel=before[1])
     assert limits() == before
 
 
@@ -442,20 +379,6 @@ def test_nobody_waits_for_a_workflow_of_another_version(lake: FakeLake, database
         assert program.pending() == ["same"]
     finally:
         DBOS.cancel_workflows(["older", "same"])
-
-
-def test_a_workflow_that_was_cancelled_since_it_was_listed_is_not_recovered(
-    lake: FakeLake, configuration: DbosConfiguration, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program.run_one(ORDER, "called-off")
-    with closing(sqlite3.connect(database)) as connection, connection:
-        changed = "status = 'PENDING', executor_id = 'local.5'"
-        connection.execute(f"UPDATE workflow_status SET {changed} WHERE workflow_uuid = 'called-off'")
-    listed = DBOS.list_workflows(status="PENDING", load_input=False)
-    DBOS.cancel_workflow("called-off")
-    monkeypatch.setattr(DBOS, "list_workflows", lambda **_: listed)
-    assert recover_dead(configuration.locks, "local") == []
-    assert status_of("called-off") == "CANCELLED"
 
 
 def test_the_database_holds_names_and_numbers_and_nothing_of_the_rows(lake: FakeLake, database: Path) -> None:

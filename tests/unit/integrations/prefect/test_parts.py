@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+import click
 import pytest
 
-from lakegate.config import Settings, UiSettings
 from lakegate.errors import ConfigurationError, EngineUnavailableError, IdentifierError
 from lakegate.integrations import prefect as adapter
 from lakegate.integrations import require_extra
-from lakegate.integrations.prefect.__main__ import main
+from lakegate.integrations.command_line import run_command
+from lakegate.integrations.prefect.__main__ import cli
 from lakegate.integrations.prefect.steps import audit_markdown, error_line, returning_retryable
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
@@ -65,58 +66,38 @@ def test_help_and_usage_errors_load_no_prefect() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--table_name", "nyc.trips"], "Pass --s3_path, or a command."),
-        ([], "Pass --table_name and --s3_path, or a command."),
+        (["--table_name", "nyc.trips"], "Pass --table_name and --s3_path, or a command."),
+        (["--table_name", "nyc.trips", "--namespace", "x", "--s3_path", "x"], "'nyc.trips' isn't in --namespace 'x'."),
         (["--table-name", "trips", "--s3-path", "x"], "'trips' can't name a table"),
-        (["--table_name", "nyc.trips", "--s3_path", "x", "--branch_name", "a b"], "'a b' can't name a branch or tag."),
         (["--table_name", "nyc.trips", "--s3_path", "x", "--home", "/no/such"], "/no/such"),
         (["--no-such-option"], "--no-such-option"),
-        (["serve", "x", "--every", "often"], "Invalid duration 'often'."),
+        (["serve", ".", "--table", "nyc.trips", "--every", "often"], "Invalid duration 'often'."),
         (["serve", ".", "--table", "nyc.trips", "--every", "0s"], "--every must be greater than zero."),
         (["serve", "."], "Pass either --table, which all files go to, or --route."),
         (["serve", ".", "--table", "nyc.trips", "--route", "{namespace}/{table}/*"], "Pass either --table"),
         (["serve", ".", "--route", "{other}/*"], "doesn't define {namespace}."),
         (["serve", "/no/such", "--table", "nyc.trips"], "'/no/such' doesn't exist."),
         (["serve", ".", "--table", "nyc.trips", "-c", "not_nul(id)"], "There is no check called 'not_nul'."),
-        (["serve", ".", "--table", "nyc.trips", "--name", "a/b"], "'a/b' can't name a deployment"),
+        (["serve", ".", "--table", "nyc.trips", "--name", "a/b"], "--name 'a/b'"),
         (["announce", "nyc.trips"], "Missing argument"),
-        (["announce", "nyc.trips", ""], "PATH is empty."),
     ],
 )
-def test_wrong_values_are_one_line(
-    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["lakegate", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
+def test_wrong_values_are_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(cli, "lakegate", words) == 2
     told = capsys.readouterr()
     lines = told.err.splitlines()
-    assert (ended.value.code, told.out) == (2, "")
+    assert told.out == ""
     assert lines[0].startswith("error: ")
     assert said in lines[0]
     assert len(lines) <= 2
 
 
-def test_a_missing_option_value_names_the_command_and_its_help(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["lakegate", "serve", "--table"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "For help, run: python -m lakegate.integrations.prefect serve --help" in capsys.readouterr().err
-
-
-def test_an_internal_error_is_not_taken_for_a_failed_audit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object) -> int:
+def test_an_internal_error_is_not_taken_for_a_failed_audit(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command
+    def fail() -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr("lakegate.integrations.prefect.__main__._run_now", fail)
-    monkeypatch.setattr(sys, "argv", ["lakegate", "--table-name", "nyc.trips", "--s3-path", "x"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 70
+    assert run_command(fail, "lakegate", []) == 70
     assert "RuntimeError: out of luck" in capsys.readouterr().err
 
 
@@ -162,7 +143,7 @@ def rejected() -> Run:
 
 
 def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected), Settings())
+    text = audit_markdown(rejected, report(rejected))
     assert "# Audit of nyc.trips: failed" in text
     assert "| `not_null(fare)` | ✗ fail | 1 | 9 | scan |" in text
     assert "script" not in text  # no rows
@@ -171,14 +152,13 @@ def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) 
 
 
 def test_a_report_links_to_the_dashboard(rejected: Run) -> None:
-    settings = Settings(ui=UiSettings(url="https://lake.example.com"))
-    text = audit_markdown(rejected, report(rejected), settings)
+    text = audit_markdown(rejected, report(rejected), "https://lake.example.com/run?run=r1")
     assert text.endswith("\n\n[Report of the run](<https://lake.example.com/run?run=r1>)")
 
 
 def test_a_report_of_a_dropped_branch_offers_nothing_that_needs_it(rejected: Run) -> None:
     dropped = rejected.model_copy(update={"branch_kept": False})
-    assert "lakegate publish" not in audit_markdown(dropped, report(dropped), Settings())
+    assert "lakegate publish" not in audit_markdown(dropped, report(dropped))
 
 
 def test_what_prefect_stores_of_an_error_has_no_secrets() -> None:
