@@ -119,15 +119,6 @@ def test_the_function_s_user_has_the_journal_and_nothing_of_nessie_s(rds: Rds, t
             pytest.fail(refused)
 
 
-def test_a_journal_elsewhere_needs_no_user(rds: Rds, tmp_path: Path) -> None:
-    folder = tmp_path / "trust"
-    folder.mkdir()
-
-    assert rds.set_up(folder, JOURNAL_PASSWORD="").returncode == 0
-
-    assert rds.run("rds_owner", "SELECT count(*) FROM pg_roles WHERE rolname = 'journal'") == [[0]]
-
-
 def test_a_server_with_another_s_certificate_is_told_no_password(rds: Rds, tmp_path: Path) -> None:
     folder = tmp_path / "trust"
     folder.mkdir()

@@ -17,7 +17,6 @@ from support.lambda_support import (
     bridge_event,
     open_lakehouse,
     parquet,
-    s3_event,
     sns_envelope,
     sns_event,
     without_spark,
@@ -97,14 +96,6 @@ def test_clean_with_nulls_and_truncated_in_one_batch(world: World) -> None:
         assert world.variables[secret] not in function.log()
 
 
-def test_a_burst_is_one_run(world: World) -> None:
-    queue = Queue()
-    queue.send(*world.put_many([f"{number:02}.parquet" for number in range(20)]))
-    assert queue.deliver(world.function()) == []
-    assert world.ids() == list(range(200))
-    assert world.statuses() == ["published"]
-
-
 def test_what_the_deadline_leaves_is_gone_on_with(world: World) -> None:
     function = world.function(LAKEGATE_FUNCTION_MARGIN_S="1")
     queue = Queue(max_receives=100)
@@ -141,17 +132,6 @@ def test_functions_at_once_and_killed_publish_each_file_once(world: World) -> No
         queue.deliver(functions[-1])
     assert ended
     assert world.ids() == list(range(60))
-
-
-def test_by_no_queue_a_failure_is_an_error(world: World) -> None:
-    function = world.function()
-    answer = function.call(world.put("truncated.parquet", parquet(10)[:-30]))
-    assert answer.error is not None
-    assert answer.error["errorType"] == "NotDoneError"
-    assert "cut off" in answer.error["errorMessage"]
-    assert function.call({"Records": [{"eventSource": "aws:kinesis"}]}).error is not None
-    assert function.invoke(s3_event(world.bucket.name, world.key("gone.parquet"))) == {}
-    assert function.invoke(s3_event(world.bucket.name, world.key("x.parquet"), name="ObjectRemoved:Delete")) == {}
 
 
 def test_it_needs_no_jvm_and_no_py4j(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import pytest
 
 from lakegate.checks.parse import parse_check
 from lakegate.errors import CheckError, SourceError
-from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake
-from support.lakes import components_of, session_of
 from support.neighbours import EXAMPLES, ROWS
 
 pytestmark = pytest.mark.jvm
@@ -144,18 +141,6 @@ def test_files_that_cannot_be_read_are_an_error_of_the_input(
         lake.test_contract(table, path)
 
 
-def test_rows_of_files_whose_key_repeats_are_shown_with_their_file(
-    lake: Lake, contract: Callable[[str], str], tmp_path: Path
-) -> None:
-    table = contract("checks: [{unique: {columns: [id], scope: table}}, {in_range: {column: fare, min: 0}}]\n")
-    source = tmp_path / "rows.csv"
-    source.write_text("id,fare\n1,5\n2,-1\n1,6\n", encoding="utf-8")
-    repeated, negative = lake.test_contract(table, source).report.results
-    shown = [sorted((row["id"], row["fare"]) for row in result.examples) for result in (repeated, negative)]
-    assert shown == [[(1, 5), (1, 6)], [(2, -1)]], repeated.detail
-    assert all(row["_file"].endswith("/rows.csv") for row in (*repeated.examples, *negative.examples))
-
-
 def test_an_ingest_finds_what_other_tools_find_in_the_same_rows(lake: Lake, namespace: str, tmp_path: Path) -> None:
     source = tmp_path / "six.parquet"
     pq.write_table(ROWS["six"], source)
@@ -174,36 +159,3 @@ def test_an_ingest_finds_what_other_tools_find_in_the_same_rows(lake: Lake, name
 
     with pytest.raises(CheckError, match="the engine can't run it"):
         lake.audit(f"{namespace}.six", branch="main", checks=["custom_sql('SELECT id / 0 FROM batch')"])
-
-
-def test_what_an_audit_says_it_cost_is_what_it_asked_spark(
-    lake: Lake, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, table, asked = tmp_path / "six.parquet", f"{namespace}.six", Counter[str]()
-    pq.write_table(ROWS["six"], source)
-    lake.ingest(table, source)
-    (file,) = lake.table(table).files()
-    footer = pq.read_metadata(local_path(file.path)).row_group(0)
-    sizes = {
-        footer.column(at).path_in_schema: footer.column(at).total_compressed_size for at in range(footer.num_columns)
-    }
-    frame = type(session_of(components_of(lake)).range(1))
-    collect = frame.collect
-    monkeypatch.setattr(frame, "collect", lambda self: (asked.update(["query"]), collect(self))[1])
-
-    for check, columns in {
-        "not_null(id)": [],
-        "in_range(n, -9, 99)": [],
-        "in_range(n, 0, 5)": ["n"],
-        "matches(name, '^.?.?$')": ["name"],
-        "unique(group, name)": ["group", "name"],
-        "sum(n, min=99)": ["n"],
-        "in_range(n, 0, 5, where='m > 1 AND n IS NOT NULL')": ["m", "n"],
-        "outliers(n, 1)": ["n"],
-    }.items():
-        asked.clear()
-        (told,) = lake.audit(table, branch="main", checks=[check], explain=True).explanations
-        assert (told.jobs, told.bytes) == (asked["query"], sum(sizes[one] for one in columns)), check
-    asked.clear()
-    (told,) = lake.audit(table, branch="main", checks=["custom_sql('SELECT n FROM batch')"], explain=True).explanations
-    assert (told.jobs, told.bytes) == (asked["query"], None)

@@ -118,12 +118,6 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def test_a_good_and_a_bad_batch_and_one_that_is_started_twice_on_sqlite(
-    on_sqlite: Program, namespace: str, tmp_path: Path
-) -> None:
-    good_and_bad(on_sqlite, namespace, tmp_path)
-
-
 def test_one_database_holds_the_journal_and_dbos(
     beside_the_journal: Program, postgres: PostgresServer, namespace: str, tmp_path: Path
 ) -> None:
@@ -147,20 +141,6 @@ def good_and_bad(program: Program, namespace: str, tmp_path: Path) -> None:
     assert rejected["failures"] == [f"{CHECK}: 3 of 10 rows"]
     assert program.cli.count(table) == 10
     assert f"look/{namespace}" in program.cli.branches()
-
-
-def test_a_workflow_that_was_killed_goes_on_at_the_next_start(
-    on_sqlite: Program, namespace: str, tmp_path: Path
-) -> None:
-    """On SQLite; on Postgres, the crash matrix kills it around the same steps."""
-    program = on_sqlite
-    files = [write_trips(tmp_path / f"{number}.parquet", 5, start=number * 5) for number in range(2)]
-    for point in ("after-stage", "after-publish"):
-        table = f"{namespace}.{point.replace('-', '_')}"
-        words = ["--table_name", table, "--s3_path"]
-        program.run(*words, files[0], "--run_id", f"{namespace}-{point}", fault=f"{point}:kill", code=-signal.SIGKILL)
-        program.run(*words, files[1])
-        assert program.cli.count(table) == 10
 
 
 def test_serving_works_off_the_queue_and_looks_when_the_schedule_says(
@@ -212,14 +192,13 @@ def postgres_rows(server: PostgresServer, database: str, statement: str) -> list
         connection.close()
 
 
-@pytest.mark.parametrize("point", ["after-stage", "after-publish"])
 def test_nothing_is_lost_when_the_database_goes_away_in_a_step(
-    point: str, home: Path, stack: StackState, own_postgres: PostgresServer, namespace: str, tmp_path: Path
+    home: Path, stack: StackState, own_postgres: PostgresServer, namespace: str, tmp_path: Path
 ) -> None:
     program = on_postgres(home, own_postgres, namespace)
     words = ["--table_name", f"{namespace}.trips", "--s3_path", write_trips(tmp_path / "a.parquet", 3)]
     # A step that fails while the database is away can't give up its lease either: it runs out, the sooner the better.
-    running = program.start(*words, "--output", "json", fault=f"{point}:pause", LAKEGATE_JOURNAL_LEASE_S="5")
+    running = program.start(*words, "--output", "json", fault="after-publish:pause", LAKEGATE_JOURNAL_LEASE_S="5")
     try:
         until(lambda: stopped(running))
         own_postgres.stop()

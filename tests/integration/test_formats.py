@@ -17,10 +17,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import orc
-from pyarrow import parquet as pq
 
 from lakegate.components import Components
-from lakegate.errors import ConflictError, InputError, SourceError
+from lakegate.errors import ConflictError, InputError
 from lakegate.lake import Lake
 from lakegate.model.batch import Batch, CsvOptions
 from lakegate.model.run import Run
@@ -196,17 +195,6 @@ def test_a_query_is_a_source_that_relies_on_what_it_read(lake: Lake, namespace: 
     with pytest.raises(ConflictError, match=f"{source} changed on main after the query read it"):
         lake.ingest(target, query)
     assert lake.table(target).rows == 1
-
-
-def test_whole_numbers_that_a_float_column_would_round_are_refused(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    table = f"{namespace}.singles"
-    pq.write_table(pa.table({"x": pa.array([0.5], pa.float32())}), tmp_path / "a.parquet")
-    lake.ingest(table, tmp_path / "a.parquet")
-    (tmp_path / "b.csv").write_text("x\n16777216\n-100000000\n0.1\nNaN\n1e30\nNA\n", encoding="utf-8")
-    assert lake.ingest(table, tmp_path / "b.csv").status == "published"
-    (tmp_path / "c.csv").write_text("x\n1\n16777217\n", encoding="utf-8")
-    with pytest.raises(SourceError, match="Column 'x' holds 16777217, which float would round"):
-        lake.ingest(table, tmp_path / "c.csv")
 
 
 def test_csv_as_germans_write_it_arrives_as_they_mean_it(lake: Lake, namespace: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
-from lakegate.ports import FileStore
 from lakegate.wap.gc import gc
 from support.lakes import components_of, session_of
 
@@ -201,40 +200,6 @@ def test_dropped_tables_and_compacted_files_go_beyond_the_history_that_is_kept(
     assert collect(days_later=2, history=timedelta(days=1)).files == 4
     assert everything - files_in(warehouse) == {p for p in everything if "/dropped_" in p}
     assert count(lake, stays) == 20
-
-
-class FilesWithSomethingMeanwhile:
-    """The warehouse's files; when the first ones are about to go, something else happens."""
-
-    def __init__(self, files: FileStore, meanwhile: Callable[[], object]) -> None:
-        self._files, self._meanwhile = files, meanwhile
-        self.list = files.list
-
-    def delete(self, paths: Sequence[str]) -> None:
-        self._meanwhile()
-        self._files.delete(paths)
-
-
-KILLED = """
-import os, signal, sys
-from datetime import UTC, datetime, timedelta
-from lakegate import connect
-from lakegate.wap import reachable
-from lakegate.wap.gc import gc
-
-_, what, home, engine, catalog, warehouse, name, at = sys.argv
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-with connect(home, engine=engine, catalog=catalog, warehouse=warehouse) as lake:
-    if what == "tag":
-        reachable._require_files = die
-        lake.create_tag(name, at=at)
-    files, none, later = lake._components.files, timedelta(0), datetime.now(UTC) + timedelta(days=1)
-    type(files).delete = die
-    gc(lake._components.context, files=files, keep_rejected=none, grace=none, now=later, history=timedelta(hours=1))
-"""
 
 
 def test_spark_refuses_what_would_delete_files_of_other_branches(

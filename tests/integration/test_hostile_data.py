@@ -12,14 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.cli.commands.query import print_json
-from lakegate.errors import AuditTimeoutError, CheckError
+from lakegate.errors import AuditTimeoutError
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
 
 pytestmark = pytest.mark.jvm
-
-DEEP = 3_000
-LONG = 3_000
 
 
 def text(*values: bytes) -> Any:
@@ -68,13 +65,6 @@ def printed(lake: Lake, sql: str, capsys: pytest.CaptureFixture[str]) -> list[di
     return rows
 
 
-def test_queries_find_floats_that_bounds_leave_out_in_structs(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", s=pa.array([{"f": float("nan")}]), d=pa.array([-0.0]))
-    checks = ["custom_sql('SELECT * FROM batch WHERE s.f > 1')", "custom_sql('SELECT * FROM batch WHERE d = 0.0D')"]
-    run = lake.ingest(f"{namespace}.floats", path, checks=checks)
-    assert list(failing(run).values()) == [1, 1]
-
-
 def test_a_guard_holds_although_checks_share_what_it_guards(lake: Lake, namespace: str, tmp_path: Path) -> None:
     """Spark computes what occurs twice once, and first, whatever AND or OR stands before it."""
     path = write(tmp_path / "a.parquet", kind=["n", "t"], value=["7", "x"], a=[6, 1], b=[2, 0])
@@ -107,14 +97,6 @@ def test_examples_have_instants_in_utc_wherever_they_are_fetched(
     expected = [f"2024-10-27T{hour:02}:30:00" for hour in (0, 1)]
     rows = sorted(examples(run, "not_null(n)"), key=lambda row: str(row["at"]))
     assert rows == [{"at": one, "plain": one, "nested": [{"at": one}], "n": None} for one in expected]
-
-
-def test_a_join_of_the_batch_with_itself_has_examples(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", id=[1, 2], k=["a", "a"])
-    query = "SELECT * FROM batch a JOIN batch b ON a.k = b.k AND a.id < b.id"
-    run = lake.ingest(f"{namespace}.joined", path, checks=[f"custom_sql('{query}')"])
-    (check,) = failing(run)
-    assert examples(run, check) == [{"id": 1, "k": "a", "n": None}]
 
 
 def test_text_that_is_no_utf_8(
@@ -180,14 +162,6 @@ def test_days_that_no_calendar_of_python_has(
     assert [row["d"] for row in rows] == ["-0221-09-04", "1970-01-01", "+12921-08-18"]
 
 
-def test_cells_of_megabytes_are_cut_in_examples(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", s=["x" * 3_000_000], b=[b"\x01" * 3_000_000])
-    run = lake.ingest(f"{namespace}.t", path, checks=["not_null(n)"], on_failure="drop")
-    (row,) = examples(run, "not_null(n)")
-    assert row["s"] == "x" * 2_000 + "… (3,000,000 characters)"
-    assert row["b"] == "01" * 1_000 + "… (6,000,000 characters)"
-
-
 def test_an_audit_with_a_slow_pattern_ends_in_time_and_keeps_its_branch(
     lake: Lake, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,12 +177,3 @@ def test_an_audit_with_a_slow_pattern_ends_in_time_and_keeps_its_branch(
         assert branch in [one.name for one in limited.branches()]
         assert f"{namespace}.slow" not in [str(one) for one in limited.tables()]
         limited.discard(branch)
-
-
-@pytest.mark.parametrize("pattern", ["(a", "a{2", "[z-a]", "*"])
-def test_a_pattern_that_java_cannot_read_names_its_check(
-    lake: Lake, namespace: str, tmp_path: Path, pattern: str
-) -> None:
-    path = write(tmp_path / "a.parquet", s=["x"])
-    with pytest.raises(CheckError, match=r"can't evaluate 1 check .*\n- matches\(s, pattern="):
-        lake.ingest(f"{namespace}.t", path, checks=[f"matches(s, r'{pattern}')"])

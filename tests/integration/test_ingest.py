@@ -16,13 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.components import Components
-from lakegate.errors import InputError, NotFoundError, QueryError
+from lakegate.errors import NotFoundError, QueryError
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.wap.stage import stage
-from support.e2e_support import unchanged
-from support.lakes import session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -217,35 +214,6 @@ def test_a_branch_that_main_has_overtaken_is_published_on_top(lake: Lake, namesp
     assert staged < {file.path for file in lake.table(table).files()}
 
 
-@pytest.mark.storage
-def test_an_older_commit_is_read_with_its_own_schema(
-    lake: Lake, components: Components, namespace: str, tmp_path: Path
-) -> None:
-    table = f"{namespace}.trips"
-    lake.ingest(table, write_trips(tmp_path / "a.parquet", 10))
-    before = next(lake.log(limit=1))
-    sql = TableIdentifier.parse(table).sql("lakegate")
-    session_of(components).sql(f"ALTER TABLE {sql} RENAME COLUMN passengers TO riders")
-
-    assert "riders" in lake.query(f"SELECT * FROM {table}").columns
-    assert "passengers" in lake.query(f"SELECT * FROM {table}", at=before.time).columns
-    for at in (before.hash, before.time, before.time.isoformat()):
-        assert "passengers" in lake.table(table, at=at).schema.names
-    with pytest.raises(NotFoundError):
-        lake.table(table, at="2001-01-01T00:00:00Z")
-
-
-def test_pandas_nanoseconds_arrive_as_microseconds(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    times = [datetime(2024, 1, 1, 7, 0, 0, 123456), None, datetime(1969, 12, 31, 23, 59, 59)]
-    table = pa.table({"at": pa.array(times, pa.timestamp("ns")), "utc": pa.array(times, pa.timestamp("ns", tz="UTC"))})
-    pq.write_table(table, tmp_path / "a.parquet")
-    lake.ingest(f"{namespace}.t", tmp_path / "a.parquet")
-
-    columns = {c.name: c.type for c in lake.table(f"{namespace}.t").schema.columns}
-    assert columns == {"at": "timestamp", "utc": "timestamptz"}
-    assert lake.table(f"{namespace}.t").to_arrow()["at"].to_pylist() == times
-
-
 def test_csv_is_read_as_the_tables_types(lake: Lake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.t"
     typed = pa.table(
@@ -269,16 +237,6 @@ def test_csv_is_read_as_the_tables_types(lake: Lake, namespace: str, tmp_path: P
     ]
 
 
-def test_csv_without_a_header_is_matched_by_position(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    table = f"{namespace}.t"
-    (tmp_path / "a.csv").write_text("id,name\n1,a\n")
-    (tmp_path / "b.csv").write_text("2,b\n")
-    lake.ingest(table, tmp_path / "a.csv")
-    lake.ingest(table, tmp_path / "b.csv", csv=CsvOptions(header=False), checks=["not_null(name)"])
-    rows = lake.table(table).to_arrow()
-    assert rows.sort_by("id").to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
-
-
 @pytest.mark.storage
 def test_newer_content_replaces_older_though_its_keys_are_unique(lake: Lake, namespace: str, tmp_path: Path) -> None:
     unique = ["unique(id, scope='table')"]
@@ -293,13 +251,3 @@ def test_newer_content_replaces_older_though_its_keys_are_unique(lake: Lake, nam
     assert (len(found), len(set(found))) == (17, 17)
     rejected = lake.ingest(name, write_trips(tmp_path / "c.parquet", 3, start=10), checks=unique)
     assert (rejected.status, [failure.failing_rows for failure in rejected.failures]) == ("rejected", [2])
-
-
-def test_newer_content_is_refused_until_somebody_decides(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    name = f"{namespace}.trips"
-    lake.ingest(name, write_trips(tmp_path / "a.parquet", 10))
-    assert lake.ingest(name, tmp_path / "a.parquet").status == "skipped"
-    write_trips(tmp_path / "a.parquet", 12)
-    with unchanged(lake), pytest.raises(InputError, match="with other content"):
-        lake.ingest(name, tmp_path / "a.parquet")
-    assert lake.table(name).rows == 10

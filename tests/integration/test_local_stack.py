@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from lakegate.config import LocalSettings
-from lakegate.errors import LocalStackError
 from lakegate.local import LocalStack, StackState, archives, artifacts, prepare, process
 from lakegate.local.archives import Archive
 from lakegate.local.servers import SERVERS
@@ -93,19 +92,6 @@ def test_two_commands_at_once_start_one_stack_that_outlives_them(home: Path) -> 
     state = _stack(home).up()
     assert answers == {f"{state.nessie.pid} {state.spark.pid}\n"}
     assert len(process.find_marked(home)) == 2
-
-
-def test_servers_start_with_an_archive_of_their_classes(home: Path) -> None:
-    """It has been made before the tests; see ``class_archives``."""
-    state = _stack(home).up()
-    for service in (state.nessie, state.spark):
-        options = [word for word in process.command_line(service.pid) if "SharedArchiveFile=" in word]
-        assert len(options) == 1, process.command_line(service.pid)
-        archive = options[0].partition("=")[2]
-        assert Path(archive).name.startswith(f"{service.name}-")
-        if sys.platform == "linux":
-            assert archive in Path(f"/proc/{service.pid}/maps").read_text(encoding="utf-8")
-        assert "[cds]" not in Path(service.log).read_text(encoding="utf-8")
 
 
 def test_java_goes_on_without_an_archive_that_is_damaged(tmp_path: Path) -> None:
@@ -193,34 +179,9 @@ def test_data_survives_down_and_up_without_secrets_of_the_caller_and_down_leaves
     assert str(second.spark.token) not in " ".join(process.command_line(second.spark.pid))
 
 
-def test_a_heap_that_does_not_fit_is_explained(tmp_path: Path) -> None:
-    settings = LocalSettings(spark_memory="900000g")
-    with pytest.raises(LocalStackError, match="Spark Connect didn't start") as caught:
-        LocalStack(tmp_path, settings, _Silent()).up()
-    assert caught.value.hint is not None
-    assert "local.spark_memory" in caught.value.hint
-    assert process.find_marked(tmp_path) == {}
-
-
-@pytest.mark.parametrize("system_store", [True, False])
-def test_a_damaged_jar_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, system_store: bool) -> None:
-    if not system_store:
-        monkeypatch.setattr(artifacts, "_SYSTEM_STORES", ())
+def test_a_damaged_jar_is_fetched_again(tmp_path: Path) -> None:
     path = tmp_path / "jars" / _INJECT.file_name
     path.parent.mkdir()
     path.write_bytes(b"damaged")
     assert prepare(_Silent(), artifacts=[_INJECT], cache=tmp_path) == {_INJECT: path}
     assert path.stat().st_size == _INJECT.size_bytes
-    assert bool(list(tmp_path.glob("truststore-*.p12"))) is not system_store
-
-
-def test_without_network_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
-    for variable in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"):
-        monkeypatch.setenv(variable, f"http://127.0.0.1:{process.free_port()}")
-    with pytest.raises(LocalStackError, match=r"Couldn't fetch javax\.inject-1\.jar") as caught:
-        prepare(_Silent(), artifacts=[_INJECT], cache=tmp_path)
-    assert "refused" in caught.value.message
-    assert caught.value.hint is not None
-    assert str(tmp_path / "jars") in caught.value.hint
-    assert not list(tmp_path.glob("fetch-*"))

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate import checks
-from lakegate.errors import IdentifierError, InputError, QueryError, SchemaError
+from lakegate.errors import InputError, QueryError, SchemaError
 from lakegate.lake import Lake
-from lakegate.model.identifiers import RESERVED_NAMESPACES, quote
+from lakegate.model.identifiers import quote
 from lakegate.model.schema import RESERVED_COLUMNS
 from support.e2e_support import unchanged
 
@@ -80,19 +80,6 @@ def test_columns_called_like_metadata_are_refused_wherever_they_come_in(
     ]
 
 
-def test_tables_that_spark_would_look_for_elsewhere_are_refused(lake: Lake, tmp_path: Path) -> None:
-    file = _write(tmp_path / "a.parquet", id=[1])
-    with unchanged(lake):
-        for first in sorted(RESERVED_NAMESPACES):
-            for table in (f"{first}.t", f"{first.upper()}.deeper.t"):
-                with pytest.raises(IdentifierError, match=f"'{table}' can't name a table"):
-                    lake.ingest(table, file)
-                with pytest.raises(IdentifierError, match=f"'{table}'"), lake.transaction() as tx:
-                    tx.append(table, pa.table({"id": [1]}))
-                with pytest.raises(IdentifierError, match=f"'{table}'"):
-                    lake.write(table, file)
-
-
 def _failing(run: Any) -> dict[str, tuple[int, list[Any]]]:
     return {r.name: (r.failing_rows, [example.get(r.columns[0]) for example in r.examples]) for r in run.report.results}
 
@@ -145,20 +132,3 @@ def test_columns_of_any_name_are_checked_shown_and_merged(lake: Lake, namespace:
         tx.upsert(table, pa.table({**changed, "rows": pa.array([30, 50], pa.int64())}), keys=ODD_NAMES[1:])
     rows = lake.query(f"SELECT * FROM {table}").to_arrow().to_pylist()
     assert sorted((row["rows"], row["select"]) for row in rows) == [(1, 1), (2, 2), (30, 3), (50, 5)]
-
-
-def test_a_struct_field_called_unknown_can_be_a_key(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    table = f"{namespace}.t"
-    kind = pa.struct([("unknown_reason", pa.int64()), ("map<x: y", pa.list_(pa.int32())), ("variant", pa.int32())])
-    values = [{"unknown_reason": n, "map<x: y": [n], "variant": 1} for n in (1, 2, 2)]
-    file = _write(tmp_path / "a.parquet", s=pa.array(values, kind))
-    asked = ["unique(s)", "unique(s, scope='table')"]
-    run = lake.ingest(table, file, checks=asked, on_failure="drop")
-    assert run.report is not None
-    assert [result.failing_rows for result in run.report.results] == [2, 2]
-    assert [len(result.examples) for result in run.report.results] == [1, 2]
-    distinct = _write(tmp_path / "b.parquet", s=pa.array(values[:2], kind))
-    assert lake.ingest(table, distinct, checks=asked).status == "published"
-    assert lake.table(table).metadata.table_schema.columns[0].type == (
-        "struct<unknown_reason: long, `map<x: y`: list<int>, variant: int>"
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -165,14 +164,6 @@ def test_a_tables_rows_are_read_without_spark(place: Place) -> None:
         table.to_arrow()
 
 
-def test_a_listing_starts_at_any_character(place: Place) -> None:
-    for key in ("in/2024-01.csv", "in/2024-02.csv", "in/2025-01.csv", "other/2024-01.csv"):
-        place.put(key, CSV)
-    assert place.keys("in/2024-") == ["in/2024-01.csv", "in/2024-02.csv"]
-    assert len(place.keys("")) == 4
-    assert place.keys("nothing/") == []
-
-
 def test_an_object_is_told_alike_by_listing_and_by_look(place: Place) -> None:
     place.put("in/a.csv", CSV)
     (listed,) = place.store.list(place.uri("in/"))
@@ -192,14 +183,6 @@ def test_odd_keys_are_taken_literally(place: Place) -> None:
         assert discover([uri], storage=place.settings(place.endpoint)).uris == (uri,)
         place.store.delete([uri])
         assert place.keys("odd/") == []
-
-
-def test_empty_parts_of_keys_disturb_nobody(place: Place) -> None:
-    place.put("in//a.csv", CSV)
-    place.put("in/b.csv", CSV)
-    listed = place.keys("in/")
-    assert "in/b.csv" in listed
-    assert len(listed) == 2
 
 
 def test_what_is_not_there(place: Place) -> None:
@@ -228,16 +211,6 @@ def test_a_stream_reads_and_seeks(place: Place) -> None:
         assert stream.read() == content
     with place.store.open(place.uri("zero.bin")) as stream:
         assert stream.read() == b""
-
-
-def test_the_whole_of_an_object_is_one_request(place: Place) -> None:
-    place.put("a.bin", b"1" * 500_000)
-    found = place.store.stat(place.uri("a.bin"))
-    with Proxy(place.endpoint) as proxy:
-        store = place.through(proxy.endpoint)
-        with store.open(found.uri, etag=found.etag, size_bytes=found.size_bytes) as stream:
-            assert stream.read() == b"1" * 500_000
-        assert len([path for _, path in proxy.requests if "a.bin" in path]) == 1
 
 
 def test_a_stream_holds_on_to_one_content(place: Place) -> None:
@@ -353,17 +326,6 @@ def test_troubles_that_pass_are_not_noticed(place: Place, trouble: Trouble) -> N
     for look, expected in ((listed, listed(place.store)), (read, content)):
         with troubled(place, trouble, "GET") as proxy:
             assert look(place.through(proxy.endpoint)) == expected
-
-
-def test_a_refusal_leaves_no_connection_open(place: Place) -> None:
-    place.put("a.bin", b"x" * 100_000)
-    found = place.store.stat(place.uri("a.bin"))
-    gc.collect()
-    with troubled(place, "busy", "GET") as proxy:
-        store = place.through(proxy.endpoint)
-        with store.open(found.uri, etag=found.etag, size_bytes=found.size_bytes) as stream:
-            stream.read()
-        gc.collect()  # finds what was left, and pytest makes an error of that
 
 
 def test_a_creation_whose_answer_is_lost_is_known_as_our_own(place: Place) -> None:

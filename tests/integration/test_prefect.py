@@ -232,16 +232,6 @@ def test_without_its_server_nothing_is_begun(server: PrefectServer, lake: Lake, 
     assert lake.runs(table=table) == []
 
 
-def test_two_flow_runs_of_one_file_at_the_same_time_publish_it_once(
-    server: PrefectServer, lake: Lake, table: str, tmp_path: Path
-) -> None:
-    path = write_trips(tmp_path / "a.parquet", 20)
-    both = [server.begin(lake.home, *ingest(path, table)) for _ in range(2)]
-    assert [process.wait(timeout=ENDS_S) for process in both] == [0, 0]
-    assert sorted(run.status for run in lake.runs(table=table)) == ["published", "skipped"]
-    assert (rows(lake, table), branches(lake, table)) == (20, [])
-
-
 def test_served_it_takes_in_what_is_new_and_what_is_announced(
     server: PrefectServer, lake: Lake, table: str, tmp_path: Path
 ) -> None:

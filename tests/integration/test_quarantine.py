@@ -15,7 +15,7 @@ import pytest
 
 import lakegate
 from lakegate.config import load_settings
-from lakegate.errors import ConfigurationError, LakegateError, SchemaError
+from lakegate.errors import LakegateError, SchemaError
 from lakegate.model.run import Run
 from lakegate.reports.junit import junit
 from lakegate.reports.page import run_page
@@ -125,16 +125,6 @@ def test_all_rows_or_none_fail_and_too_many_reject(world: World) -> None:
     assert world.ids(world.aside) == [None] * 5
 
 
-def test_rows_of_many_files_know_where_they_came_from(world: World) -> None:
-    paths = [world.file(f"f{n}", [*range(10 * n, 10 * n + n), None, 10 * n + 9]) for n in (3, 1, 2)]
-    run = world.ingest(paths, [NOT_NULL])
-    aside = rows_of(world.lake, world.aside)
-    assert sorted((row["_source_file"], row["_position"]) for row in aside) == sorted(
-        (path.as_uri(), n) for path, n in zip(paths, (3, 1, 2), strict=True)
-    )
-    assert run.quarantined == 3
-
-
 def test_keys_that_repeat_or_are_known_are_set_aside(world: World) -> None:
     unique = "unique(id, severity='quarantine', scope='table')"
     world.ingest(world.file("a", [1, 2]), [])
@@ -171,13 +161,6 @@ def test_a_batch_is_rebased_and_reverted_with_its_quarantined_rows(world: World)
     again = world.ingest(path, [NOT_NULL])
     assert (again.status, again.quarantined) == ("published", 1)
     assert other.quarantined == 1
-
-
-def test_masked_values_and_those_of_no_example_stay_out_of_the_reasons(world: World) -> None:
-    world.ingest(world.file("a", [1], [-1.0]), ["in_range(fare, min=0, severity='quarantine', examples=0)"])
-    assert rows_of(world.lake, world.aside)[0]["_reasons"] == [
-        {"check": "in_range_fare", "column": "fare", "value": None}
-    ]
 
 
 def test_what_no_example_may_show_is_not_quoted_by_a_release_either(world: World) -> None:
@@ -311,24 +294,3 @@ def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> 
     world.lake.quarantine_release(world.table, run_id=run.run_id, changes={"id": "9"})
     world.lake.quarantine_release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
     assert world.ids() == [1, 2, 2, 9, 10]
-
-
-def test_a_column_that_got_another_type_makes_room_in_the_quarantine_table(world: World) -> None:
-    world.ingest(world.file("a", [1, None]), [NOT_NULL])
-    with world.lake.transaction() as tx:
-        tx.sql(f"ALTER TABLE {world.table} DROP COLUMN fare")
-        tx.sql(f"ALTER TABLE {world.table} ADD COLUMN fare string")
-    path = world.folder / "b.parquet"
-    pq.write_table(pa.table({"id": pa.array([2, None], pa.int64()), "fare": ["two", "none"]}), path)
-    with pytest.raises(SchemaError, match="can't hold all of its values") as refused:
-        world.ingest(path, [NOT_NULL])
-    command = f"lakegate table evolve {world.aside} 'RENAME COLUMN fare TO old_fare'"
-    assert command in str(refused.value.hint)
-    for change in ("DROP COLUMN fare", "RENAME COLUMN _released_by TO fare"):
-        with pytest.raises(ConfigurationError, match="reserved"):
-            world.lake.evolve_table(world.aside, change)
-    world.lake.evolve_table(world.aside, "RENAME COLUMN fare TO old_fare")
-    run = world.ingest(path, [NOT_NULL])
-    assert (run.status, run.quarantined) == ("published", 1)
-    world.lake.quarantine_release(world.table, changes={"id": "9", "fare": "coalesce(fare, CAST(old_fare AS STRING))"})
-    assert world.ids() == [1, 2, 9, 9]

@@ -148,15 +148,6 @@ def test_pyiceberg_reads_the_same_rows_and_writes_none(served: ServedLake, publi
             catalog.load_table("served.rejected")
 
 
-def test_polars_reads_the_same_rows(served: ServedLake, published: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    import polars as pl
-
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    with pyiceberg(served) as catalog:
-        frame = pl.scan_iceberg(catalog.load_table(published.table))
-        assert facts_of(frame.collect()) == published.facts
-
-
 def test_a_tag_a_commit_and_a_pinned_client_see_their_state(
     served: ServedLake, published: Published, lake: Lake, tmp_path: Path
 ) -> None:

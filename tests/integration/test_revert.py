@@ -146,14 +146,6 @@ def test_what_was_reverted_is_restored_and_the_tables_are_written_to_again(world
     assert world.ids() == [*range(8), 9, 10]
 
 
-def test_a_table_goes_with_the_run_that_created_it_and_comes_anew(world: World) -> None:
-    run = world.lake.revert(world.add("a", range(5)).run_id)
-    assert run.undone[0].dropped
-    assert not world.exists(world.table)
-    assert world.again("a").status == "published"
-    assert world.ids() == list(range(5))
-
-
 def test_a_transaction_goes_from_all_its_tables_in_one_commit(world: World) -> None:
     world.add("a", range(5))
     with world.lake.transaction("both") as tx:
@@ -287,16 +279,6 @@ def test_a_table_is_restored_from_a_tag_and_its_lost_files_come_again(world: Wor
     assert world.ids() == list(range(8))
     assert lake.delete_tag(tag.name) == tag
     assert tag not in lake.tags()
-
-
-def test_a_dropped_table_is_restored_and_written_to(world: World) -> None:
-    created = world.add("a", range(4))
-    assert created.publication is not None
-    world.lake.revert(created.run_id)
-    world.lake.restore_table(world.table, at=created.publication.commit)
-    assert world.again("a").status == "skipped"
-    world.add("b", [9])
-    assert world.ids() == [0, 1, 2, 3, 9]
 
 
 def test_a_branch_is_reset_and_main_only_by_force(world: World) -> None:

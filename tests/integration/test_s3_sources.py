@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.system
 
-ODD_NAMES = (
-    "a b+c%20é.csv", "100%.csv", "a+b.csv", "日本.csv", "x[1].csv", "q?.csv", "st*r.csv", "10:00.csv", "#1&=;.csv",
-    "it's.csv",
-)  # fmt: skip
 CSV = b"a,b\n1,2\n"
 
 
@@ -66,17 +62,6 @@ def filled(s3_server: S3Server) -> Bucket:
     for key in ("a.csv", "day=1/x.csv", *names):
         made.put(key, CSV)
     made.put("folder/", b"")
-    return made
-
-
-@pytest.fixture(scope="module")
-def odd(s3_server: S3Server) -> Bucket:
-    """A bucket with odd keys, and with those that they would match if they were patterns."""
-    made = s3_server.new_bucket()
-    for name in ODD_NAMES:
-        made.put(f"d/{name}", CSV)
-    for near in ("d/x1.csv", "d/qa.csv", "d/star.csv"):
-        made.put(near, b"c\n3\n")
     return made
 
 
@@ -125,73 +110,6 @@ def test_keys_prefixes_and_patterns(filled: Bucket, path: str, expected: list[st
     assert sorted(keys(filled, path)) == expected
 
 
-def test_each_object_once_whatever_finds_it(bucket: Bucket) -> None:
-    bucket.put("a/1.csv", CSV)
-    bucket.put("b/2.csv", CSV)
-    assert keys(bucket, "a/1.csv", "a/", "*/*.csv", "b") == ["a/1.csv", "b/2.csv"]
-    assert keys(bucket, "b/", "a/") == ["b/2.csv", "a/1.csv"]
-    batch = discover([f"{bucket.uri}/{path}" for path in ("b", "a/*.csv", "a/1.csv")])
-    assert batch.uris == (f"{bucket.uri}/a/1.csv", f"{bucket.uri}/b/2.csv")
-
-
-@pytest.mark.parametrize("name", ODD_NAMES)
-@pytest.mark.usefixtures("_credentials")
-def test_odd_keys_are_found_literally_and_read(odd: Bucket, name: str) -> None:
-    (listed,) = list_files([f"{odd.uri}/d/{name}"])
-    assert listed.uri == f"{odd.uri}/d/{name}"
-    assert discover([listed.uri]).uris == (listed.uri,)
-
-
-@pytest.mark.usefixtures("_credentials")
-def test_odd_keys_are_found_in_their_folder(odd: Bucket) -> None:
-    found = {file.uri for file in list_files([f"{odd.uri}/d/"])}
-    assert {f"{odd.uri}/d/{name}" for name in ODD_NAMES} <= found
-
-
-def test_a_large_csv_is_read_in_ranges(bucket: Bucket) -> None:
-    lines = "".join(f"{number},zone {number % 7}\n" for number in range(900_000))
-    bucket.put("big.csv", f"id,zone\n{lines}".encode())
-    batch = discover([f"{bucket.uri}/big.csv"])
-    assert (batch.rows, [column.type for column in batch.columns]) == (900_000, ["int64", "string"])
-
-
-def test_all_problems_are_told_at_once(bucket: Bucket) -> None:
-    bucket.put("zero.csv", b"")
-    bucket.put("cut.parquet", parquet(100)[:-50])
-    bucket.put("text.parquet", b"hello, this is no parquet")
-    names = ("missing.csv", "no*.csv", "nothing/", "zero.csv", "cut.parquet", "text.parquet")
-    with pytest.raises(SourceError, match="6 problems") as caught:
-        discover([f"{bucket.uri}/{name}" for name in names])
-    for words in (
-        f"'{bucket.uri}/missing.csv' isn't an object, nor a folder",
-        f"No object matches '{bucket.uri}/no*.csv'",
-        f"'{bucket.uri}/nothing/' isn't an object",
-        f"'{bucket.uri}/zero.csv' is empty (0 bytes)",
-        f"'{bucket.uri}/cut.parquet' is cut off",
-        f"'{bucket.uri}/text.parquet' isn't a parquet file",
-    ):
-        assert words in caught.value.message
-
-
-def test_an_upload_that_was_not_completed_is_not_there(bucket: Bucket) -> None:
-    upload = bucket.client.create_multipart_upload(Bucket=bucket.name, Key="part.csv")["UploadId"]
-    content = b"a,b\n" + b"1,2\n" * 1_500_000
-    part = bucket.client.upload_part(Bucket=bucket.name, Key="part.csv", PartNumber=1, UploadId=upload, Body=content)[
-        "ETag"
-    ]
-    assert keys(bucket, "") == []
-    with pytest.raises(SourceError, match="an object, nor a folder"):
-        discover([f"{bucket.uri}/part.csv"])
-    bucket.client.complete_multipart_upload(
-        Bucket=bucket.name,
-        Key="part.csv",
-        UploadId=upload,
-        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part}]},
-    )
-    (file,) = discover([f"{bucket.uri}/part.csv"]).files
-    assert file.rows == 1_500_000
-
-
 @pytest.mark.parametrize("versioned", [False, True])
 def test_what_changes_a_file_and_what_does_not(bucket: Bucket, versioned: bool) -> None:
     if versioned:
@@ -225,14 +143,6 @@ def test_a_version_is_taken_while_it_is_the_current_one(bucket: Bucket) -> None:
     assert keys(bucket, f"a.csv?versionId={new}") == ["a.csv"]
 
 
-def test_a_version_where_there_are_none(bucket: Bucket) -> None:
-    bucket.put("a.csv", CSV)
-    with pytest.raises(SourceError, match="it has no versions"):
-        discover([f"{bucket.uri}/a.csv?versionId=3HL4kqtJlcpXroDTDmJ"])
-    with pytest.raises(SourceError, match="an object, nor a folder"):
-        discover([f"{bucket.uri}/b.csv?versionId=3HL4kqtJlcpXroDTDmJ"])
-
-
 def test_a_delete_marker_is_no_file(bucket: Bucket) -> None:
     bucket.keep_versions()
     bucket.put("in/a.csv", CSV)
@@ -244,22 +154,6 @@ def test_a_delete_marker_is_no_file(bucket: Bucket) -> None:
     for path in ("in/b.csv", f"in/b.csv?versionId={gone}"):
         with pytest.raises(SourceError, match="an object, nor a folder"):
             discover([f"{bucket.uri}/{path}"])
-
-
-def test_empty_parts_of_a_key_are_named_as_what_spark_cannot_read(bucket: Bucket) -> None:
-    bucket.put("in//a.csv", CSV)
-    bucket.put("in/b.csv", CSV)
-    with pytest.raises(SourceError, match=f"'{bucket.uri}/in//a.csv' has an empty part") as caught:
-        discover([f"{bucket.uri}/in//a.csv"])
-    assert "without '//'" in str(caught.value.hint)
-    assert discover([f"{bucket.uri}/in/b.csv"]).rows == 1
-
-
-def test_both_schemes_name_the_same_object(bucket: Bucket) -> None:
-    bucket.put("a.csv", CSV)
-    batch = discover([f"{bucket.uri}/a.csv", f"s3a://{bucket.name}/a.csv", f"S3A://{bucket.name}/*.csv"])
-    assert batch.uris == (f"{bucket.uri}/a.csv",)
-    assert not changed_files(batch)
 
 
 @pytest.mark.parametrize(("key", "content"), [("a.parquet", parquet(2_000)), ("a.csv", CSV * 400_000)])
@@ -317,17 +211,6 @@ def test_a_server_that_never_serves_is_a_reason_to_try_later(
             changed_files(batch, settings)
 
 
-def test_a_server_that_goes_away_while_a_csv_is_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.storage.objects.ATTEMPTS", 1)
-    monkeypatch.setattr(client, "ATTEMPTS", 1)
-    bucket.put("a.csv", b"a,b\n" + b"1,2\n" * 3_000_000)
-    with (
-        Proxy(bucket.endpoint, lambda number: "none" if number < 4 else "cut") as proxy,
-        pytest.raises(StorageUnavailableError, match=r"a\.csv"),
-    ):
-        discover([f"{bucket.uri}/a.csv"], storage=through(proxy))
-
-
 def test_credentials_that_are_wrong_or_missing(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put("a.csv", CSV)
     secret = "wrong-secret-of-this-test"
@@ -342,21 +225,6 @@ def test_credentials_that_are_wrong_or_missing(bucket: Bucket, monkeypatch: pyte
     client.s3_client.cache_clear()
     with pytest.raises(ConfigurationError, match="Unable to locate credentials"):
         discover([f"{bucket.uri}/*.csv"])
-
-
-def test_a_bucket_that_does_not_exist(bucket: Bucket) -> None:
-    for path in ("s3://no-such-bucket-here/a.csv", "s3://no-such-bucket-here/*.csv"):
-        with pytest.raises(SourceError, match=r"The bucket of 's3://no-such-bucket-here/"):
-            discover([path])
-    with pytest.raises(SourceError, match="doesn't exist"):
-        list(list_files(["s3://no-such-bucket-here/in/"]))
-
-
-def test_the_settings_name_the_endpoint_and_path_style(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket.put("a.csv", CSV)
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    settings = StorageSettings(s3=S3Settings(endpoint=bucket.endpoint, region="us-east-1", path_style=True))
-    assert discover([bucket.uri], storage=settings).rows == 1
 
 
 def _version(bucket: Bucket, key: str) -> str:

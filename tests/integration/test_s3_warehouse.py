@@ -21,7 +21,6 @@ from lakegate.config import CatalogSettings, S3Settings, Settings, load_settings
 from lakegate.errors import (
     ConfigurationError,
     EngineError,
-    LocalStackError,
     RetryableError,
     SourceError,
     StorageUnavailableError,
@@ -285,7 +284,7 @@ def test_files_of_odd_keys_all_arrive(world: World) -> None:
     assert world.ids() == list(range(len(ODD_NAMES)))
 
 
-@pytest.mark.parametrize("rows", [100, 120, None])
+@pytest.mark.parametrize("rows", [100, None])
 def test_a_file_that_is_replaced_or_deleted_before_it_is_read(world: World, rows: int | None) -> None:
     landing = world.landing
     landing.put("in/a.parquet", parquet(100))
@@ -303,13 +302,6 @@ def test_a_file_that_is_replaced_or_deleted_before_it_is_read(world: World, rows
     assert caught.value.hint
     if rows == 100:
         assert f"{landing.uri}/in/b.parquet was changed or removed" in caught.value.message
-
-
-def test_an_error_of_the_engine_names_the_file(world: World) -> None:
-    world.landing.put("in/a.csv", b"id,name\n1,x\n")
-    world.meddler.act = lambda: world.landing.put("in/a.csv", b"other,header\n1,x\n")
-    with unchanged(world.lake), pytest.raises(SourceError, match=f"{world.landing.uri}/in/a.csv"):
-        world.lake.ingest(world.table, f"{world.landing.uri}/in/a.csv")
 
 
 def test_a_busy_store_and_cut_connections_are_tried_again_by_client_and_engine(world: World) -> None:
@@ -338,16 +330,6 @@ def test_a_busy_store_and_cut_connections_are_tried_again_by_client_and_engine(w
     assert min(asked.values()) > 5, asked
 
 
-def test_spark_is_not_taken_from_its_user_for_another_address(world: World, s3_server: S3Server) -> None:
-    """It's started anew for it when nobody uses it: tests/unit/local/test_stack.py."""
-    world.lake.query("SELECT 1").to_arrow()
-    world.landing.put("in/a.parquet", parquet(1))
-    elsewhere = S3Settings(endpoint=s3_server.endpoint, path_style=True)
-    settings = world.lake.settings.model_copy(update={"s3": elsewhere})
-    with connect(world.lake.home, settings=settings) as other, pytest.raises(LocalStackError, match="is using it"):
-        other.ingest(world.table, f"{world.landing.uri}/in/a.parquet")
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody tries as often as usual; what they do when they give up is the same."""
@@ -360,7 +342,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(("part", "trouble"), [("/data/", "busy"), ("/metadata/", "cut")])
+@pytest.mark.parametrize(("part", "trouble"), [("/metadata/", "cut")])
 def test_a_store_that_stays_away_leaves_nothing_on_main_and_no_branch(
     world: World, part: str, trouble: Trouble
 ) -> None:

@@ -13,7 +13,6 @@ from lakegate.components import Components
 from lakegate.errors import AuditFailedError, InputError, NotRevertableError, QueryError, SchemaError, SourceError
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
-from lakegate.table import RowDifference
 from support.flow_support import when_reached
 from support.lakes import session_of
 
@@ -156,37 +155,6 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
         {"id": 11, "tags": [], "at": {"a b": None, "long": None, "zone": {"n": []}}},
     ]
     assert rows_by_spark(lake, nested) == rows(lake, nested) == expected
-
-
-def test_a_batch_with_new_columns_is_audited_again_alone(lake: Lake, table: str, files: Files) -> None:
-    zones = f"{table}_zones"
-    lake.ingest(zones, [{"zone": "south"}])
-    lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))
-    checks = ["not_null(zone)", f"relationships(zone, to='{zones}')"]
-    run = lake.ingest(
-        table, files.parquet("b", id=pa.array([2]), zone=pa.array(["north"])), schema="evolve", checks=checks
-    )
-    assert [one.name for one in run.failures] == ["relationships_zone"]
-    assert lake.audit(table, branch=run.branch, checks=["not_null(zone)"]).passed
-    lake.ingest(zones, [{"zone": "north"}])
-    report = lake.audit(table, branch=run.branch)
-    assert (report.passed, report.rows) == (True, 1)
-    assert lake.publish(run.branch).status == "published"
-    assert rows(lake, table) == [{"id": 1, "zone": None}, {"id": 2, "zone": "north"}]
-
-
-def test_what_fails_leaves_the_table_as_it_was(lake: Lake, table: str, files: Files) -> None:
-    lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))
-    before = lake.table(table).metadata_location
-    run = lake.ingest(
-        table, files.parquet("b", id=pa.array([2]), zone=pa.array([None], pa.string())), schema="evolve",
-        checks=["not_null(zone)"],
-    )  # fmt: skip
-    assert run.status == "rejected"
-    assert lake.table(table).metadata_location == before
-    for name, column in {"text": pa.array(["x"]), "double": pa.array([1.5])}.items():
-        with pytest.raises(SchemaError, match=r"'id' is (string|double) in the batch and long in the table"):
-            lake.ingest(table, files.parquet(name, id=column), schema="evolve")
 
 
 def test_files_of_other_columns_are_one_batch(lake: Lake, table: str, files: Files) -> None:
@@ -362,18 +330,6 @@ def test_rows_are_compared_across_changed_columns_and_by_a_key_that_repeats(lake
         lake.diff_rows(table, before, "main", key=["nope"])
 
 
-def test_rows_differ_where_a_change_of_columns_took_their_values(lake: Lake, table: str, files: Files) -> None:
-    lake.ingest(table, files.parquet("january", id=pa.array([1, 2]), tip=pa.array([5, None], pa.int64())))
-    before = next(lake.log(limit=1)).hash
-    lake.evolve_table(table, "RENAME COLUMN id TO number")
-    assert lake.diff_rows(table, before, "main") == RowDifference(None, None)
-    lake.evolve_table(table, "DROP COLUMN tip", "ADD COLUMN tip BIGINT")
-    found = lake.diff_rows(table, before, "main", key=["number"])
-    assert found.changed is not None
-    [pair] = found.changed.to_arrow().to_pylist()
-    assert (pair["before"]["tip"], pair["after"]["tip"]) == (5, None)
-
-
 @pytest.mark.parametrize(
     ("statements", "found"),
     [
@@ -382,7 +338,6 @@ def test_rows_differ_where_a_change_of_columns_took_their_values(lake: Lake, tab
             ("RENAME COLUMN fee TO other", "RENAME COLUMN tip TO fee", "RENAME COLUMN other TO tip"),
             "fee, as it was, was dropped; tip, as it was, was dropped.",
         ),
-        (("ADD COLUMN note STRING", "DROP COLUMN note"), None),
     ],
 )
 def test_a_column_that_has_another_s_name_is_a_change(

@@ -11,13 +11,10 @@ import httpx
 import pytest
 from pyspark.sql.connect.session import SparkSession
 
-from lakegate.catalogs.nessie import NessieCatalog
 from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
-from lakegate.spark.failures import spark_errors
-from lakegate.spark.sessions import end_session, remote_sessions, session_settings
 from support.e2e_support import Cli, write_trips
 from support.lakes import components_of, session_of
 from support.oidc_server import CLIENT, Oidc, oidc_server
@@ -127,49 +124,6 @@ def test_a_token_that_expired_unnoticed_is_renewed_when_it_is_refused(
     with opened(tmp_path, variables, oauth2_scope="late") as lake:
         assert [ref.name for ref in lake.branches()][:1] == ["main"]
     assert oidc.scopes.count("late") == 2
-
-
-def test_without_a_token_one_is_told_to_get_one(variables: Mapping[str, str], tmp_path: Path) -> None:
-    error = refused(opened(tmp_path, without_oauth2(variables)))
-    assert "requires a token (HTTP 401)" in error.message
-    assert "catalog.oauth2" in str(error.hint)
-
-
-def test_an_expired_token_is_told(
-    variables: Mapping[str, str], oidc: Oidc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token = oidc.issue(lifetime_s=-10)
-    monkeypatch.setenv("OLD_TOKEN", token)
-    error = refused(opened(tmp_path, without_oauth2(variables), token="env:OLD_TOKEN"))
-    assert "doesn't accept the token (HTTP 401)" in error.message
-    assert token not in str(error.to_dict())
-
-
-def test_a_token_that_expires_in_sparks_hands_is_told(
-    stack: StackState, oidc: Oidc, secured_uri: str, tmp_path: Path
-) -> None:
-    catalog = NessieCatalog(secured_uri, tmp_path.as_uri(), token=GivenToken(oidc.issue(lifetime_s=-10)))
-    session = remote_sessions(stack.spark_url)(session_settings(catalog.spark_options()))
-    try:
-        with (
-            pytest.raises(ConfigurationError, match="rejected Spark's credentials while looking"),
-            spark_errors("looking"),
-        ):
-            session.sql("SHOW NAMESPACES IN lakegate").collect()
-    finally:
-        end_session(session)
-        catalog.close()
-
-
-class GivenToken:
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def value(self) -> str:
-        return self._text
-
-    def renew(self) -> None:
-        pass
 
 
 def test_a_wrong_secret_is_told_and_not_shown(

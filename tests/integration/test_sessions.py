@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from lakegate.checks import parse_checks, unique
-from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.lake import Lake, connect
 from lakegate.local.artifacts import cache_folder
@@ -119,29 +118,6 @@ def require_both_outcomes(lake: Lake, table: str, folder: Path) -> None:
     assert lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"].to_pylist() == [20]
     assert lake.query(f"SELECT count(*) AS n FROM {table}", ref=rejected.branch).to_arrow()["n"].to_pylist() == [50]
     lake.discard(rejected.branch)
-
-
-def test_spark_by_its_address(stack: StackState, namespace: str, tmp_path: Path) -> None:
-    with connect(tmp_path, engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=stack.warehouse) as lake:
-        require_both_outcomes(lake, f"{namespace}.t", tmp_path)
-    assert not (tmp_path / ".lakegate" / "stack.json").exists(), "a stack was started although none was needed"
-
-
-def test_the_token_comes_from_a_variable(
-    stack: StackState, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, _, token = stack.spark_url.partition("/;token=")
-    monkeypatch.setenv("MY_SPARK_TOKEN", token)
-    variables = {
-        "LAKEGATE_ENGINE_URL": url,
-        "LAKEGATE_ENGINE_TOKEN": "env:MY_SPARK_TOKEN",
-        "LAKEGATE_CATALOG_URI": stack.nessie_uri,
-        "LAKEGATE_CATALOG_WAREHOUSE": stack.warehouse,
-    }
-    with connect(tmp_path, settings=load_settings(tmp_path, env=variables)) as lake:
-        run = lake.ingest(f"{namespace}.t", write_trips(tmp_path / "a.parquet", 5), checks=["unique(id)"])
-    assert run.status == "published"
-    assert token not in run.model_dump_json()
 
 
 def test_a_wrong_token_is_told_and_never_shown(stack: StackState, namespace: str, tmp_path: Path) -> None:

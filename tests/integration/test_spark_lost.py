@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,24 +9,17 @@ from pathlib import Path
 import pytest
 
 from lakegate.config import load_settings
-from lakegate.errors import EngineUnavailableError, LakegateError, RetryableError
+from lakegate.errors import EngineUnavailableError, RetryableError
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
-from lakegate.spark import channels
 from lakegate.wap.deadline import DeadlineReachedError
 from support.black_hole import Way, way_to
 from support.e2e_support import write_trips
-from support.lakes import components_of
 
 pytestmark = pytest.mark.jvm
 
 # Far less than the two minutes after which gRPC finds out by itself; more than a loaded machine needs.
 _SOON_S = 60.0
-# In one task, which sleeps until it is cancelled.
-_LONG = (
-    "SELECT count(*) AS n FROM range(0, 4000000000000, 1, 1)"
-    " WHERE java_method('java.lang.Thread', 'sleep', id * 0 + 100) IS NOT NULL"
-)
 
 
 @pytest.fixture
@@ -84,38 +76,3 @@ def test_the_deadline_of_a_run_holds_though_spark_cannot_be_told(
         assert set(lake.suspended_runs()) <= {"lost"}
         way.swallows_new = False
         assert lake.ingest(table, tmp_path / "b.parquet", run_id="lost", timeout_s=120.0).status == "published"
-
-
-def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
-    stack: StackState, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(channels, "_KEEPALIVE_S", 5)
-    monkeypatch.setattr(channels, "_KEEPALIVE_ANSWER_S", 120)
-    monkeypatch.setattr("lakegate.spark.guard.RUNS_CODE", frozenset())  # nobody's query may sleep
-    monkeypatch.setattr("lakegate.spark.guard._RUNS", ())
-    errors: list[LakegateError] = []
-
-    def ask(lake: Lake) -> None:
-        try:
-            lake.query(_LONG).to_arrow()
-        except LakegateError as error:
-            errors.append(error)
-
-    with opened(tmp_path, stack, way) as lake:
-        for is_silent in (False, True):
-            asking = threading.Thread(target=ask, args=(lake,), daemon=True)
-            asking.start()
-            time.sleep(8.0)  # a ping of ours while Spark works, which it answers
-            assert asking.is_alive(), errors
-            began = time.monotonic()
-            if is_silent:
-                way.fall_silent(for_good=True)
-            while asking.is_alive() and seconds_since(began) < _SOON_S:
-                components_of(lake).engine.cancel()
-                asking.join(0.5)
-            assert not asking.is_alive(), f"cancelled, and still asking; silent: {is_silent}"
-        way.swallows_new = False
-        began = time.monotonic()
-        assert lake.query("SELECT 1 AS n").to_arrow()["n"].to_pylist() == [1]
-        # The abandoned query was ended, and doesn't hold Spark's cores for the minutes that it needs.
-        assert seconds_since(began) < _SOON_S

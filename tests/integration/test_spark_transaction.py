@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +11,9 @@ import pytest
 from lakegate.components import Components
 from lakegate.errors import InputError, LakegateError, QueryError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import CreateTable, Snapshot
-from lakegate.spark.transaction import SparkTransaction
 
 pytestmark = pytest.mark.jvm
 
@@ -119,21 +115,6 @@ def test_rows_of_all_kinds_are_appended_by_name(filled: OnBranch) -> None:
 
 
 @pytest.mark.storage
-def test_a_created_table_is_partitioned_and_typed_as_told(on: OnBranch) -> None:
-    on.add_namespace()
-    create = on.create().model_copy(update={"partition_by": ("days(at)",), "properties": {"x": "y"}})
-    row = {"at": datetime(2026, 1, 31, 7), "price": Decimal("1.50"), "empty": None}
-    on.tx.append(on.name(), [row], create)
-    pointer = on.pointer()
-    assert pointer is not None
-    metadata = on.reader.metadata(pointer)
-    types = [(column.name, column.type) for column in metadata.table_schema.columns]
-    assert types == [("at", "timestamp"), ("price", "decimal(3, 2)"), ("empty", "string")]
-    assert (metadata.partition_by, metadata.properties["x"]) == (("days(at)",), "y")
-    assert on.rows() == [(datetime(2026, 1, 31, 7), Decimal("1.50"), None)]
-
-
-@pytest.mark.storage
 def test_overwrite_replaces_all_rows_and_keeps_the_table(filled: OnBranch) -> None:
     before = filled.pointer()
     filled.tx.overwrite(filled.name(), filled.tx.table(filled.name()).where("id = 2"), None)
@@ -161,59 +142,12 @@ def test_upsert_updates_and_inserts(filled: OnBranch) -> None:
     assert filled.operations() == ["append", "overwrite", "overwrite", "append"]
 
 
-def test_the_first_upsert_creates_the_table_and_checks_its_keys(on: OnBranch) -> None:
-    on.add_namespace()
-    with pytest.raises(InputError, match=r"key 'id' isn't unique.*\(1\) in 2 rows"):
-        on.tx.upsert(on.name(), [{"id": 1}, {"id": 1}], ["id"], on.create())
-    assert on.pointer() is None
-    on.tx.upsert(on.name(), [{"id": 1}, {"id": 2}], ["id"], on.create())
-    assert on.rows() == [(1,), (2,)]
-
-
-@pytest.mark.storage
-def test_an_upsert_needs_no_active_session_and_takes_nobody_elses(
-    filled: OnBranch, components: Components, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyspark.sql.connect.session import SparkSession
-
-    monkeypatch.setattr(SparkSession, "_default_session", None)
-    active = threading.local()
-    monkeypatch.setattr(SparkSession, "_active_session", active)
-    filled.tx.upsert(filled.name(), [{"id": 2, "v": "B"}], ["id"], None)
-    assert SparkSession.getActiveSession() is None
-    other = components.engine.transaction(filled.branch, RUN)
-    users = other.table(filled.name()).sparkSession
-    active.session = users  # as a session that its user made in this thread
-    filled.tx.upsert(filled.name(), [{"id": 3, "v": "c"}], ["id"], None)
-    assert SparkSession.getActiveSession() is users
-    other.close()
-    assert filled.rows() == [(1, "a"), (2, "B"), (3, "c")]
-
-
 def test_rows_that_are_computed_anew_each_time_are_upserted_as_they_were_checked(filled: OnBranch) -> None:
     frame = filled.tx.sql("SELECT CAST(id AS BIGINT) AS id, uuid() AS v FROM range(1000) WHERE rand() < 0.5")
     filled.tx.upsert(filled.name(), frame.selectExpr("CAST(rand() * 1e15 AS BIGINT) + 10 AS id", "v"), ["id"], None)
     added = int(filled.snapshots()[-1].summary["added-records"])
     assert len(filled.rows()) == 2 + added
     assert len({row[0] for row in filled.rows()}) == 2 + added
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ([{"id": 1, "v": "x"}, {"id": 1, "v": "y"}], r"key 'id' isn't unique .*: \(1\) in 2 rows"),
-        ([{"id": None, "v": "x"}, {"id": 5, "v": "y"}], r"key 'id' is NULL .*: \(NULL\) in 1 row"),
-        ([{"id": 1.5, "v": "x"}], "Column 'id' holds 1.5, which long would round"),
-        ([{"id": "1", "v": "x"}], "Key 'id' .* has type bigint, but string in the given rows"),
-    ],
-)
-def test_keys_that_will_not_do_are_refused_before_anything_is_written(
-    untouched: OnBranch, rows: list[dict[str, Any]], said: str
-) -> None:
-    before = untouched.catalog.get_ref(untouched.branch)
-    with pytest.raises(InputError, match=said):
-        untouched.tx.upsert(untouched.name(), rows, ["id"], None)
-    assert untouched.catalog.get_ref(untouched.branch) == before
 
 
 @pytest.mark.parametrize(
@@ -241,12 +175,6 @@ def test_values_that_fail_while_being_written_are_the_inputs_fault(untouched: On
     with pytest.raises(QueryError, match="Division by zero"):
         untouched.tx.sql(f"INSERT INTO {untouched.name()} SELECT 1 DIV id, 'x' FROM range(1)")
     assert untouched.operations() == ["append"]
-
-
-def test_a_frame_of_another_session_is_refused(untouched: OnBranch, components: Components) -> None:
-    other = components.engine.query("SELECT 1L AS id, 'x' AS v", untouched.main)
-    with pytest.raises(InputError, match="another Spark session"):
-        untouched.tx.append(untouched.name(), other, None)
 
 
 @pytest.mark.storage
@@ -311,10 +239,8 @@ def test_tables_of_one_name_on_two_branches_have_folders_of_their_own(on: OnBran
 @pytest.mark.parametrize(
     ("own", "there", "message"),
     [
-        ("named_struct('a', 1.5D, 'n', 1L)", "struct<a: int, n: int>", "Column 'v.a' holds 1.5, which int would round"),
         ("named_struct('a', 1.5D, 'n', NULL)", "struct<a: int, n: int>", "'v.a' holds 1.5, which int would round"),
         ("map(1, 1.5D)", "map<bigint, int>", "Column 'v.value' holds 1.5, which int would round"),
-        ("1e39D", "float", "Column 'v' holds 1.0E39, which float would round"),
     ],
 )
 def test_no_value_is_changed_beside_one_that_spark_converts(
@@ -324,7 +250,7 @@ def test_no_value_is_changed_beside_one_that_spark_converts(
     tx.sql(f"CREATE TABLE {table} (v {there})")
     with pytest.raises(InputError, match=message):
         tx.append(table, tx.sql(f"SELECT {own} AS v"), None)
-    exact = own.replace("1.5D", "2D").replace("1e39D", "1e38D")
+    exact = own.replace("1.5D", "2D")
     tx.append(table, tx.sql(f"SELECT {exact} AS v"), None)
     assert len(untouched.rows(namespace)) == 1
 
@@ -346,25 +272,3 @@ def test_other_references_and_what_is_not_there_are_out_of_reach(untouched: OnBr
         untouched.tx.table(untouched.name("none"))
     assert untouched.tx.sql("SELECT '${spark.app.name}'").collect()[0][0] == "${spark.app.name}"
     assert untouched.catalog.get_ref(untouched.branch) == before
-
-
-def test_rows_of_the_base_are_there_and_later_ones_of_its_source_are_not(
-    components: Components, namespace: str
-) -> None:
-    on = OnBranch(components, namespace)
-    on.tx.sql(f"CREATE TABLE {on.name()} AS SELECT 1 AS id")
-    deeper = Ref(name=on.branch, hash=components.catalog.get_ref(on.branch).hash)
-    child = components.catalog.create_branch(f"{on.branch}-child", deeper)
-    on.tx.sql(f"INSERT INTO {on.name()} VALUES (2)")
-    tx = components.engine.transaction(child.name, "other")
-    assert [tuple(row) for row in tx.table(on.name()).collect()] == [(1,)]
-    tx.close()
-    on.tx.close()
-
-
-def test_a_closed_transaction_is_closed_once_and_for_all(filled: OnBranch) -> None:
-    filled.tx.close()
-    filled.tx.close()
-    with pytest.raises(LakegateError):
-        filled.tx.table(filled.name())
-    assert isinstance(filled.tx, SparkTransaction)

@@ -233,16 +233,6 @@ def evolved_partitioning(one: Layout) -> None:
 
 
 @layout
-def version_1(one: Layout) -> None:
-    one.create(by="zone, bucket(2, n)", properties="'x' = 'y'", version=1)
-    one.insert(0, 8, 2)
-    one.insert(8, 8, 2)
-    one.sql("ALTER TABLE {} DROP PARTITION FIELD zone")
-    one.insert(16, 4, 1)
-    one.delete(3)
-
-
-@layout
 def version_1_to_3(one: Layout) -> None:
     one.create(by="zone", properties="'x' = 'y'", version=1)
     one.insert(0, 6, 2)
@@ -253,17 +243,6 @@ def version_1_to_3(one: Layout) -> None:
     one.insert(10, 4, 1)
     one.delete(2, 7, 10)
     one.version = 3
-
-
-@layout
-def deletion_vectors(one: Layout) -> None:
-    one.create(version=3)
-    one.insert(0, 8, 4)
-    one.sql("ALTER TABLE {} ADD PARTITION FIELD zone")
-    one.insert(8, 8, 2)
-    one.delete(1, 9)
-    one.delete(3, 10)
-    one.sql("UPDATE {} SET n = -1 WHERE id IN (2, 11)")
 
 
 @layout
@@ -299,17 +278,6 @@ def renamed_and_nested(one: Layout) -> None:
     )
     one.delete(1)
     one.ids = {0, 2, 3, 4, 10, 11}
-
-
-@layout
-def elsewhere(one: Layout) -> None:
-    root = f"{one.writer.warehouse}/else where"
-    folders = f"'write.data.path' = '{root}/data', 'write.metadata.path' = '{root}/metadata'"
-    one.create(by="zone", properties=f"{IN_PLACE}, 'write.object-storage.enabled' = 'true', {folders}")
-    one.insert(0, 10, 5)
-    one.sql(f"ALTER TABLE {{}} SET TBLPROPERTIES ('write.metadata.path' = '{root}/2/metadata')")
-    one.insert(10, 4, 2)
-    one.delete(3)
 
 
 class Published:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,14 +18,12 @@ import pytest
 
 from lakegate.checks import Others, parse_checks, recheck, run_audit
 from lakegate.components import Components
-from lakegate.errors import CheckError
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark.engine import SparkEngine
-from lakegate.spark.scans import KeyLookup
 from lakegate.spark.sessions import CATALOG
 
 pytestmark = pytest.mark.jvm
@@ -173,26 +170,6 @@ def test_flights_of_unknown_planes(bench: Bench, nyc: dict[str, pa.Table]) -> No
     assert bench.result(rows, f"relationships(tailnum, to='{bench.namespace}.planes')").verdict == "pass"
 
 
-def test_flights_against_the_days_before(bench: Bench, nyc: dict[str, pa.Table]) -> None:
-    """Two days are published, the second arrives again with the third: what is there twice is found by counting."""
-    key = ["month", "day", "carrier", "flight", "origin"]
-    january = nyc["flights"].filter(pc.equal(nyc["flights"]["month"], pa.scalar(1)))
-    batch = january.filter(pc.is_in(january["day"], value_set=pa.array([2, 3])))
-    batch = pa.concat_tables([batch, batch.slice(batch.num_rows - 5)])
-    bench.append("flights", january.filter(pc.less(january["day"], pa.scalar(3))), partition_by="month, day")
-    rows = bench.added("flights", batch, bench.branch())
-
-    keys = Counter(zip(*(batch[name].to_pylist() for name in key), strict=True))
-    known = {one for one in keys if one[1] == 2}
-    failing = known | {one for one, times in keys.items() if times > 1}
-    assert known < failing < set(keys)
-
-    result = bench.result(rows, f"unique({', '.join(key)}, scope='table')")
-    assert (result.failing_rows, result.total_rows) == (sum(keys[one] for one in failing), batch.num_rows)
-    assert result.detail == f"The table already holds the keys of {sum(keys[one] for one in known)} of them."
-    assert {tuple(row[name] for name in key) for row in result.examples} <= failing
-
-
 KEYS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
     "number": (pa.int64(), lambda n: n),
     "small": (pa.int32(), lambda n: -n),
@@ -253,21 +230,6 @@ def test_duplicates_here_there_and_in_both(bench: Bench) -> None:
     assert bench.result(rows, parents).verdict == "pass"  # it refers to itself: the batch's rows count
 
 
-def test_a_batch_of_null_keys_reads_nothing_else(bench: Bench) -> None:
-    bench.append("t", pa.table({"id": pa.array([1, None], pa.int64())}))
-    rows = bench.added("t", pa.table({"id": pa.array([None, None], pa.int64())}), bench.branch())
-    assert bench.result(rows, "unique(id, scope='table')").verdict == "pass"
-    assert bench.result(rows, f"relationships(id, to='{bench.namespace}.t')").verdict == "pass"
-
-
-def test_a_table_that_the_batch_creates(bench: Bench) -> None:
-    rows = bench.added("t", pa.table({"id": pa.array([1, 2, 2], pa.int64())}), bench.branch())
-    result = bench.result(rows, "unique(id, scope='table')")
-    assert (result.failing_rows, result.reads) == (2, (f"{bench.namespace}.t",))
-    with pytest.raises(CheckError, match="there is no table"):
-        bench.audit(rows, "relationships(id, to='nowhere.at_all')")
-
-
 def test_main_moves_on(bench: Bench) -> None:
     numbers = pa.table({"id": pa.array([1, 2], pa.int64())})
     bench.append("t", numbers)
@@ -304,34 +266,3 @@ def test_rows_that_the_branch_added_to_another_table_count(bench: Bench) -> None
     assert example["ref"] == 3
     whole = AddedRows(table=parents.table, ref=branch, after_snapshot_id=None, snapshot_id=parents.snapshot_id)
     assert bench.engine.count_orphans(rows, ["ref"], [whole], ["id"]).failing == (1,)
-
-
-def test_a_column_that_is_not_there_any_more(bench: Bench) -> None:
-    bench.append("t", pa.table({"id": pa.array([1], pa.int64())}))
-    rows = bench.added("t", pa.table({"id": pa.array([1], pa.int64())}), bench.branch())
-    bench.spark.sql(f"ALTER TABLE {rows.table.sql(CATALOG)} RENAME COLUMN id TO number")
-    with pytest.raises(CheckError, match=f"{rows.table} on main has no column 'id'"):
-        bench.audit(rows, "unique(id, scope='table')")
-
-
-@pytest.mark.parametrize("partition_by", [None, "bucket(8, id)", "days(at)"])
-def test_only_files_that_can_hold_a_key_are_read(bench: Bench, partition_by: str | None) -> None:
-    columns = ("id", "lpad(id, 6, '0') AS word", "timestamp_micros(id * 1000000 * 3600) AS at")
-    numbers = bench.spark.range(0, 500).selectExpr(*columns)
-    for low in range(0, 500, 100):
-        bench.append("t", numbers.where(f"id BETWEEN {low} AND {low + 99}"), partition_by=partition_by)
-    batch = numbers.where("id BETWEEN 340 AND 349")
-    rows = bench.added("t", batch, bench.branch())
-    other = TableAt(table=rows.table, ref="main", hash=bench.head)
-    assert bench.engine.count_known(rows, ["word", "at"], [other]).failing == (10, 10)
-
-    table = bench.spark.table(rows.table.sql(CATALOG))
-    for column in ("id", "word", "at"):
-        bounds = KeyLookup(batch, [column], [table], [column]).bounds()
-        assert bounds is not None
-        read = table.selectExpr(f"{column} AS __lakegate_key_0").where(bounds)
-        assert len(read.collect()) == 10
-        plans = read.executionInfo.metrics._metrics  # noqa: SLF001 - no public way but a picture
-        metrics = {metric.name: metric.value for plan in plans for metric in plan.metrics}
-        # Five appends, each with ids, words and times of its own.
-        assert 0 < metrics["resultDataFiles"] <= (metrics["resultDataFiles"] + metrics["skippedDataFiles"]) / 4, metrics
