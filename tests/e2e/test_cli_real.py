@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from lakegate.errors import ExitCode
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.model.run import Run
-from support import warm
 from support.e2e_support import Cli, write_trips
 
 pytestmark = pytest.mark.jvm
@@ -113,14 +109,6 @@ def test_ingest_for_people(cli: Cli, namespace: str, tmp_path: Path) -> None:
     assert "30 rows" in published.stdout
 
 
-def test_a_rejected_branch_is_dropped_on_demand(cli: Cli, namespace: str, tmp_path: Path) -> None:
-    before = cli.branches()
-    source = write_trips(tmp_path / "a.parquet", 30, nulls=3)
-    words = ("ingest", f"{namespace}.trips", source, "-c", "not_null(passengers)", "--on-failure", "drop")
-    assert cli.json(*words, code=1)["branch"] is None
-    assert cli.branches() == before
-
-
 def test_a_dry_run_touches_nothing(cli: Cli, namespace: str, stable: str, tmp_path: Path) -> None:
     source = write_trips(tmp_path / "a.parquet", 30, nulls=3)
     before, runs = cli.branches(), cli.json("runs", "--limit", "1000")
@@ -201,20 +189,6 @@ def test_a_rejected_branch_is_discarded(cli: Cli, rejected: Run) -> None:
     assert "hint:" in again.stderr
 
 
-def test_branches_are_made_listed_and_deleted(cli: Cli, namespace: str, stable: str) -> None:
-    name = f"by-hand/{namespace}"
-    (earlier, first) = cli.json("log", "--limit", "2")[::-1]
-    assert cli.json("branch", "create", name)["hash"] == first["hash"]
-    assert cli.run("branch", "create", name).returncode == 2
-    assert cli.branches()[name] == first["hash"]
-    assert name in cli.run("branch", "list").stdout
-    assert cli.json("branch", "delete", name)["name"] == name
-    assert name not in cli.branches()
-    assert cli.json("branch", "create", name, "--at", earlier["hash"])["hash"] == earlier["hash"]
-    assert cli.run("branch", "delete", name).returncode == 0
-    assert cli.run("branch", "delete", "main").returncode == 2
-
-
 def test_log_and_diff_and_tables(cli: Cli, published: str, rejected: Run) -> None:
     (commit,) = cli.json("log", "--limit", "1")
     assert commit["hash"] == cli.branches()["main"]
@@ -286,24 +260,6 @@ def test_a_result_that_cannot_be_written_is_told_and_the_data_stays_published(
     assert cli.count(table) == 20
 
 
-def test_a_folder_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    done = cli.run("generate", tmp_path / "file" / "below")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert str(tmp_path / "file") in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_home_is_told(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o500)
-    done = Cli(home).run("branch", "list")
-    assert done.returncode in {2, 3}
-    assert str(home) in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_servers_elsewhere_that_do_not_answer_are_retryable(cli: Cli, namespace: str, tmp_path: Path) -> None:
     source = write_trips(tmp_path / "a.parquet", 5)
     catalog = Cli(
@@ -328,29 +284,3 @@ def test_the_demo_shows_both_outcomes_as_often_as_one_likes(cli: Cli) -> None:
     rows = {one["branch"]: one["rows"] for one in again["rows_per_branch"]}
     assert rows["main"] == before + 8000
     assert rows[again["rejected"]["branch"]] == before + 10000
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import os, sys; print(os.getcwd(), os.environ.get('GIVEN'), sys.argv, input()); sys.exit(7)",
-        "print(sorted(globals()), __name__); import sys; print(sys.stdout.encoding, sys.stderr.errors)",
-        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
-        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-        "import sys; sys.exit('no')",
-    ],
-)
-def test_a_warm_program_is_a_process_like_a_cold_one(text: str, tmp_path: Path) -> None:
-    def ended(*python: str) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [*python, "-c", text, "a b", "ü"],
-            input="typed",
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={**os.environ, "GIVEN": "by the test"},
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    assert ended(*warm.python()) == ended(sys.executable)

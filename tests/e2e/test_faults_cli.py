@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,16 +17,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 
 from lakegate.config import LocalSettings
-from lakegate.errors import EngineUnavailableError
 from lakegate.local.stack import LocalStack
 from lakegate.progress import SilentNarrator
-from lakegate.spark.failures import spark_errors
 from lakegate.wap.failpoints import POINTS
 from proofs import crash_matrix
-from support import warm
 from support.e2e_support import Cli, let_go, press_ctrl_c, write, write_trips
 from support.loopback import loopback_client
 from support.served_lake import serving
@@ -39,22 +35,6 @@ SETTINGS = '[local]\nspark_memory = "1g"\nnessie_memory = "384m"\n'
 SEED = 4
 ROWS = 20
 BIG_ROWS = 1_500_000
-# The real program, that runs another one to its end when the flow reaches the given point.
-MEANWHILE = """
-import json, subprocess, sys
-from lakegate.cli.main import main
-from lakegate.wap import failpoints
-
-_, where, other, *words = sys.argv
-
-def reach(point):
-    if point == where:
-        subprocess.run(json.loads(other), stdout=sys.stderr, check=True)
-
-failpoints.reach = reach
-sys.argv = ["lakegate", *words]
-main()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -128,21 +108,6 @@ def test_interrupted_at(cli: Cli, table: str, tmp_path: Path, point: str) -> Non
         assert "was removed" in done.stderr
         assert (run["status"], run["branch"]) == ("failed", None)
         assert after == before
-
-
-def test_killed_before_its_audit_and_recovered(cli: Cli, table: str, tmp_path: Path) -> None:
-    source = write_trips(tmp_path / "a.parquet", ROWS)
-    before = cli.branches()
-    done = cli.run("ingest", table, source, "--branch", "killed/early", fault="after-stage:kill")
-    assert done.returncode == -signal.SIGKILL
-    assert set(cli.branches()) == {*before, "killed/early"}
-
-    (run,) = cli.json("recover")
-    assert (run["table"], run["status"]) == (table, "failed")
-    assert "Undone" in cli.json("runs", run["run_id"])["detail"]
-    assert cli.branches() == before
-    assert cli.json("recover") == []
-    require_works(cli, table, source)
 
 
 def test_killed_after_its_audit_and_delivered_again(cli: Cli, table: str, tmp_path: Path) -> None:
@@ -252,29 +217,6 @@ def test_nessie_killed_while_one_writes_one_publishes_and_one_serves(
     require_works(cli, table, source)
 
 
-def test_a_catalog_that_left_during_the_write_is_told_as_that() -> None:
-    told = "(org.apache.iceberg.exceptions.CommitStateUnknownException) Failed to execute POST request against 'http:…'"
-    with (
-        pytest.raises(EngineUnavailableError, match="couldn't reach the catalog"),
-        spark_errors("writing", source=True),
-    ):
-        raise PySparkException(told)
-
-
-def run_and_meanwhile(
-    cli: Cli, point: str, other: Sequence[str | Path], *words: str | Path
-) -> subprocess.CompletedProcess[str]:
-    """Run a command that runs the program ``other`` when it comes to ``point``."""
-    listed = json.dumps([str(word) for word in other])
-    return subprocess.run(
-        [*warm.python(), "-c", MEANWHILE, point, listed, "--home", str(cli.home), *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=cli.environment(),
-    )
-
-
 def test_crash_matrix_of_servers(cli: Cli, namespace: str) -> None:
     proof = crash_matrix.prove(cli.home, crash_matrix.some_server_cases(SEED), namespace=namespace)
     assert not proof.failures, proof.details
@@ -308,18 +250,3 @@ def test_a_disk_that_fills_up_during_the_write(cli: Cli, table: str, namespace: 
         assert "Traceback" not in done.stderr
         assert cli.branches() == before
     require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
-
-
-def test_two_commands_at_once_into_one_table(cli: Cli, table: str, tmp_path: Path) -> None:
-    """The one that comes second is put on top of the first."""
-    first, quick, slow = (write_trips(tmp_path / f"{n}.parquet", ROWS, start=n * ROWS) for n in range(3))
-    require_works(cli, table, first)
-    before = cli.branches()
-    meanwhile: list[str | Path] = [*warm.words(warm.CLI), "--home", cli.home, "ingest", table, quick]
-    done = run_and_meanwhile(cli, "before-commit", meanwhile, "ingest", table, slow, "-o", "json")
-
-    assert done.returncode == 0, done.stderr
-    run = json.loads(done.stdout)
-    assert (run["status"], run["replayed"]) == ("published", [table])
-    assert cli.count(table) == 3 * ROWS
-    assert set(cli.branches()) == set(before)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lakegate.lake import Lake, connect
+from lakegate.lake import Lake
 from lakegate.local.state import StackState
-from lakegate.model.run import new_run_id
-from lakegate.progress import LogNarrator
 from support.e2e_support import Cli, write_trips
 from support.log_support import Log, ends, logged, parsed
 
@@ -53,48 +50,10 @@ def test_a_rejected_run_names_the_checks(cli: Cli, namespace: str, tmp_path: Pat
     assert (told[-1]["exit_code"], told[-1]["run_id"]) == (1, ended["run_id"])
 
 
-def test_wrong_input_is_a_line_without_a_run(cli: Cli, namespace: str, tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"no parquet")
-    done = cli.run("ingest", f"{namespace}.trips", tmp_path / "a.parquet")
-    assert (done.returncode, done.stdout) == (2, "")
-    error, ended = parsed(done.stderr)[-2:]
-    assert (error["level"], error["code"], error["run_id"], error["exit_code"]) == ("error", "source", None, 2)
-    assert ended["exit_code"] == 2
-
-
-def test_an_engine_that_is_away_is_a_line_without_its_token(cli: Cli, namespace: str, tmp_path: Path) -> None:
-    file = write_trips(tmp_path / "a.parquet", 10)
-    done = cli.run("--engine", "sc://127.0.0.1:9/;token=hunter22", "ingest", f"{namespace}.trips", file)
-    assert done.returncode == 3, done.stderr
-    told = parsed(done.stderr)
-    [error] = [line for line in told if line["level"] == "error"]
-    assert (error["code"], error["exit_code"]) == ("engine-unavailable", 3)
-    assert "hunter22" not in done.stderr
-
-
 @pytest.fixture
 def log() -> Iterator[Log]:
     with logged() as told:
         yield told
-
-
-def test_threads_have_each_their_own_run(
-    home: Path, stack: StackState, namespace: str, tmp_path: Path, log: Log
-) -> None:
-    runs = {new_run_id(): write_trips(tmp_path / f"{number}.parquet", 50, start=number * 50) for number in range(3)}
-    with connect(home, narrator=LogNarrator(log)) as lake:
-        threads = [threading.Thread(target=ingest, args=(lake, f"{namespace}.trips", *one)) for one in runs.items()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    told = log.lines
-    for run_id in runs:
-        own = [line for line in told if line["run_id"] == run_id]
-        assert [line["status"] for line in ends(own)] == ["published"]
-        writing = [line for line in own if line["step"] == "write"]
-        assert [line["state"] for line in writing] == ["began", "done"]
-        assert all(run_id in line["event"] for line in writing)
 
 
 def ingest(lake: Lake, table: str, run_id: str, file: Path) -> None:

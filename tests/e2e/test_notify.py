@@ -56,20 +56,6 @@ def test_a_rejected_ingest_is_told_of_with_what_to_do(
     assert len(server.messages) == 1  # the same of the same table: an earlier message stands for it
 
 
-def test_a_run_ends_alike_when_nobody_can_be_told(
-    cli: Cli, server: SlackServer, namespace: str, tmp_path: Path
-) -> None:
-    server.odd.extend(["500"] * 4)
-    file = write_trips(tmp_path / "a.parquet", 100, nulls=3)
-    done = cli.run("--debug", "ingest", f"{namespace}.trips", file, "-c", "not_null(passengers)", "-o", "json")
-    assert done.returncode == 1, done.stderr
-    run = json.loads(done.stdout)
-    assert run["status"] == "rejected"
-    shown = cli.run("runs", run["run_id"])
-    assert "it answered 500" in shown.stdout
-    assert "verysecretpath" not in done.stdout + done.stderr + shown.stdout + shown.stderr
-
-
 def test_a_file_that_a_watch_gives_up_is_told_of_once(
     cli: Cli, server: SlackServer, namespace: str, tmp_path: Path
 ) -> None:
@@ -85,11 +71,3 @@ def test_a_file_that_a_watch_gives_up_is_told_of_once(
     assert "good.parquet" not in told
     assert cli.run(*watch).returncode == 0
     assert len(server.messages) == 1
-
-
-def test_a_channel_is_tried_out(cli: Cli, server: SlackServer) -> None:
-    (told,) = cli.json("notify", "test", "ops")
-    assert told["outcome"] == "sent"
-    server.odd.extend(["500"] * 4)
-    (told,) = cli.json("notify", "test", code=3)
-    assert told["reason"] == "it answered 500"

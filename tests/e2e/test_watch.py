@@ -97,18 +97,6 @@ def test_watched_killed_and_watched_again(cli: Cli, lake: Lake, landing: Path, t
     assert set(cli.branches()) == before | kept
 
 
-def test_two_watchers_of_one_folder_take_each_file_once(cli: Cli, lake: Lake, landing: Path, table: str) -> None:
-    for number in range(6):
-        land(landing, f"{number}.parquet", start=number * ROWS)
-    words = ("watch", landing, "--table", table, "--once", "--settle", "0s", "--max-files", "2")
-    commands = [cli.begin(*words) for _ in range(2)]
-    ended = [command.communicate(timeout=BOUND_S) for command in commands]
-    # The first to end may leave files to the other, whose run isn't over yet.
-    assert sorted(command.returncode for command in commands) in ([0, 0], [0, 3]), ended
-    assert cli.count(table) == 6 * ROWS
-    assert not any(word in err for _, err in ended for word in ("failed", "error", "Traceback"))
-
-
 def test_once_for_a_schedule(cli: Cli, landing: Path, namespace: str) -> None:
     (landing / namespace / "trips").mkdir(parents=True)
     source = land(landing, "1.parquet").rename(landing / namespace / "trips" / "1.parquet")

@@ -33,7 +33,6 @@ from support.lakes import components_of
 from support.waiting import wait_until
 
 _TESTS = Path(__file__).resolve().parents[1]
-_LOCKS = Path("/proc/locks")
 """Linux's list of file locks; a line with an arrow is somebody who waits (proc_locks(5))."""
 _PATIENCE_S = 240.0
 
@@ -114,15 +113,6 @@ class Worker:
 
         wait_until(lambda: has_stopped() or not self._lines.empty(), within_s=_PATIENCE_S, what="a stop or an answer")
         return has_stopped()
-
-    def waits_for_lock(self) -> bool:
-        """Return whether the process waits for a file lock; where the system doesn't show that, ``True``."""
-        try:
-            locks = _LOCKS.read_text().splitlines()
-        except OSError:
-            return True
-        waiting = (line.split("->")[1].split() for line in locks if "->" in line)
-        return any(fields[3] == str(self._pid) for fields in waiting)
 
     def resume(self) -> None:
         """Wake a process that has stopped itself."""
