@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
-from lakegate.cli.commands.backfill import LiveBackfill, chunk_line
-from lakegate.cli.stderr import LiveNarrator
 from lakegate.errors import EngineError, SourceError
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillReport, ChunkResult
 from lakegate.model.batch import SourceColumn
-from lakegate.model.run import RunError
 from lakegate.model.schema import Column, Schema
 from support.backfill_support import Archive, day_files, made_schema
 from support.cli_support import invoke
@@ -184,47 +179,3 @@ def test_invalid_options_and_paths_are_refused(archive: Archive, words: list[str
     assert outcome.exit_code == 2
     assert told in outcome.stderr
     assert archive.ingested == []
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_chunk_is_one_line() -> None:
-    error = RunError(code="check", message="There is no column 'x'.")
-    result = ChunkResult(chunk="2024-01", outcome="failed", seconds=3.2, error=error)
-    assert chunk_line(result) == "2024-01  failed: There is no column 'x', 3.2 s"
-
-
-def test_a_terminal_shows_a_bar_and_what_runs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    live = LiveBackfill(LiveNarrator())
-
-    def narrated() -> None:
-        with live.step("Writing [red]rows") as step:
-            step.progress(1, 2, "tasks")
-            step.progress(5, 10, "bytes")
-        live.note("Doing it again.")
-
-    archive.troubles = {DAY_2: narrated, DAY_3: "rejected"}
-    work = Backfill(archive.lake, "nyc.trips", ["trips"])
-    with live.step("Looking"):
-        live.note("Before.")
-    with live.over(work.plan()):
-        report = work.run_all(work.plan(), parallel=1, watcher=live)
-        live.stopping(2)
-    assert len(report.with_outcome("published")) == 1
-    text = screen.getvalue()
-    for told in (
-        "✓ Looking",
-        "Before.",
-        "✓ 2024-01-02  published 10 rows",
-        "✗ 2024-01-03  rejected: not_null(passenger_count)",
-        "2024-01-02: Doing it again.",
-        "Finishing 2 chunks",
-        "2 of 2 files",
-    ):
-        assert told in text

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from lakegate.checks import not_null
-from lakegate.config import Settings
-from lakegate.contracts.store import Contracts
 from lakegate.wap.trial import ContractTrial
 from support.cli_support import FakeLake, invoke, report, result
 
@@ -55,18 +53,6 @@ def test_a_proposal_overwrites_no_contract_that_was_written_meanwhile(project: P
     assert (project / "contracts" / "nyc.trips.yaml").read_text(encoding="utf-8") == "mine"
 
 
-def test_half_a_contract_does_not_stay(project: Path) -> None:
-    unwritable: Any = FakeLake(propose_contract="half \udcff")
-    assert invoke("check init nyc.trips", unwritable).exit_code == 70
-    assert not (project / "contracts" / "nyc.trips.yaml").exists()
-
-
-def test_what_an_import_leaves_out_cannot_control_the_terminal(project: Path) -> None:
-    text = DBT.replace("mine", '"mine\\x1b[2J"')
-    (project / "schema.yml").write_text(text, encoding="utf-8")
-    assert "mine\\x1b[2J" in invoke("check import schema.yml --stdout").stderr
-
-
 def test_an_import_refuses_two_tables_of_one_name(project: Path) -> None:
     text = f"{DBT}sources:\n  - name: shop\n    tables:\n      - name: t\n"
     (project / "schema.yml").write_text(text, encoding="utf-8")
@@ -77,31 +63,12 @@ def test_an_import_refuses_two_tables_of_one_name(project: Path) -> None:
     assert not (project / "contracts").exists()
 
 
-def test_an_import_as_json_lists_what_is_not_translated(project: Path) -> None:
-    (project / "schema.yml").write_text(DBT, encoding="utf-8")
-    (one,) = json.loads(invoke("check import schema.yml --stdout -o json").stdout)
-    assert [(lost["line"], lost["what"]) for lost in one["untranslated"]] == [(4, "mine")]
-
-
 def test_a_broken_contract_is_reported_by_file_line_and_column(project: Path) -> None:
     (project / "contracts").mkdir()
     (project / "contracts" / "a.b.yaml").write_text("version: 1\ntable: a.b\nchecks: [nul]\n", encoding="utf-8")
     found = invoke("check list")
     assert found.exit_code == 2
     assert "contracts/a.b.yaml:3:10: There is no check called 'nul'." in found.stderr
-
-
-def test_the_schema_is_json() -> None:
-    assert json.loads(invoke("check schema").stdout)["title"].startswith("Contract")
-
-
-def test_a_trial_says_why_a_check_was_skipped() -> None:
-    skipped = result(not_null("fare")).model_copy(update={"verdict": "skipped", "detail": "No row matches."})
-    trial = ContractTrial(contract="c.yaml", report=report(skipped))
-    assert (
-        "not_null_fare was skipped: No row matches."
-        in invoke("check test c.yaml rows.csv", FakeLake(test_contract=trial)).stdout
-    )
 
 
 def test_files_that_pass_because_rows_are_quarantined_pass() -> None:
@@ -129,23 +96,3 @@ def test_a_contract_that_init_wrote_outside_a_project_is_tested(project: Path) -
     missing = invoke("check test a.c rows.csv", lake)
     assert (missing.exit_code, f"a.c has no contract in {project / 'contracts'}" in missing.stderr) == (2, True)
     assert "Did you mean 'a.b'?" in missing.stderr
-
-
-def test_init_outside_a_project_suggests_no_command_in_its_temporary_lake(project: Path) -> None:
-    (project / ".lakegate").rmdir()
-    (project / "trips.csv").write_text("id\n1\n", encoding="utf-8")
-    done = invoke("check init trips.csv", FakeLake(propose_contract="version: 1\ntable: default.trips\n"))
-    assert "lakegate check test default.trips trips.csv" in done.stdout
-
-
-def test_init_suggests_commands_that_work_in_a_folder_of_the_project(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (project / "sub").mkdir()
-    monkeypatch.chdir(project / "sub")
-    proposed = FakeLake(propose_contract="version: 1\ntable: nyc.trips\nchecks: [not_null: id]\n")
-    lines = invoke("check init nyc.trips", proposed).stdout.splitlines()
-    assert str(project / "contracts" / "nyc.trips.yaml") in lines[-3]
-    (tried,) = [line for line in lines if "check test" in line]
-    contract = tried.split()[3]
-    assert Contracts(project, Settings()).named(contract).file.endswith("contracts/nyc.trips.yaml")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from lakegate.cli import main, options
+from lakegate.cli import main
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
 from lakegate.errors import (
@@ -23,16 +23,6 @@ from lakegate.errors import (
 from support.cli_support import FakeLake, invoke
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
-
-
-@pytest.mark.parametrize(
-    ("command", "words", "option"), [("ingest", "nyc.trips a.csv", "--branch"), ("branch create", "fix", "--from")]
-)
-def test_a_missing_option_value_names_the_command_and_its_help(command: str, words: str, option: str) -> None:
-    outcome = invoke(f"{command} {words} {option}")
-    assert outcome.exit_code == 2
-    assert f"error: Option '{option}' requires an argument.\nusage: cli {command} " in outcome.stderr
-    assert f"For help, run: cli {command} --help" in outcome.stderr
 
 
 @pytest.mark.parametrize(
@@ -76,20 +66,6 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_errors_break_between_words_where_a_terminal_would_break_within_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = "s3://lake/warehouse/" + "x" * 80
-    error = QueryError(f"Column 'fare' of {path} isn't what the table's schema says:\n- a double", hint="Look. " * 20)
-    monkeypatch.setenv("COLUMNS", "60")
-    assert invoke("query SELECT", FakeLake(query=error)).stderr == f"error: {error.message}\nhint:  {error.hint}\n"
-    monkeypatch.setattr("sys.stderr", terminal := _Terminal())
-    main.report(error, App())
-    message, _, hint = terminal.getvalue().partition("hint:")
-    assert message.split() == ["error:", *error.message.split()]
-    assert [line for line in message.splitlines() if len(line) > 60] == [f"       {path}"]
-    assert "\n- a double\n" in message
-    assert hint == f"  {error.hint}\n"
-
-
 def test_names_in_errors_cannot_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     error = QueryError("Column 'a\x1b]0;b\x07' is new:\n- it's a \u202edouble", hint="Drop 'a\x1b]0;b\x07'.")
     monkeypatch.setattr("sys.stderr", terminal := _Terminal())
@@ -111,21 +87,6 @@ def test_in_a_folder_that_was_deleted_commands_say_so(
     assert ("No such option" if "--nope" in words else "error: The current folder no longer exists.") in outcome.stderr
 
 
-def test_hints_and_interruptions_are_printed() -> None:
-    error = QueryError("Column x does not exist.", hint="Did you mean y?", column="x")
-    outcome = invoke("query SELECT", FakeLake(query=error))
-    assert outcome.stderr == "error: Column x does not exist.\nhint:  Did you mean y?\n"
-    interrupted = invoke("publish b", FakeLake(publish=KeyboardInterrupt("Branch wap/x was removed.")))
-    assert "Interrupted. Branch wap/x was removed." in interrupted.stderr
-
-
-@pytest.mark.parametrize("words", ["runs -n", "log --limit", "downstream status x -n", "diff main b --rows"])
-def test_a_number_that_no_database_or_spark_takes_is_refused(words: str) -> None:
-    outcome = invoke(f"{words} 9223372036854775808", FakeLake())
-    assert outcome.exit_code == 2
-    assert "is too large; the most is 2147483647" in outcome.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "method", "has_run"),
     [
@@ -139,12 +100,6 @@ def test_an_interrupt_points_at_the_run_if_the_command_makes_one(words: str, met
     outcome = invoke(words, FakeLake(**{method: KeyboardInterrupt()}))
     assert outcome.exit_code == 130
     assert ("To see how far the run got: lakegate runs" in outcome.stderr) == has_run
-
-
-def test_answering_no_says_that_nothing_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "confirm", lambda *_, **__: False)
-    outcome = invoke("table drop nyc.trips", FakeLake())
-    assert (outcome.exit_code, outcome.stderr) == (130, "error: Nothing was changed.\n")
 
 
 @pytest.mark.parametrize(
@@ -182,16 +137,6 @@ def test_every_command_has_help_with_examples() -> None:
             assert "..." not in outcome.stdout.partition("Commands:")[2].partition("Examples:")[0], words
     text = invoke("--help").stdout
     assert all(f"  {name} " in text and summary in text for name, summary in cli.summaries.items())
-
-
-def test_a_new_file_is_a_new_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "zap.py").write_text('"""Do something new."""\n')
-    (tmp_path / "log.py").write_text('"""Show the log."""\n')
-    monkeypatch.setattr(main, "_COMMANDS", tmp_path)
-    monkeypatch.setattr(main, "PANELS", {"Explore": ("log",), "Other": ()})
-    root = main.Root("lakegate")
-    assert root.summaries == {"log": "Show the log.", "zap": "Do something new."}
-    assert root.panels == {"Explore": ["log"], "Other": ["zap"]}
 
 
 def test_global_options_work_before_and_after_the_command(tmp_path: Path) -> None:

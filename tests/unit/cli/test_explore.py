@@ -6,10 +6,7 @@ import csv
 import errno
 import io
 import json
-import os
-import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,19 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.cli.check_output import show_failing
-from lakegate.cli.commands.query import print_csv
-from lakegate.cli.output import writing
 from lakegate.errors import InputError, LakegateError, NotFoundError
-from lakegate.model.batch import SourceFile
-from lakegate.model.checks import CheckResult
-from lakegate.model.quarantine import QuarantineSummary
-from lakegate.model.refs import Commit, Ref, TableDifference
+from lakegate.model.refs import Ref, TableDifference
 from lakegate.model.schema import ColumnChange
 from lakegate.model.tables import TableMetadata
 from lakegate.snippets import Snippet
 from lakegate.table import RowDifference
-from lakegate.wap.history import encode_files
 from support.cli_support import (
     COMMITS,
     HASH,
@@ -72,42 +62,6 @@ class FakeQuery:
         return FakeQuery(self._table.slice(0, rows))
 
 
-def test_a_group_alone_lists() -> None:
-    ref = Ref(name="january", hash=HASH)
-    lake = FakeLake(branches=[ref], tags=[ref], tables=[METADATA])
-    for group in ("branch", "tag", "table"):
-        assert invoke(group, lake).stdout == invoke(f"{group} list", lake).stdout
-        assert json.loads(invoke(f"{group} -o json", lake).stdout) == json.loads(
-            invoke(f"{group} list -o json", lake).stdout
-        )
-        assert "Usage" in invoke(f"{group} --help", lake).stdout
-        assert invoke(f"{group} bogus", lake).exit_code == 2
-
-
-def test_log_on_one_line_each() -> None:
-    lines = invoke("log --oneline", FakeLake(log=iter(COMMITS))).stdout.splitlines()
-    assert [line[:12] for line in lines] == [commit.hash[:12] for commit in COMMITS]
-    assert all(commit.message in line for commit, line in zip(COMMITS, lines, strict=True))
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(3, 20), (1, 20), (2, 2), (0, 40), (1, 1)])
-def test_a_result_fits_a_narrow_terminal(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    result = pa.table({f"column_{at}": pa.array(["value " * 30] * rows, pa.string()) for at in range(columns)})
-    outcome = invoke(["query", "SELECT 1"], FakeLake(query=FakeQuery(result)))
-    lines = outcome.stdout.splitlines()
-    assert max(map(len, lines)) <= 60
-    assert "column_0" in outcome.stdout
-    if columns == 1:
-        return
-    if rows == 1:
-        assert all(f"column_{at}" in outcome.stdout for at in range(columns))
-    else:
-        left_out = columns - sum(f"column_{at} " in lines[0] for at in range(columns))
-        assert f"… {left_out} more" in lines[0]
-        assert "To see all columns" in outcome.stderr
-
-
 def test_branch_commands() -> None:
     ref = Ref(name="january", hash=HASH)
     lake = FakeLake(branches=[ref], create_branch=ref, delete_branch=ref)
@@ -128,49 +82,6 @@ def test_log_shows_full_hashes_and_says_when_there_is_more() -> None:
     assert whole.stderr == ""
 
 
-def test_log_names_source_files_and_repeats_nothing() -> None:
-    names = [f"file:///data/trips%20{number}.parquet" for number in range(5)]
-    properties = {
-        "lakegate.files": encode_files(
-            [SourceFile(uri=uri, version="sha256:0", size_bytes=1, rows=1) for uri in names]
-        ),
-        "lakegate.tables": "nyc.trips",
-        "lakegate.run-id": "20260131T070000-1",
-        "team": "data",
-    }
-    commit = COMMITS[0].model_copy(update={"properties": properties, "tables": ("nyc", "nyc.trips")})
-    lake = FakeLake(log=iter([commit]))
-    lines = [line.strip() for line in invoke("log", lake).stdout.splitlines()]
-    assert lake.asked("log")["operations"] is False
-    assert "files: trips 0.parquet, trips 1.parquet, trips 2.parquet and 2 more" in lines
-    assert [line for line in lines if "nyc.trips" in line and ":" in line] == ["tables: nyc.trips"]
-    assert {"run-id: 20260131T070000-1", "team: data"} <= set(lines)
-
-    newer = commit.model_copy(update={"properties": {"lakegate.files": '{"format":99}'}})
-    assert "newer lakegate" in invoke("log", FakeLake(log=[newer])).stdout
-
-
-def test_log_asks_for_tables_from_the_first_commit_on_that_does_not_name_its_own() -> None:
-    named = [commit.model_copy(update={"properties": {"lakegate.tables": "nyc.trips"}}) for commit in COMMITS]
-    foreign = COMMITS[2].model_copy(update={"tables": ("a.foreign",)})
-    asked = []
-
-    class Lake(FakeLake):
-        def log(self, ref: str, *, limit: int, operations: bool = True) -> Iterator[Commit]:
-            asked.append((ref, limit, operations))
-            left_out = {"tables": ()}
-            commits = [*named[:2], foreign, *named[3:]]
-            at = next((place for place, one in enumerate(commits) if one.hash == ref), 0)
-            return iter(c if operations else c.model_copy(update=left_out) for c in commits[at : at + limit])
-
-    outcome = invoke("log -n 4", Lake())
-    assert outcome.stdout.count("commit 0") == 4
-    assert [line.strip() for line in outcome.stdout.splitlines() if "tables:" in line] == [
-        *["tables: nyc.trips"] * 2, "tables: a.foreign", "tables: nyc.trips",
-    ]  # fmt: skip
-    assert asked == [("main", 5, False), (foreign.hash, 3, True)]
-
-
 def test_diff_counts_rows_on_both_sides() -> None:
     added = TableDifference(table="nyc.trips", kind="table", left=None, right=POINTER)
     space = TableDifference(table="nyc", kind="namespace", left=None, right=None)
@@ -183,44 +94,8 @@ def test_diff_counts_rows_on_both_sides() -> None:
     assert "same tables" in invoke("diff main b", FakeLake(diff=[])).stderr
 
 
-def test_tables_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    check = "accepted_values(payment_type, values=['card', 'cash', 'dispute', 'no charge'])"
-    result = CheckResult(
-        name="accepted",
-        check=check,
-        columns=("payment_type",),
-        severity="error",
-        verdict="fail",
-        failing_rows=12_345,
-        total_rows=100_000,
-        evidence="scan",
-    )
-    show_failing("Failing checks", [result], "red")
-    assert re.search(r"accepted_values.*… +12,345", capsys.readouterr().out)
-    waiting = QuarantineSummary(
-        table="nyc.trips",
-        run_id="20260131T070000-1a2b3c4d",
-        quarantined_at=START,
-        rows=5,
-        waiting=3,
-        checks={"in_range(fare, min=0)": 3, "not_null(tip)": 2},
-    )
-    shown = invoke("quarantine", FakeLake(quarantine_list=[waiting])).stdout
-    assert re.search(r"nyc.trips +20260131T070000-1a2b3c4d +3 ", shown)
-
-
 def queried(found: pa.Table) -> Any:
     return FakeQuery(found)
-
-
-def test_diff_shows_values_that_python_cannot_represent() -> None:
-    changed = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER)
-    days = pa.StructArray.from_arrays([pa.array([1]), pa.array([10**7], pa.date32())], ["id", "day"])
-    far = RowDifference(added=None, removed=None, changed=queried(pa.table({"before": days, "after": days})))
-    lake = FakeLake(diff=[changed], table=FakeTable(), diff_rows=far)
-    for output in ("table", "json"):
-        assert "+29349-01-26" in invoke(f"diff main b --rows 2 --key id -o {output}", lake).stdout
 
 
 def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,58 +284,9 @@ def test_a_file_of_rows_is_whole_or_as_it_was(
     assert [(one.name, one.read_text()) for one in path.parent.iterdir()] == ([("rows.csv", before)] if before else [])
 
 
-def test_two_processes_of_one_id_share_no_draft(tmp_path: Path) -> None:
-    path = tmp_path / "volume" / "metrics.prom"  # of two containers, say
-    path.parent.mkdir()
-    with writing(path, "metrics") as slow:
-        slow.write_text("sl")
-        with writing(path, "metrics") as fast:
-            fast.write_text("fast")
-        assert path.read_text() == "fast"
-        slow.write_text("slow")
-    assert [one.read_text() for one in path.parent.iterdir()] == ["slow"]
-
-
-def test_rows_go_through_a_link_and_keep_the_files_mode(tmp_path: Path) -> None:
-    target, link = tmp_path / "rows.csv", tmp_path / "link.csv"
-    target.touch(mode=0o640)
-    link.symlink_to(target)
-    invoke(["query", "SELECT 1", "-o", "csv", "--file", str(link)], FakeLake(query=FakeQuery(ROWS)))
-    assert (link.is_symlink(), target.stat().st_mode & 0o777, target.stat().st_size > 0) == (True, 0o640, True)
-    outcome = invoke("query SELECT -o csv --file /dev/null", FakeLake(query=FakeQuery(ROWS)))
-    assert (outcome.exit_code, outcome.stderr[-14:]) == (0, "to /dev/null.\n")
-    assert Path("/dev/null").is_char_device()
-
-
-def test_a_pipe_is_written_as_it_is() -> None:
-    reads, writes = os.pipe()
-    try:
-        with writing(Path(f"/dev/fd/{writes}"), "rows") as pipe:
-            pipe.write_text("some")
-        assert os.read(reads, 10) == b"some"
-    finally:
-        os.close(reads)
-        os.close(writes)
-
-
 def test_query_file_needs_a_format() -> None:
     refused = invoke(["query", "SELECT 1", "--file", "rows"], FakeLake(query=FakeQuery(ROWS)))
     assert (refused.exit_code, "--output csv, json or parquet" in refused.stderr) == (2, True)
-
-
-def test_query_csv_is_utf_8_whatever_the_terminal_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for encoding in ("ascii", "latin-1", "utf-16", "utf-8"):
-        written = io.BytesIO()
-        stdout = io.TextIOWrapper(written, encoding=encoding, errors="backslashreplace")
-        monkeypatch.setattr(sys, "stdout", stdout)
-        print_csv(pa.table({"naïve": ["\U0001f600", "é"]}))
-        stdout.flush()
-        assert written.getvalue() == "naïve\n\U0001f600\né\n".encode(), encoding
-
-
-def test_a_result_without_columns_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert invoke("query SELECT", FakeLake(query=FakeQuery(pa.table({})))).exit_code == 0
 
 
 def test_query_table_says_what_it_leaves_out() -> None:
@@ -481,14 +307,6 @@ def test_query_reads_standard_input() -> None:
     assert invoke(["query", "-"], lake, stdin="  \n").exit_code == 2
     outcome = invoke(["query", "-"], lake, stdin=b"SELECT '\xe9'")
     assert (outcome.exit_code, "isn't text in UTF-8" in outcome.stderr) == (2, True)
-
-
-def test_columns_with_the_same_name_are_refused_in_json() -> None:
-    twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
-    outcome = invoke(["query", "SELECT 1 a, 2 a", "-o", "json"], FakeLake(query=FakeQuery(twice)))
-    assert outcome.exit_code == 2
-    assert "'a'" in outcome.stderr
-    assert "a,a\n1,2\n" in invoke(["query", "S", "-o", "csv"], FakeLake(query=FakeQuery(twice))).stdout
 
 
 def test_query_shows_values_that_python_lacks() -> None:

@@ -14,7 +14,6 @@ import jsonschema
 import pytest
 
 from lakegate.config import Settings
-from lakegate.errors import NotFoundError, RetryableError
 from lakegate.lake import Lake
 from lakegate.model.batch import Claim, CsvOptions, KnownFile
 from lakegate.model.refs import CommitRequest, Ref
@@ -91,33 +90,6 @@ def test_ingest_json_is_one_object_that_fits_its_schema(
     assert told["status"] == run.status
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"status": "published", "commit": None},
-        {"status": "rejected", "commit": "abc"},
-        {"status": "maybe"},
-        {"extra": 1},
-        {"status": "rejected", "commit": None, "rows": {"source": 1, "published": 0}, "replayed": ["nyc.trips"]},
-        {"skipped_files": [{"file": "file:///a"}]},
-        {"tables": []},
-    ],
-)
-def test_the_schema_refuses_results_that_contradict_themselves(broken: dict[str, Any]) -> None:
-    told = json.loads(invoke([*INGEST, "-o", "json"], FakeLake(ingest=PUBLISHED)).stdout)
-    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
-    assert validator.is_valid(told)
-    assert not validator.is_valid(told | broken)
-
-
-def test_a_file_instead_of_the_table_is_a_usage_error(tmp_path: Path) -> None:
-    file = tmp_path / "a.parquet"
-    file.touch()
-    outcome = invoke(["ingest", str(file), "nyc.trips"], None)
-    assert outcome.exit_code == 2
-    assert f"is a file; the table comes first: nyc.trips {file}" in " ".join(outcome.stderr.split())
-
-
 def test_a_rejected_run_shows_column_rows_examples_branch_and_commands() -> None:
     outcome = invoke(INGEST, FakeLake(ingest=REJECTED))
     text = outcome.stdout
@@ -136,22 +108,10 @@ def test_a_rejected_run_shows_column_rows_examples_branch_and_commands() -> None
     assert "in_range(trip_distance, min=0, max=200, severity='warn')" in text
 
 
-def test_the_reason_for_not_quarantining_is_printed_once() -> None:
-    why = "Rows that should be quarantined come with a change of columns."
-    lake = FakeLake(ingest=REJECTED.model_copy(update={"detail": why}))
-    assert invoke(INGEST, lake).stdout.count(why) == 1
-
-
 def test_data_cannot_control_the_terminal() -> None:
     text = invoke(INGEST, FakeLake(ingest=REJECTED)).stdout
     assert "\x1b" not in text
     assert r"a\x1b[31m\nb" in text
-
-
-def test_a_dropped_branch_is_not_offered() -> None:
-    text = invoke(INGEST, FakeLake(ingest=DROPPED)).stdout
-    assert "and the batch were dropped" in text
-    assert "--ref" not in text
 
 
 def test_next_commands_reach_the_same_lake(tmp_path: Path) -> None:
@@ -170,12 +130,6 @@ def test_a_published_run_shows_rows_and_commit() -> None:
     assert outcome.exit_code == 0
     for part in ("published", "nyc.trips", "100,000 rows", HASH[:12], "3.2 s", "2 checks, passed (2 by file metrics)"):
         assert part in outcome.stdout
-
-
-def test_a_skipped_run_says_why() -> None:
-    outcome = invoke(INGEST, FakeLake(ingest=SKIPPED))
-    assert outcome.exit_code == 0
-    assert "holds no rows" in outcome.stdout
 
 
 def test_a_run_that_did_not_end_is_an_error() -> None:
@@ -224,19 +178,6 @@ def test_a_query_comes_in_place_of_paths() -> None:
         assert (refused.exit_code, "Pass either files, or --sql" in refused.stderr) == (2, True)
 
 
-def test_csv_flags_change_the_tables_settings_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "lakegate.toml").write_text('[tables."nyc.trips".csv]\nquote = "|"\ndelimiter = ";"\n')
-    lake = FakeLake(ingest=PUBLISHED)
-    invoke([*INGEST, "--encoding", "latin-1"], lake)
-    assert lake.asked("ingest")["csv"] == CsvOptions(quote="|", delimiter=";", encoding="latin-1")
-
-
-def test_without_csv_flags_the_settings_decide() -> None:
-    lake = FakeLake(ingest=PUBLISHED)
-    invoke(INGEST, lake)
-    assert lake.asked("ingest")["csv"] is None
-
-
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
@@ -282,32 +223,10 @@ def test_skipped_files_are_shown_with_the_run_that_published_them() -> None:
     assert told["skipped_files"] == [{"file": f"file:///data/{name}", "run_id": OTHER_RUN} for name in "ab"]
 
 
-def test_files_of_a_run_that_is_not_done_are_not_called_published() -> None:
-    text = invoke(INGEST, FakeLake(ingest=PARTLY, run=make_run("running"))).stdout
-    assert f"2 of 3 files skipped: left to run {OTHER_RUN}, which is running\n" in text
-    forgotten = invoke(INGEST, FakeLake(ingest=PARTLY, run=NotFoundError("no such run"))).stdout
-    assert f"published by run {OTHER_RUN}\n" in forgotten
-    locked = invoke(INGEST, FakeLake(ingest=PARTLY, run=RetryableError("The journal is locked.")))
-    assert (locked.exit_code, locked.stderr) == (0, "")
-    assert f"2 of 3 files skipped: owned by run {OTHER_RUN}\n" in locked.stdout
-
-
 def test_a_run_with_nothing_new_is_skipped_and_no_failure() -> None:
     outcome = invoke(INGEST, FakeLake(ingest=NOTHING_NEW, run=PUBLISHED))
     assert outcome.exit_code == 0
     assert outcome.stdout.startswith(f"skipped  nyc.trips  already published by run {OTHER_RUN}\n")
-
-
-def test_many_owners_of_skipped_files_are_summed_up() -> None:
-    files = tuple(known(str(number), f"20260130T010101-{number:08}") for number in range(7))
-    partly = PUBLISHED.model_copy(update={"skipped_files": files})
-    text = invoke(INGEST, FakeLake(ingest=partly, run=PUBLISHED)).stdout
-    assert text.count("1 of 8 files skipped") == 5
-    assert "7 files of 7 runs in total" in text
-    nothing = NOTHING_NEW.model_copy(update={"skipped_files": files})
-    assert (
-        "nothing to do: 7 other runs have all 7 files" in invoke(INGEST, FakeLake(ingest=nothing, run=PUBLISHED)).stdout
-    )
 
 
 def test_a_rebased_run_says_what_it_was_rebased_onto() -> None:

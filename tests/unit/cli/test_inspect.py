@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.cli.output import show_rows
 from lakegate.errors import InputError
 from lakegate.lake import connect
 from lakegate.model.batch import CsvOptions
@@ -48,14 +47,6 @@ def test_columns_and_rows_of_files_are_shown(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / ".lakegate").exists()
 
 
-def test_types_inside_are_those_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.jsonl").write_text('{"tags": [], "at": {"n": 1, "none": null}}', encoding="utf-8")
-    (tmp_path / "b.jsonl").write_text('{"tags": [1], "at": {"n": 1.5}}', encoding="utf-8")
-    assert columns(inspected("a.jsonl")) == {"tags": "list<unknown>", "at": "struct<n: long, none: unknown>"}
-    assert columns(inspected("a.jsonl", "b.jsonl")) == {"tags": "list<long>", "at": "struct<n: double, none: unknown>"}
-
-
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("1\n", encoding="utf-8")
     result = invoke(["inspect", str(tmp_path / "a.jsonl")], None)
@@ -83,38 +74,3 @@ def test_the_python_api_inspects_files_too(tmp_path: Path) -> None:
         found = lake.inspect(tmp_path / "a.csv", csv=CsvOptions(delimiter=";"))
     assert [column.type for column in found.columns] == ["long", "string"]
     assert found.rows == ({"a": "1", "b": "x"},)
-
-
-@pytest.mark.parametrize("width", [30, 60])
-def test_values_are_shown_on_narrow_terminals_too(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.jsonl").write_text('{"pickup_datetime": "2024-01-01T00:46:55"}\n' * 2, encoding="utf-8")
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.chdir(tmp_path)
-    shown = invoke(["inspect", "a.jsonl"], None).stdout
-    for words in ("timestamp", "row 1", "2024-01-01"):
-        assert words in shown
-    assert max(map(len, shown.splitlines())) <= max(width, len("json  1 file, 2 rows, 84 B"))
-
-
-def test_a_long_path_leaves_room_for_the_numbers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    path = f"/data/{'x' * 40}.parquet"
-    show_rows(("file", "rows", "size", ""), [(path, "56,551", "1.5 MB", "")], right=("rows", "size"))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2].split()[1:] == ["56,551", "1.5", "MB"]
-    assert "".join(line.split()[0] for line in lines[2:]) == path
-
-
-@pytest.mark.parametrize("width", [36, 60])
-def test_numbers_without_room_are_folded_and_not_cut(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    columns = ("downstream", "type", "queued", "given up", "sent", "queued since")
-    row = ("warehouse-hook", "webhook", "1,234", "12", "1,234,567", "2026-01-01 00:00:00 UTC")
-    show_rows(columns, [row], right=columns[2:5], whole=columns[5:])
-    cells = capsys.readouterr().out.partition("─" * width)[2]
-    assert sorted("".join(cells.split())) == sorted("".join(row).replace(" ", ""))
-    assert ("1,234,567" in cells) == (width == 60)

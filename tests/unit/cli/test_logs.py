@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 import pytest
 from click.testing import Result
 
-from lakegate.errors import ConflictError, LakegateError
+from lakegate.errors import ConflictError
 from lakegate.progress import FIELDS, bound_to
 from support.cli_support import BRANCH, INGEST, PUBLISHED, RUN_ID, FakeLake, invoke
 
@@ -64,14 +63,6 @@ def test_everything_on_standard_error_becomes_lines() -> None:
     assert (told[-1]["run_id"], told[-1]["exit_code"]) == (RUN_ID, 0)
 
 
-def test_closing_restores_everything() -> None:
-    root = logging.getLogger()
-    before = (sys.stderr, warnings.showwarning, root.level, logging.getLogger("lakegate").level, list(root.handlers))
-    invoke([*JSON, *INGEST], FakeLake(ingest=PUBLISHED))
-    after = (sys.stderr, warnings.showwarning, root.level, logging.getLogger("lakegate").level, list(root.handlers))
-    assert after == before
-
-
 def test_an_error_is_one_line_with_all_its_facts() -> None:
     error = ConflictError("main moved.", hint="Try again.", run_id=RUN_ID, branch="b", table="nyc.trips", files=["a"])
     outcome = invoke(["publish", "b", *JSON], FakeLake(publish=error))
@@ -119,12 +110,6 @@ def test_mistyped_commands_are_lines_too(words: str, command: str | None) -> Non
     assert [(line["command"], line.get("code")) for line in told] == [(command, "usage"), (command, None)]
 
 
-def test_quiet_leaves_errors() -> None:
-    assert invoke([*INGEST, *JSON, "-q"], TalkingLake()).stderr.count("\n") == len(["old API", "slow answer"])
-    told = lines(invoke(["publish", "b", *JSON, "-q"], FakeLake(publish=LakegateError("no"))))
-    assert [(line["event"], line["exit_code"]) for line in told] == [("no", 2)]
-
-
 def test_settings_and_variables_choose_the_format_and_flags_override_them(
     in_a_project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,10 +137,3 @@ def test_secrets_that_settings_refer_to_are_in_no_line(in_a_project: Path, monke
     outcome = invoke(["publish", "b", *JSON, "--debug"], FakeLake(publish=error))
     assert "hunter" not in outcome.stderr
     assert "are wrong" in lines(outcome)[0]["event"]
-
-
-def test_only_logs_load_structlog(in_a_project: Path) -> None:
-    for words, expected in (["journal", "list"], False), ([*JSON, "ingset"], True):
-        command = [sys.executable, "-X", "importtime", "-m", "lakegate", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert ("| structlog\n" in done.stderr.replace("  ", "")) is expected

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lakegate.config import load_settings
-from lakegate.errors import ConfigurationError, NotFoundError
+from lakegate.errors import ConfigurationError
 from lakegate.lake import connect
 from lakegate.model.downstream import LateTable
 from lakegate.model.run import Notification
@@ -60,26 +60,6 @@ def test_list_shows_channels_and_which_secrets_are_missing() -> None:
     assert "verysecretpath" not in text + json.dumps(told) + invoke("config show").stdout
 
 
-def test_list_shows_where_secrets_outside_of_variables_are(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("xoxb-1", encoding="utf-8")
-    channels = "".join(
-        f"[[notify.channels]]\nname = 'c{number}'\ntype = 'apprise'\nurl = '{url}'\nevents = ['given_up']\n"
-        for number, url in enumerate((f"file:{tmp_path}/token", f"file:{tmp_path}/gone", "aws-secret:lake/hook#url"))
-    )
-    (tmp_path / "lakegate.toml").write_text(channels, encoding="utf-8")
-    told = json.loads(invoke("notify list -o json").stdout)
-    assert [one["missing"] for one in told] == [[], [f"{tmp_path}/gone"], []]
-    text = "".join(invoke("notify list").stdout.split())
-    for part in ("token(found)", "gone(notfound)", "lake/hook(inAWS)", "given_up"):
-        assert part in text
-
-
-def test_list_with_none_prints_no_data(tmp_path: Path) -> None:
-    (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
-    outcome = invoke("notify list")
-    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "No channels.\n")
-
-
 def test_a_test_shows_the_response() -> None:
     lake = FakeLake(notify_test=[SENT])
     outcome = invoke("notify test ops", lake)
@@ -90,10 +70,6 @@ def test_a_test_shows_the_response() -> None:
     assert "it answered 500" in failed.stdout
     told = json.loads(invoke("notify test -o json", FakeLake(notify_test=[FAILED])).stdout)
     assert told == [{**FAILED.model_dump(mode="json")}]
-
-
-def test_an_unknown_channel_is_a_usage_error() -> None:
-    assert invoke("notify test opps", FakeLake(notify_test=NotFoundError("There is no channel 'opps'."))).exit_code == 2
 
 
 def test_late_tables_are_shown_with_their_alerts() -> None:
@@ -150,37 +126,6 @@ def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path) -> None:
     assert "verysecretpath" not in done.stdout + done.stderr
 
 
-def test_without_channels_no_alert_can_be_sent(tmp_path: Path) -> None:
-    (tmp_path / "lakegate.toml").write_text('[notify.late]\n"nyc.trips" = "1d"\n', encoding="utf-8")
-    with connect(tmp_path) as lake:
-        assert [(late.table, late.notifications) for late in lake.notify_late()] == [("nyc.trips", ())]
-        with pytest.raises(NotFoundError, match="No alert channel is configured"):
-            lake.notify_test()
-
-
-@pytest.mark.parametrize(
-    ("channels", "loaded"),
-    [("", set()), (CHANNELS, {"lakegate.alerts", "lakegate.alerts.dispatch"})],
-)
-def test_a_lake_loads_only_the_libraries_it_needs(tmp_path: Path, channels: str, loaded: set[str]) -> None:
-    (tmp_path / "lakegate.toml").write_text(channels, encoding="utf-8")
-    told = subprocess.run(
-        [sys.executable, "-c", _LOADED, str(tmp_path)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert loaded <= set(told)
-    assert channels or not any(name.startswith("lakegate.alerts") for name in told)
-    assert {"apprise", "lakegate.alerts.slack"} & set(told) == set()
-
-
-_LOADED = """
-import sys
-from lakegate.lake import connect
-with connect(sys.argv[1]) as lake:
-    lake._components.notifier
-print(*sys.modules)
-"""
-
-
 # settings -------------------------------------------------------------------------------------------------------------
 
 
@@ -225,22 +170,3 @@ def test_invalid_settings_are_refused(tmp_path: Path, settings: dict[str, Any], 
     (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
     with pytest.raises(Exception, match=word):
         load_settings(tmp_path, env={}, flags=flags)
-
-
-def test_two_channels_of_one_name_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "lakegate.toml").write_text(CHANNELS.replace('"bot"', '"ops"'), encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="two channels are called 'ops'"):
-        load_settings(tmp_path, env={})
-
-
-def test_variables_hold_channels_as_json(tmp_path: Path) -> None:
-    (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
-    env = {
-        "LAKEGATE_NOTIFY_CHANNELS": '[{"name": "ops", "type": "slack", "url": "env:HOOK"}]',
-        "LAKEGATE_NOTIFY_LATE": '{"nyc.trips": "1d"}',
-        "LAKEGATE_NOTIFY_REPORT_URL": "https://lake.example.com/runs/{run_id}",
-    }
-    notify = load_settings(tmp_path, env=env).notify
-    assert [channel.name for channel in notify.channels] == ["ops"]
-    assert notify.late == {"nyc.trips": "1d"}
-    assert notify.report_url == "https://lake.example.com/runs/{run_id}"

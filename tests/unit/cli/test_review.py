@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lakegate.model.checks import Check, CheckResult, Explanation
+from lakegate.model.checks import Explanation
 from support.cli_support import (
     BRANCH,
     FAILED,
@@ -86,12 +86,6 @@ def test_publish_names_all_tables() -> None:
     assert told["replayed"] == ["nyc.trips"]
 
 
-def test_discard_names_all_tables() -> None:
-    told = json.loads(invoke("discard b -o json", FakeLake(discard=TWO)).stdout)
-    assert (told["table"], told["tables"]) == ("nyc.trips, nyc.zones", ["nyc.trips", "nyc.zones"])
-    assert "nyc.trips, nyc.zones" in invoke("discard b", FakeLake(discard=TWO)).stdout
-
-
 def test_a_rejected_transaction_offers_the_rows_of_the_table_that_failed() -> None:
     failed = FAILED.model_copy(update={"table": "nyc.zones"})
     run = TWO.model_copy(
@@ -119,12 +113,6 @@ def test_an_audit_needs_to_know_which_rows() -> None:
     assert (both.exit_code, "--branch and --ref" in both.stderr) == (2, True)
 
 
-def test_an_audit_says_why_a_check_was_skipped() -> None:
-    skipped = result(NOT_NULL).model_copy(update={"verdict": "skipped", "detail": "No row matches the where."})
-    shown = invoke(f"audit nyc.trips --branch {BRANCH}", FakeLake(audit=report(skipped))).stdout
-    assert f"{NOT_NULL.name} was skipped: No row matches the where." in shown
-
-
 def test_an_explained_audit_says_how_each_check_was_answered() -> None:
     told = Explanation(check=str(NOT_NULL), method="scan", reason="'fare' may hold NaN.", jobs=1, bytes=2_000_000)
     lake = FakeLake(audit=report(result(NOT_NULL)).model_copy(update={"explanations": (told,)}))
@@ -134,62 +122,3 @@ def test_an_explained_audit_says_how_each_check_was_answered() -> None:
     assert lake.asked("audit")["explain"] is True
     (answered,) = json.loads(invoke("audit nyc.trips --branch main --explain -o json", lake).stdout)["explanations"]
     assert (answered["method"], answered["jobs"]) == ("scan", 1)
-
-
-def _audit(monkeypatch: pytest.MonkeyPatch, found: CheckResult, width: str = "80") -> list[str]:
-    monkeypatch.setenv("COLUMNS", width)
-    lines: list[str] = invoke(f"audit nyc.trips --branch {BRANCH}", FakeLake(audit=report(found))).stdout.splitlines()
-    assert max(map(len, lines)) <= int(width)
-    return lines
-
-
-def test_failing_cells_are_marked_and_their_file_is_named_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, name = "file:/lake/.lakegate/warehouse/nyc/trips_0badcafe/data", "00000-3-6f1cdd43-a112-0-00001.parquet"
-    rows = [{"trip_id": at, "note": "x" * 40, "passenger_count": None, "_file": f"{folder}/{name}"} for at in (7, 9)]
-    lines = _audit(monkeypatch, result(NOT_NULL, 2, rows))
-    assert [line.split()[:3] for line in lines if "✗" in line] == [["✗", "NULL", "7"], ["✗", "NULL", "9"]]
-    assert [line for line in lines if "File" in line] == [f"  File: {folder[:33]}…/{name}"]
-    assert not any("_file" in line for line in lines)
-
-
-def test_rows_of_several_files_name_each_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"passenger_count": None, "trip_id": at, "_file": f"file:/lake/{at % 2}.parquet"} for at in (3, 4, 5)]
-    lines = _audit(monkeypatch, result(NOT_NULL, 3, rows))
-    assert [line.split() for line in lines if "✗" in line] == [
-        ["✗", "NULL", "1", "3"],
-        ["✗", "NULL", "2", "4"],
-        ["✗", "NULL", "1", "5"],
-    ]
-    assert [line for line in lines if "  File" in line] == [
-        "  File 1: file:/lake/1.parquet",
-        "  File 2: file:/lake/0.parquet",
-    ]
-
-
-def test_the_struct_of_a_field_that_fails_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    zip_code = Check(kind="not_null", columns=("home.zip",))
-    lines = _audit(monkeypatch, result(zip_code, 1, [{"id": 1, "home": {"zip": None}, "_file": "file:/1.parquet"}]))
-    assert '✗ {"zip": null}' in "\n".join(lines)
-
-
-def test_rows_that_are_not_shown_are_counted_for_queries_and_quarantine_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    query = Check(kind="custom_sql", arguments={"query": "SELECT id FROM batch"})
-    assert "  … 7 more rows" in _audit(monkeypatch, result(query, 9, [{"id": 1}, {"id": 2}]))
-    aside = result(NOT_NULL, 0, [{"passenger_count": None}]).model_copy(update={"quarantined": 3})
-    published = PUBLISHED.model_copy(update={"reports": (report(aside),)})
-    assert "  … 2 more rows" in invoke("publish b", FakeLake(publish=published)).stdout.splitlines()
-
-
-def test_what_a_check_found_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    sentence = "1,003 of 100,000 rows break it: passenger_count is never NULL, which billing :x: relies on every day."
-    lines = _audit(monkeypatch, result(NOT_NULL, 1003).model_copy(update={"sentence": sentence}))
-    start = next(at for at, line in enumerate(lines) if "1,003 of" in line)
-    assert " ".join(line.strip() for line in lines[start : start + 2]) == f"not_null_passenger_count: {sentence}"
-
-
-def test_more_rows_are_shown_if_a_check_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"passenger_count": None, "trip_id": at} for at in range(10)]
-    for options, shown in (({}, 5), ({"examples": 8}, 8), ({"examples": 3}, 5), ({"label": "examples=9"}, 5)):
-        lines = _audit(monkeypatch, result(NOT_NULL.model_copy(update=options), 40, rows))
-        assert sum("✗ NULL" in line for line in lines) == shown
-        assert f"  … {40 - shown} more rows" in lines

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.cli.commands.runs import bar, draw
-from lakegate.cli.streams import TO_ASCII
+from lakegate.cli.commands.runs import draw
 from lakegate.errors import CatalogUnavailableError
 from lakegate.model.refs import Commit
 from lakegate.model.run import Run, RunStep, UndoneTable
@@ -30,7 +29,6 @@ from support.cli_support import (
     PUBLISHED,
     REJECTED,
     RUN_ID,
-    SKIPPED,
     START,
     STEPS,
     FakeLake,
@@ -96,33 +94,12 @@ def test_runs_lists_filters_and_shows_one() -> None:
     assert json.loads(invoke("runs 2026 -o json", lake).stdout)["started_at"] == "2026-01-31T07:05:09+00:00"
 
 
-def test_a_transaction_that_changed_no_table_is_shown() -> None:
-    changed_nothing = {"kind": "transaction", "tables": (), "detail": "The transaction changed no table."}
-    outcome = invoke("runs 2026", FakeLake(run=SKIPPED.model_copy(update=changed_nothing)))
-    assert outcome.exit_code == 0
-    assert "The transaction changed no table." in outcome.stdout
-
-
 def test_runs_with_none_prints_no_data() -> None:
     outcome = invoke("runs", FakeLake(runs=[]))
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "No runs.\n")
     assert json.loads(invoke("runs -o json", FakeLake(runs=[])).stdout) == []
     for option in ("--table nyc.trips", "--status failed", "--kind revert", "--since 7d"):
         assert invoke(f"runs 2026 {option}").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("given", "since"),
-    [
-        ("2026-01-31T07:00:00Z", datetime(2026, 1, 31, 7, tzinfo=UTC)),
-        ("2026-01-31T09:00:00+02:00", datetime(2026, 1, 31, 7, tzinfo=UTC)),
-        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
-    ],
-)
-def test_since_takes_a_time_in_utc_by_default(given: str, since: datetime) -> None:
-    lake = FakeLake(runs=[])
-    invoke(["runs", "--since", given], lake)
-    assert lake.asked("runs")["since"] == since
 
 
 def test_since_takes_a_duration() -> None:
@@ -133,32 +110,6 @@ def test_since_takes_a_duration() -> None:
     assert before - timedelta(days=1) <= asked <= datetime.now(UTC) - timedelta(days=1)
     for wrong in ("yesterday", "7 parsecs", "999999w", "9999-12-31T23:59:59-05:00"):
         assert "neither a time" in invoke(["runs", "--since", wrong]).stderr
-
-
-def test_the_list_fits_100_characters_and_keeps_ids_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    transaction = make_run(
-        "published",
-        kind="transaction",
-        name="daily totals of all zones",
-        tables=("nyc.trips", "nyc.zones", "nyc.totals_by_zone_and_day"),
-        publication=REPLAYED.publication,
-        skipped_files=(known("a"),),
-    )
-    reverted = PUBLISHED.model_copy(update={"status": "reverted", "reverted_by": OTHER_RUN})
-    lines = invoke("runs", FakeLake(runs=[transaction, REJECTED, reverted, FAILED_RUN])).stdout.splitlines()
-    assert max(map(len, lines)) <= 100
-    assert sum(line.startswith(RUN_ID) for line in lines) == 4
-    for word in ("published", "rejected", "reverted", "failed", "100,000"):
-        assert any(word in line for line in lines), word
-
-
-def test_the_list_notes_what_is_unusual_about_a_run() -> None:
-    changes: dict[str, Any] = {"kind": "transaction", "name": "daily", "skipped_files": (known("a"), known("b"))}
-    notes = invoke("runs", FakeLake(runs=[REPLAYED.model_copy(update=changes)])).stdout
-    assert "transaction daily, 2 files skipped, rebased" in notes
-    reverted = PUBLISHED.model_copy(update={"status": "reverted", "reverted_by": OTHER_RUN})
-    assert f"by {OTHER_RUN}" in invoke("runs", FakeLake(runs=[reverted])).stdout
 
 
 # one run --------------------------------------------------------------------------------------------------------------
@@ -189,35 +140,6 @@ def test_one_run_is_shown_in_full() -> None:
         "├─╮",
     ):
         assert part in text, part
-
-
-def test_steps_are_shown_with_their_share_of_the_time() -> None:
-    lines = invoke("runs 2026", FakeLake(run=WHOLE, commits_before=[])).stdout.splitlines()
-    rows = {line.split()[0]: line for line in lines if line.strip().startswith(("write", "audit", "publish "))}
-    assert "2.0 s" in rows["write"]
-    assert "61.54 %" in rows["write"]
-    bars = [rows[name].count("█") for name in ("write", "audit", "publish")]
-    assert bars == [15, 7, 2]
-    going = WHOLE.model_copy(
-        update={"steps": (STEPS[0].model_copy(update={"finished_at": None, "outcome": "running"}),)}
-    )
-    assert "in progress" in invoke("runs 2026", FakeLake(run=going, commits_before=[])).stdout
-    failed = WHOLE.model_copy(update={"steps": (STEPS[0].model_copy(update={"outcome": "failed"}),)})
-    assert (
-        "write   2026-01-31T07:05:09Z   2.0 s   100.00 %"
-        in invoke("runs 2", FakeLake(run=failed, commits_before=[])).stdout
-    )
-
-
-@pytest.mark.parametrize(("part", "whole", "length"), [(0, 5, 0), (1e-9, 5, 1), (5, 5, 24), (9, 5, 24), (1, 0, 0)])
-def test_bars_are_exact_at_zero_and_one(part: float, whole: float, length: int) -> None:
-    assert len(bar(part, whole)) == length
-
-
-def test_an_error_is_shown_with_its_hint() -> None:
-    text = invoke("runs 2026", FakeLake(run=FAILED_RUN)).stdout
-    assert "  error       Spark went away.\n" in text
-    assert "  hint        Try again.\n" in text
 
 
 def test_the_checks_of_several_tables_are_shown_apart() -> None:
@@ -257,27 +179,6 @@ def test_a_revert_shows_what_it_did_to_each_table() -> None:
     assert (told["reverts"][0], told["undone"][1]["dropped"]) == (OTHER_RUN, True)
 
 
-def test_json_of_a_run_has_its_steps() -> None:
-    told = json.loads(invoke("runs 2026 -o json", FakeLake(run=WHOLE)).stdout)
-    assert [(step["name"], step["outcome"]) for step in told["steps"]] == [
-        ("write", "done"),
-        ("audit", "done"),
-        ("publish", "done"),
-    ]
-    assert (told["base"], told["kind"], told["reverted_by"]) == (BASE, "ingest", None)
-
-
-def test_the_version_from_the_store_is_shown() -> None:
-    assert WHOLE.request is not None
-    (file,) = WHOLE.request.batch.files
-    versioned = WHOLE.request.batch.only((file.model_copy(update={"version_id": "3HL4kqtJ"}),))
-    run = WHOLE.model_copy(update={"request": WHOLE.request.model_copy(update={"batch": versioned})})
-    lines = invoke(f"runs {RUN_ID}", FakeLake(run=run), stack=FakeStack("stopped")).stdout.splitlines()
-    assert [line.split()[-2:] for line in lines if file.uri in line] == [["version", "3HL4kqtJ"]]
-    told = [json.loads(invoke("runs 2026 -o json", FakeLake(run=one)).stdout)["version_ids"] for one in (run, WHOLE)]
-    assert told == [{file.uri: "3HL4kqtJ"}, {}]
-
-
 # the picture ----------------------------------------------------------------------------------------------------------
 
 
@@ -305,14 +206,6 @@ def test_the_drawing_shows_what_a_run_was_rebased_onto() -> None:
     assert "○ │  newer changes to nyc.trips" in picture(REPLAYED)
 
 
-def test_many_newer_commits_are_counted() -> None:
-    assert not any("other commit" in line for line in picture(REPLAYED, tuple(commit(n, "m") for n in range(3))))
-    assert "┊ │  1 other commit on main in between" in picture(REPLAYED, tuple(commit(n, "m") for n in range(4)))
-    assert "┊ │  4 other commits on main in between" in picture(REPLAYED, tuple(commit(n, "m") for n in range(7)))
-    bounded = picture(REPLAYED, tuple(commit(n, "m") for n in range(50)))
-    assert "┊ │  47 or more other commits on main in between" in bounded
-
-
 def test_the_drawing_of_runs_that_did_not_publish() -> None:
     rejected = make_run("rejected", reports=(FAILED,), branch_kept=True, **WRITTEN)
     assert picture(rejected) == [
@@ -334,29 +227,6 @@ def test_a_run_of_a_rebuilt_journal_does_not_claim_to_have_added_no_rows() -> No
     assert (told["rows"]["published"], told["rows"]["removed"]) == (None, None)
     counted = run.model_copy(update={"staged": (staged("nyc.trips", rows=0),)})
     assert "nyc.trips  0 rows in commit 2e1cfa" in invoke(f"runs {RUN_ID}", FakeLake(run=counted)).stdout
-
-
-def test_the_drawing_of_runs_without_a_branch() -> None:
-    revert = make_run("published", kind="revert", branch="", base=BASE, publication=PUBLICATION)
-    assert picture(revert) == [
-        f"◆    {HASH[:12]}  main: published, revert of 1 table: nyc.trips",
-        f"●    {BASE[:12]}  main when the run started",
-    ]
-    assert picture(make_run("skipped", branch="", base=BASE)) == []
-    assert picture(PUBLISHED) == []
-
-
-def test_the_drawing_shows_that_a_run_was_reverted() -> None:
-    reverted = WHOLE.model_copy(update={"status": "reverted", "reverted_by": OTHER_RUN})
-    assert picture(reverted)[0] == f"✗    reverted by run {OTHER_RUN}"
-
-
-def test_the_drawing_works_in_ascii() -> None:
-    reverted = REPLAYED.model_copy(update={"reverted_by": OTHER_RUN})
-    drawn = picture(reverted, tuple(commit(n, "m") for n in range(9)))
-    lines = [line.encode("ascii", TO_ASCII).decode("ascii") for line in drawn]
-    assert "\\u" not in "".join(lines)
-    assert lines[2:5] == ["|-\\", f"| o  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted", "o |  000000000000  m"]
 
 
 def test_messages_of_commits_cannot_control_the_terminal() -> None:

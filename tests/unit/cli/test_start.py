@@ -39,12 +39,6 @@ def test_stack_commands_show_no_token() -> None:
     assert "/l/nessie.log" in invoke("status", stack=FakeStack("unresponsive")).stdout
 
 
-def test_preparing_prints_the_jars_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.cli.commands.up.prepare", lambda _: {"nessie": Path("/cache/jars/nessie.jar")})
-    assert json.loads(invoke("up --prepare-only -o json").stdout) == {"jars": ["/cache/jars/nessie.jar"]}
-    assert invoke("up --prepare-only").stdout == ""
-
-
 def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = [MarkedServer("/b c", "spark", os.getpid()), MarkedServer("/a", "nessie", os.getpid())]
     monkeypatch.setattr(process, "find_servers", lambda: servers)
@@ -69,47 +63,6 @@ def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Nothing is running." in invoke("status --all").stderr
     monkeypatch.setattr(process, "find_servers", list)
     assert "Nothing is running." in invoke("status --all").stderr
-
-
-def test_generate_passes_its_options_on_and_suggests_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
-
-    def generate(folder: Path, **options: Any) -> tuple[Path, ...]:
-        asked.update(options)
-        folder.mkdir()
-        (folder / "a.csv").write_text("x\n")
-        return (folder / "a.csv",)
-
-    words = "generate out --files 1 --rows 10 --null-rate 0.5 --null-column fare --seed 3 --format csv --force"
-    monkeypatch.setattr(synthetic, "generate", generate)
-    outcome = invoke(words)
-    asked.pop("narrator")
-    assert asked == {
-        "files": 1,
-        "rows": 10,
-        "null_rate": 0.5,
-        "null_columns": ("fare",),
-        "seed": 3,
-        "format": "csv",
-        "overwrite": True,
-    }
-    assert "lakegate ingest nyc.trips out/a.csv --check 'not_null(passenger_count)'" in outcome.stdout
-    assert invoke("generate out --null-rate 2").exit_code == 2
-
-
-def test_config_show_names_the_variable_of_a_whole_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LAKEGATE_DOWNSTREAM_DBT", '{"type": "command", "argv": ["dbt"]}')
-    monkeypatch.setenv("LAKEGATE_NOTIFY_LATE", '{"nyc.trips": "1d"}')
-    monkeypatch.setenv("LAKEGATE_UI_MASKED", '["email"]')
-    told = json.loads(invoke("config show -o json").stdout)
-    shown = {key: one["origin"] for key, one in told.items() if key.startswith(("downstream.", "notify.", "ui."))}
-    assert {key: origin for key, origin in shown.items() if origin != "default"} == {
-        "downstream.dbt.type": "LAKEGATE_DOWNSTREAM_DBT",
-        "downstream.dbt.argv": "LAKEGATE_DOWNSTREAM_DBT",
-        'notify.late."nyc.trips"': "LAKEGATE_NOTIFY_LATE",
-        "ui.masked": "LAKEGATE_UI_MASKED",
-    }
 
 
 def test_config_show_shows_origins_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +96,6 @@ def test_a_wrong_settings_file_is_an_error_with_a_hint(tmp_path: Path) -> None:
 def test_version() -> None:
     assert set(json.loads(invoke("version -o json").stdout)) >= {"lakegate", "python", "pyspark", "pyiceberg"}
     assert invoke("--version").stdout.startswith("lakegate ")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script(shell: str) -> None:
-    assert "_LAKEGATE_COMPLETE" in invoke(["completion", shell]).stdout
 
 
 def demo(clean: Run, dirty: Run, words: str = "demo") -> tuple[Result, FakeStack, list[dict[str, Any]]]:
@@ -195,14 +143,6 @@ def test_checks_are_listed_and_explained() -> None:
     outcome = invoke("checks not_nul")
     assert outcome.exit_code == 2
     assert "Did you mean 'not_null'?" in outcome.stderr
-
-
-def test_what_a_check_does_is_wrapped_at_the_terminals_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = invoke("checks in_range").stdout
-    monkeypatch.setattr("lakegate.cli.commands.checks.width_or", lambda _: 60)
-    narrow = invoke("checks in_range").stdout
-    assert max(map(len, narrow.splitlines())) <= 60
-    assert narrow.split() == wide.split()
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ STDOUT = {
     "closed": ">&-",
     "full": ">/dev/full",
     "unread": "| true",
-    "both closed": ">&- 2>&-",
-    "both full": ">/dev/full 2>/dev/full",
     "all closed": "<&- >&- 2>&-",
 }
 STDERR = {"closed": "2>&-", "full": "2>/dev/full"}
@@ -78,12 +76,6 @@ def test_standard_error_that_fails_changes_nothing(kind: str, log: str) -> None:
     assert json.loads(rejected.stdout)["status"] == "rejected"
     wrong = shell("ingest nonsense x.parquet -o json --delimiter abc", STDERR[kind])
     assert (wrong.returncode, json.loads(wrong.stdout)["error"]["code"]) == (2, "usage")
-
-
-def test_help_that_cannot_be_written() -> None:
-    assert shell("--help", ">/dev/full").returncode == 5
-    assert shell("--help", "| head -1").returncode in {0, 141}  # all output may be written before the reader goes
-    assert shell("nonsense", ">&- 2>&-").returncode == 2
 
 
 def test_too_little_memory_for_the_libraries() -> None:

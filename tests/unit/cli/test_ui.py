@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lakegate.cli.commands import ui
 from lakegate.config import Settings
 from lakegate.dashboard import ui as package
 from lakegate.dashboard.ui import server
@@ -44,41 +40,6 @@ def test_it_prints_its_address_and_that_it_is_read_only(monkeypatch: pytest.Monk
     done = invoke("ui --port 0 --no-browser --allow-actions -o json", lake)
     assert json.loads(done.stdout)["allow_actions"] is True
     assert [one.access.allow_actions for one in shown] == [False, True]
-
-
-@pytest.mark.parametrize(("browser", "opened"), [("/usr/bin/w3m", []), ("firefox", ["http://127.0.0.1:8484/"])])
-def test_a_browser_for_terminals_is_not_opened(
-    browser: str, opened: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown: list[str] = []
-    monkeypatch.setattr("webbrowser.get", lambda: SimpleNamespace(name=browser))
-    monkeypatch.setattr("webbrowser.open", shown.append)
-    ui.open_browser("http://127.0.0.1:8484/")
-    assert shown == opened
-
-
-def test_a_browser_that_stays_open_does_not_stop_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened, closed = threading.Event(), threading.Event()
-
-    def browse(_: str) -> None:
-        opened.set()
-        closed.wait(60)
-
-    def serve(_shared: Any, _opened: Any, *, when_ready: Any, **_: Any) -> None:
-        when_ready()
-        assert opened.wait(10)
-        assert not closed.is_set()
-
-    monkeypatch.setattr(ui, "open_browser", browse)
-    monkeypatch.setattr(server, "serve", serve)
-    monkeypatch.setattr("lakegate.dashboard.model.open_read_model", lambda _lake: None)
-    monkeypatch.setattr(ui, "sys", SimpleNamespace(stdout=sys.stdout, stderr=SimpleNamespace(isatty=lambda: True)))
-    lake: Any = FakeLake(expected_publishes={})
-    lake.home, lake.settings = Path("/data/lake"), Settings()
-    try:
-        assert invoke("ui --port 0", lake).exit_code == 0
-    finally:
-        closed.set()
 
 
 def test_other_addresses_need_a_login() -> None:

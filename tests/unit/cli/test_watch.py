@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 from click.testing import Result
 
-from lakegate.cli.app import App
-from lakegate.cli.commands.watch import WatchView, _PeriodicMaintenance
 from lakegate.errors import CatalogUnavailableError, RetryableError, SourceError
 from lakegate.sources.discovery import list_files
-from support.cli_support import FakeLake, invoke, make_run
+from support.cli_support import FakeLake, invoke
 from support.loader_support import FolderLake
 
 
@@ -106,13 +101,6 @@ def test_json_has_no_secret_of_an_internal_error(landing: Path) -> None:
     assert "0f3a99" not in done.stdout + done.stderr
 
 
-def test_json_has_the_outage_that_ended_it(landing: Path) -> None:
-    put(landing, "1.csv")
-    lake = CliLake(becomes=lambda _: CatalogUnavailableError("The catalog is away."))
-    done = watch(lake, "--table", "nyc.trips", "--once", "-o", "json")
-    assert (done.exit_code, json.loads(done.stdout)["error"]["message"]) == (3, "The catalog is away.")
-
-
 def test_a_file_that_is_given_up_is_reported_with_its_reason(landing: Path) -> None:
     put(landing, "1.csv", "2.csv")
     lake = CliLake(becomes=failing_on("2.csv", SourceError("2.csv is cut off.")))
@@ -126,13 +114,6 @@ def test_a_file_that_is_given_up_is_reported_with_its_reason(landing: Path) -> N
     lake.becomes = lambda _: "published"
     assert watch(lake, "--table", "nyc.trips", "--once", "--again").exit_code == 0
     assert lake.outcomes()["2.csv"] == ("done", 1)
-
-
-@pytest.mark.parametrize(("reason", "shown"), [("It lacks 'a'", "It lacks 'a'. Given"), ("x" * 501, "xx… Given")])
-def test_a_reason_is_a_sentence_of_its_own(landing: Path, reason: str, shown: str) -> None:
-    put(landing, "1.csv")
-    lake = CliLake(becomes=failing_on("1.csv", SourceError(reason)))
-    assert shown in watch(lake, "--table", "nyc.trips", "--once", "--max-tries", "1").stderr
 
 
 def test_retryable_failures_exit_with_3(landing: Path) -> None:
@@ -193,23 +174,6 @@ def test_an_outage_while_maintenance_is_due_does_not_end_it(
     monkeypatch.setattr(lake, "runs", runs, raising=False)
     done = watch(lake, "--table", "nyc.trips")
     assert (done.exit_code, "waiting    Maintenance: The journal is away." in done.stderr) == (0, True)
-
-
-def test_a_run_from_a_clock_that_is_ahead_does_not_put_off_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = make_run("published", started_at=datetime.now(UTC) + timedelta(days=365))
-    done: list[bool] = []
-
-    def maintain() -> Any:
-        done.append(True)
-        raise RetryableError("Busy.")
-
-    lake: Any = SimpleNamespace(runs=lambda **_: [ahead], maintain=maintain)
-    upkeep = _PeriodicMaintenance(3600.0, WatchView(App(quiet=True), (), max_tries=1))
-    upkeep(lake)
-    later = time.monotonic() + 3601
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    upkeep(lake)
-    assert done == [True]
 
 
 def test_the_second_ctrl_c_stops_the_run(landing: Path) -> None:
