@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from datetime import date
-from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -27,7 +26,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakegate.iceberg.column_metrics import FileDecoder, type_text
+from lakegate.iceberg.column_metrics import FileDecoder
 from lakegate.model.tables import ColumnStatistics
 from support.iceberg_tables import data_file
 
@@ -95,20 +94,3 @@ def test_only_identity_partitions_tell_values() -> None:
         "event_month": "2026-01",
     }
     assert decoded.identity_values == {"id": value}
-
-
-def test_a_partition_record_shorter_than_its_spec_is_fine() -> None:
-    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "c"))
-    assert FileDecoder(one_column(LongType()), spec).decode(data_file([])).identity_values == {}
-
-
-def test_files_without_any_metrics_are_fine() -> None:
-    missing: dict[str, Any] = dict.fromkeys(
-        ["value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"]
-    )
-    decoded = FileDecoder(one_column(LongType()), None).decode(data_file(**missing))
-    assert decoded.columns["c"] == ColumnStatistics()
-
-
-def test_types_are_worded_without_field_ids() -> None:
-    assert type_text(TimestampNanoType()) == "timestamp_ns"

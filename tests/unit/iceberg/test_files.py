@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from lakegate.errors import ConfigurationError, EngineError, InputError, SourceError, StorageUnavailableError
+from lakegate.errors import ConfigurationError, EngineError, InputError, SourceError
 from lakegate.iceberg.files import TableFiles, local_path, read_errors
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
@@ -75,20 +75,6 @@ def test_a_file_that_could_not_be_written_is_not_there(tmp_path: Path, monkeypat
     assert not local_path(location).exists()
 
 
-def test_one_store_serves_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-
-    def open_store(uri: str, _settings: object) -> MemoryStore:
-        opened.append(uri)
-        return MemoryStore()
-
-    monkeypatch.setattr("lakegate.iceberg.files.open_store", open_store)
-    files = TableFiles()
-    for uri in ("s3://aa/x", "s3://aa/y/z", "s3://bb/x", "gs://aa/x", "s3://aa"):
-        assert not files.exists(uri)
-    assert opened == ["s3://aa/x", "s3://bb/x", "gs://aa/x"]
-
-
 def test_a_location_of_no_known_store_is_refused() -> None:
     with pytest.raises(InputError, match="hdfs://lake/t"):
         TableFiles().content("hdfs://lake/t")
@@ -107,22 +93,6 @@ def test_a_file_is_only_known_to_be_missing_when_its_store_says_so(
     monkeypatch.setattr("lakegate.iceberg.files.open_store", Mock(side_effect=unauthenticated))
     with pytest.raises(ConfigurationError):
         TableFiles().exists("gs://bucket/t")
-
-
-def test_what_the_store_says_is_passed_on() -> None:
-    with pytest.raises(StorageUnavailableError, match="S3 is away"):
-        _raise(StorageUnavailableError("S3 is away."))
-
-
-def test_what_is_read_of_an_object_is_requested_at_once(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.objects["s3://lake/m.avro"] = bytes(200_000)
-    read = Mock(side_effect=lambda uri, _etag, start, end: store.objects[uri][start:end])
-    monkeypatch.setattr(store, "_read", read)
-    assert TableFiles().content("s3://lake/m.avro") == bytes(200_000)
-    with TableFiles().open("s3://lake/m.avro") as stream:
-        stream.seek(100)
-        assert stream.read(150_000) == bytes(150_000)
-    assert read.call_count == 2
 
 
 def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: MemoryStore) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +13,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
-from lakegate.errors import InputError, NotReplayableError
+from lakegate.errors import InputError
 from lakegate.iceberg.editor import IcebergTableEditor
-from lakegate.iceberg.lineage import TableState, _only_added_or_widened, check_layout, classify
+from lakegate.iceberg.lineage import TableState, classify
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.model.refs import TablePointer
 from lakegate.model.tables import Snapshot, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.stage import require_safe_properties
@@ -267,47 +265,6 @@ def test_a_rebased_snapshot_keeps_its_id_but_is_another_state(tables: IcebergTab
     assert reader.change(after, pointer_to(made)).kind == "rewrite"
 
 
-def test_an_append_is_told_and_audited_by_one_reading_of_its_manifests(
-    tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = tables.create()
-    append(made, [1])
-    base = pointer_to(made)
-    append(made, [2])
-    reader = IcebergTableReader()
-    assert reader.change(base, pointer_to(made)).kind == "append"
-    monkeypatch.setattr(reader, "_entries", None)
-    assert reader.added_files(pointer_to(made), [pointer_to(made).snapshot_id]).rows == 1
-
-
-def laid_out(by: dict[int, str], sorted_by: dict[int, str]) -> Any:
-    """A table's partition specs and sort orders, each by one column."""
-    specs = [{"spec-id": at, "fields": [{"name": name}]} for at, name in by.items()]
-    return {
-        "partition-specs": specs,
-        "sort-orders": [{"order-id": at, "fields": [name]} for at, name in sorted_by.items()],
-    }
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "reason"),
-    [
-        (({0: "day", 1: "zone"}, {1: "id"}), ({0: "day", 1: "zone"}, {1: "id"}), None),
-        (({1: "zone"}, {}), ({1: "day"}, {}), r"partition spec 1 \(by zone\)"),
-        (({1: "zone"}, {}), ({0: "zone"}, {}), r"partition spec 1 \(by zone\)"),
-        (({0: "day", 1: "zone"}, {}), ({0: "zone", 1: "zone"}, {}), None),  # no file is of spec 0
-        (({1: "zone"}, {1: "id"}), ({1: "zone"}, {1: "at"}), "sort order 1"),
-        (({1: "zone"}, {1: "id"}), ({1: "zone"}, {0: "at"}), None),
-    ],
-)
-def test_files_join_no_table_whose_layout_of_that_id_is_another(ours: Any, theirs: Any, reason: str | None) -> None:
-    """Main and the branch may each have got a spec since they parted, under one number."""
-    pointer = cast("TablePointer", SimpleNamespace(table="nyc.trips"))
-    refused = nullcontext() if reason is None else pytest.raises(NotReplayableError, match=f"{reason}.* something else")
-    with refused:
-        check_layout(laid_out(*ours), laid_out(*theirs), pointer, [1])
-
-
 FIELDS = [
     {"id": 1, "name": "id", "required": True, "type": "int"},
     {"id": 2, "name": "at", "required": False, "type": {"type": "struct", "fields": []}},
@@ -331,28 +288,6 @@ def field(number: int, name: str, kind: Any = "string", **other: Any) -> dict[st
 
 def inside(*fields: dict[str, Any]) -> dict[str, Any]:
     return {**FIELDS[1], "type": {"type": "struct", "fields": list(fields)}}
-
-
-def listed(*fields: dict[str, Any], **other: Any) -> dict[str, Any]:
-    """Return a column of lists of maps of structs."""
-    struct = {"type": "struct", "fields": list(fields)}
-    keyed = {"type": "map", "key-id": 4, "key": "string", "value-id": 5, "value-required": False, "value": struct}
-    return field(2, "at", {"type": "list", "element-id": 3, "element-required": False, "element": {**keyed, **other}})
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "wider"),
-    [
-        ([listed(field(6, "x", "int"))], [listed(field(6, "x", "long"), field(7, "y"))], True),
-        ([listed(field(6, "x", "int"))], [listed(field(6, "z", "int"))], False),
-        ([listed(field(6, "x", "int"))], [listed()], False),
-        ([listed()], [listed(key="int")], False),
-        ([listed()], [{**listed(), "type": "string"}], False),
-        ([inside(field(6, "x", "int"))], [inside(field(6, "x", "string"))], False),
-    ],
-)
-def test_what_is_nested_in_a_column_may_get_fields_and_wider_types(before: Any, now: Any, *, wider: bool) -> None:
-    assert _only_added_or_widened({"fields": before}, {"fields": now}, 6) is wider
 
 
 @pytest.mark.parametrize(

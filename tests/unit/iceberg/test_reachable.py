@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -123,23 +121,6 @@ def test_what_is_not_table_metadata_is_an_error(tmp_path: Path, text: str) -> No
     (tmp_path / "v1.metadata.json").write_text(text)
     with pytest.raises(InputError, match="damaged"):
         list(IcebergTableReader().reach(at(f"file:{tmp_path}/v1.metadata.json")))
-
-
-def test_local_files_are_listed_with_their_size_and_time(tmp_path: Path) -> None:
-    root = f"file://{tmp_path}/a b%20c"
-    store = LocalFileStore(root)
-    assert list(store.list(root)) == []
-    file = tmp_path / "a b%20c" / "t" / "data" / "1.parquet"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"12345")
-    os.utime(file, (1_000_000, 1_000_000))
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "x").touch()
-    (tmp_path / "a b%20c" / "link").symlink_to(tmp_path / "outside")
-    (tmp_path / "a b%20c" / "link.txt").symlink_to(tmp_path / "outside" / "x")
-    (found,) = store.list(f"{root}/")
-    assert (found.path, found.size_bytes) == (f"{root}/t/data/1.parquet", 5)
-    assert found.modified_at == datetime.fromtimestamp(1_000_000, tz=UTC)
 
 
 def test_deleting_leaves_no_empty_folders_and_is_idempotent(tmp_path: Path) -> None:

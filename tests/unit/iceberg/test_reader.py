@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import random
 import subprocess
 import sys
 import uuid
@@ -24,11 +22,6 @@ from pyiceberg.manifest import (
     ManifestContent,
     PartitionFieldSummary,
 )
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    TruncateTransform,
-)
 
 from lakegate.errors import InputError, NotFoundError
 from lakegate.iceberg.files import local_path
@@ -37,7 +30,6 @@ from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from support.iceberg_tables import append as add
 from support.iceberg_tables import (
-    data_file,
     delete_by_equality,
     expire_parent,
     iceberg_tables,
@@ -98,24 +90,6 @@ def test_schema_is_told_in_icebergs_words(iceberg: DictCatalog, reader: IcebergT
         ("h", "fixed[16]"),
     ]
     assert [column.name for column in found if column.required] == ["a"]
-
-
-def test_partitioning_is_told_as_users_write_it(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
-    table = create(iceberg, trips([]), {"format-version": "1"})
-    with table.update_spec() as update:
-        update.add_field("pickup", DayTransform(), "day")
-        update.add_field("id", BucketTransform(16), "bucket")
-        update.add_field("region", TruncateTransform(4), "short")
-        update.add_identity("region")
-    assert reader.metadata(pointer_to(table)).partition_by == (
-        "days(pickup)",
-        "bucket(16, id)",
-        "truncate(4, region)",
-        "region",
-    )
-    with table.update_spec() as update:
-        update.remove_field("day")
-    assert "days(pickup)" not in reader.metadata(pointer_to(table)).partition_by
 
 
 def test_the_snapshot_is_the_one_the_pointer_names(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
@@ -284,14 +258,6 @@ def test_added_files_say_when_the_summary_counts_other_rows(iceberg: DictCatalog
         assert added.rows == 2
 
 
-def test_deleted_files_are_not_live(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
-    table = create(iceberg, trips([]))
-    append(table, trips([1]))
-    append(table, trips([2]))
-    table.delete("id == 1")
-    assert [file.columns["id"].lower for file in reader.files(pointer_to(table))] == [2]
-
-
 @pytest.mark.parametrize(
     ("content", "expected", "said"),
     [
@@ -325,20 +291,6 @@ def test_metadata_files_that_cannot_be_read(
     assert "nyc.trips" in str(caught.value)
 
 
-def test_a_folder_is_not_a_metadata_file(tmp_path: Path, reader: IcebergTableReader) -> None:
-    pointer = TablePointer(
-        table=NAME,
-        content_id=None,
-        metadata_location=f"file:{tmp_path}",
-        snapshot_id=1,
-        schema_id=0,
-        spec_id=0,
-        sort_order_id=0,
-    )
-    with pytest.raises(InputError, match=r"is damaged: .*directory"):
-        reader.metadata(pointer)
-
-
 @pytest.mark.parametrize("damage", [None, b"", b"Obj\x01garbage"], ids=["missing", "empty", "garbage"])
 def test_manifests_that_cannot_be_read(iceberg: DictCatalog, damage: bytes | None) -> None:
     table = create(iceberg, trips([]))
@@ -358,49 +310,6 @@ def test_manifests_that_cannot_be_read(iceberg: DictCatalog, damage: bytes | Non
             IcebergTableReader().added_files(pointer, [pointer.snapshot_id])
 
 
-def test_compressed_metadata_is_read(iceberg: DictCatalog, reader: IcebergTableReader, tmp_path: Path) -> None:
-    table = create(iceberg, trips([]))
-    append(table, trips([1]))
-    pointer = pointer_to(table)
-    path = tmp_path / "v1.gz.metadata.json"
-    path.write_bytes(gzip.compress(Path(pointer.metadata_location.removeprefix("file://")).read_bytes()))
-    packed = pointer.model_copy(update={"metadata_location": str(path)})
-    assert reader.metadata(packed).rows == 1
-
-
-def test_metadata_files_are_parsed_once(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
-    table = create(iceberg, trips([]))
-    append(table, trips([1]))
-    pointer = pointer_to(table)
-    first = reader.metadata(pointer)
-    Path(pointer.metadata_location.removeprefix("file://")).unlink()
-    assert reader.metadata(pointer) == first
-
-
-def test_ten_thousand_files_are_all_read(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
-    count = 10_000
-    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(20)])
-    table = create(iceberg, schema.empty_table())
-    bound = (5).to_bytes(8, "little")
-    ids = range(1, 21)
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
-        for number in range(count):
-            file = data_file(
-                value_counts=dict.fromkeys(ids, 1),
-                null_value_counts=dict.fromkeys(ids, 0),
-                lower_bounds=dict.fromkeys(ids, bound),
-                upper_bounds=dict.fromkeys(ids, bound),
-            )
-            file.spec_id = 0
-            file[1] = f"file:///lake/{number}.parquet"
-            update.append_data_file(file)
-    pointer = pointer_to(table)
-    added = reader.added_files(pointer, [pointer.snapshot_id])
-    assert added.complete
-    assert len({file.path for file in added.files}) == added.rows == count
-    assert random.choice(added.files).columns["c19"].upper == 5
-
-
 def test_reading_a_table_loads_neither_arrow_nor_pyicebergs_tables(iceberg: DictCatalog) -> None:
     table = create(iceberg, trips([]))
     append(table, trips([1]))
@@ -415,12 +324,3 @@ def test_reading_a_table_loads_neither_arrow_nor_pyicebergs_tables(iceberg: Dict
     given = pointer_to(table).model_dump_json()
     result = subprocess.run([sys.executable, "-c", program, given], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines() == ["[1]", "[]"]
-
-
-def test_the_registry_loads_nothing_before_it_is_asked() -> None:
-    program = (
-        "import sys, lakegate.catalogs;"
-        "print(sorted({'httpx', 'pyiceberg', 'pydantic', 'importlib.metadata'} & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"

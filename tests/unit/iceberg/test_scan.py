@@ -45,7 +45,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakegate.errors import ConfigurationError, InputError, NotFoundError
+from lakegate.errors import InputError, NotFoundError
 from lakegate.iceberg.deletion_vectors import deleted_positions
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.reader import IcebergTableReader
@@ -128,14 +128,6 @@ def test_the_reasons_in_a_quarantine_table_are_never_null_and_so_are_read(tables
     assert IcebergTableReader().read_rows(aside).read_all().to_pylist() == rows.to_pylist()
     with pytest.raises(InputError, match="column '_reasons', in which PyIceberg would read a NULL list"):
         IcebergTableReader().read_rows(pointer)
-
-
-def test_nulls_stay_apart_from_empty_lists_of_plain_values(tables: IcebergTables) -> None:
-    values = [[1], None, [], [None]]
-    rows = pa.table({"id": range(4), "v": pa.array(values, pa.list_(pa.int64()))})
-    made = tables.catalog.create_table("nyc.lists", rows.schema)
-    made.append(rows)
-    assert opened(pointer_to(made)).to_arrow()["v"].to_pylist() == values
 
 
 @pytest.mark.parametrize(
@@ -225,10 +217,6 @@ def test_what_is_asked_wrongly_is_said_before_a_row_is_read(
     with pytest.raises(InputError, match=says) as caught:
         opened(pointer_to(tables.create())).to_batches(**options)
     assert hint in str(caught.value.hint)
-
-
-def test_a_table_without_rows_has_its_columns(tables: IcebergTables) -> None:
-    assert opened(pointer_to(tables.create())).to_arrow().to_pydict() == {"id": [], "region": []}
 
 
 def test_the_state_is_the_one_that_the_catalog_names(tables: IcebergTables) -> None:
@@ -357,15 +345,6 @@ def test_deletes_in_a_partition_of_nan_are_refused(tables: IcebergTables) -> Non
     assert "lakegate query" in str(caught.value.hint)
 
 
-def test_a_library_that_is_missing_is_named(tables: IcebergTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = opened(pointer_to(tables.create()))
-    for package in ("polars", "duckdb"):
-        monkeypatch.setitem(__import__("sys").modules, package, None)
-        with pytest.raises(ConfigurationError, match=f"needs the package {package}") as caught:
-            getattr(table, f"to_{package}")()
-        assert caught.value.hint == f"pip install 'lakegate[{package}]'"
-
-
 def _ids_in(path: str) -> list[int]:
     found: list[Any] = pq.read_table(local_path(path))["id"].to_pylist()
     return found
@@ -474,22 +453,6 @@ def test_a_filter_keeps_its_meaning_where_a_column_was_widened(tables: IcebergTa
     document = json.loads(local_path(made.metadata_location).read_text())
     expired = {**document, "schemas": document["schemas"][-1:]}  # as Iceberg's expire_snapshots leaves it, if asked to
     assert ids(opened(_stored(made, expired)), where=where) == _WIDENED[where]
-
-
-def test_a_filter_skips_files_though_schemas_expired_if_its_column_cannot_have_been_widened(
-    tables: IcebergTables,
-) -> None:
-    made = tables.create(spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")))
-    append(made, [1], "north")
-    append(made, [2], "south")
-    with made.update_schema() as change:
-        change.add_column("note", StringType())
-    document = json.loads(local_path(made.metadata_location).read_text())
-    table = opened(_stored(made, {**document, "schemas": document["schemas"][-1:]}))
-    assert ids(table, where="region = 'north'") == [1]
-    (south,) = (file.path for file in table.files() if file.partition == {"region": "south"})
-    local_path(south).unlink()
-    assert ids(table, where="region = 'north'") == [1]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -113,15 +112,6 @@ def test_metrics_that_are_missing_stay_unknown(iceberg: DictCatalog, reader: Ice
     assert (region.size_bytes or 0) > 0
 
 
-def test_only_top_level_primitives_are_columns(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
-    rows = pa.table({"id": [1], "tags": [["a"]], "who": [{"id": 2}]})
-    table = create(iceberg, rows)
-    append(table, rows)
-    (file,) = reader.files(pointer_to(table))
-    assert set(file.columns) == {"id"}
-    assert (file.columns["id"].lower, file.columns["id"].upper) == (1, 1)
-
-
 def test_columns_are_found_by_id_after_renames_promotions_and_additions(
     iceberg: DictCatalog, reader: IcebergTableReader
 ) -> None:
@@ -159,35 +149,6 @@ def test_each_manifest_is_read_by_its_own_partition_spec(iceberg: DictCatalog, r
     assert dict(by_id[3].identity_values) == {"area": "south"}
     assert dict(by_id[4].partition) == {"id": 4}
     assert dict(by_id[4].identity_values) == {"id": 4}
-
-
-def test_identity_values_have_the_columns_type(iceberg: DictCatalog, reader: IcebergTableReader) -> None:
-    values: dict[str, Any] = {
-        "day": date(2026, 1, 31),
-        "stamp": NOON,
-        "moment": datetime(2026, 1, 31, tzinfo=UTC),
-        "money": Decimal("1.50"),
-        "flag": True,
-        "nothing": None,
-    }
-    columns: list[tuple[str, pa.DataType]] = [
-        ("day", pa.date32()),
-        ("stamp", pa.timestamp("us")),
-        ("moment", pa.timestamp("us", tz="UTC")),
-        ("money", pa.decimal128(6, 2)),
-        ("flag", pa.bool_()),
-        ("nothing", pa.string()),
-    ]
-    schema = pa.schema(columns)
-    rows = pa.Table.from_pylist([values], schema=schema)
-    table = create(iceberg, rows)
-    with table.update_spec() as update:
-        for name in values:
-            update.add_identity(name)
-    append(table, rows)
-    (file,) = reader.files(pointer_to(table))
-    assert dict(file.identity_values) == values
-    assert [type(value) for value in file.identity_values.values()] == [type(value) for value in values.values()]
 
 
 def test_nan_bounds_nothing(iceberg: DictCatalog, reader: IcebergTableReader) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lakegate import components
-from lakegate.config import CatalogSettings, GcsSettings, S3Settings, Settings, StorageSettings
+from lakegate.config import GcsSettings, S3Settings, Settings, StorageSettings
 from lakegate.errors import (
     ConfigurationError,
     EngineError,
@@ -21,7 +19,6 @@ from lakegate.errors import (
 )
 from lakegate.iceberg import files
 from lakegate.iceberg.files import (
-    LocalFileStore,
     ObjectFileStore,
     open_file_store,
     require_same_catalog,
@@ -30,7 +27,6 @@ from lakegate.iceberg.files import (
 )
 from lakegate.progress import SilentNarrator
 from lakegate.storage.objects import ObjectStore, StoredObject
-from lakegate.testing import MemoryCatalog
 from support.memory_store import MemoryStore
 
 ROOT = "s3://bucket/a/lake"
@@ -69,14 +65,6 @@ def test_a_store_that_refuses_is_told_of(store: MemoryStore) -> None:
     assert deleting.value.hint
 
 
-def test_only_known_stores_are_collected(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, store)
-    assert isinstance(open_file_store("file:///lake"), LocalFileStore)
-    assert isinstance(open_file_store(ROOT), ObjectFileStore)
-    with pytest.raises(ConfigurationError, match="'hdfs' isn't supported"):
-        open_file_store("hdfs://lake/t")
-
-
 def test_a_warehouse_is_tried_before_it_is_written_to(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -104,12 +92,6 @@ def test_a_local_warehouse_is_one_folder_for_its_marker_its_tables_and_gc(tmp_pa
         require_same_catalog(made.warehouse, StorageSettings(), "theirs")
 
 
-def test_a_warehouse_elsewhere_makes_no_folder_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    require_writable("hdfs://lake/t", StorageSettings())
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_warehouse_that_another_catalog_owns_is_not_collected(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -125,28 +107,6 @@ def test_a_warehouse_that_another_catalog_owns_is_not_collected(
     require_same_catalog(f"file://{tmp_path}/a lake", StorageSettings(), "theirs")
 
 
-def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def refuse_first(root: str, _: StorageSettings, catalog: str | None) -> None:
-        assert catalog == owner.identity()
-        asked.append(root)
-        if len(asked) == 1:
-            raise StorageUnavailableError("S3 is away.")
-
-    monkeypatch.setattr(files, "require_writable", refuse_first)
-    settings = Settings(catalog=CatalogSettings(warehouse=ROOT))
-    made = components.Components(tmp_path, settings, session=None, narrator=SilentNarrator())
-    owner = made.__dict__["catalog"] = MemoryCatalog()
-    with pytest.raises(StorageUnavailableError):
-        made.require_writable()
-    for _ in range(3):
-        made.require_writable()
-    assert asked == [ROOT, ROOT]
-
-
 def test_a_misspelt_bucket_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     class Making(MemoryStore):
         def list(self, prefix: str) -> Iterator[StoredObject]:
@@ -157,17 +117,6 @@ def test_a_misspelt_bucket_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="doesn't exist"):
         require_writable(ROOT, StorageSettings())
     assert making.objects == {}
-
-
-def test_a_warehouse_need_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hidden(MemoryStore):
-        def list(self, prefix: str) -> Iterator[StoredObject]:
-            raise PermissionError(13, "access denied", prefix)
-
-    hidden = Hidden()
-    use(monkeypatch, hidden)
-    require_writable(ROOT, StorageSettings())
-    assert list(hidden.objects) == [f"{ROOT}/{files.MARKER}"]
 
 
 @pytest.mark.parametrize(
@@ -206,17 +155,3 @@ def test_spark_is_told_where_the_store_is_and_no_secret() -> None:
         "s3.endpoint": "http://h:1",
         "s3.path-style-access": "true",
     }
-
-
-def test_a_local_warehouse_loads_no_library_of_a_store(tmp_path: Path) -> None:
-    program = (
-        "import sys\nfrom pathlib import Path\nfrom lakegate.testing import MemoryCatalog\n"
-        "from lakegate.config import Settings\nfrom lakegate.progress import SilentNarrator\n"
-        "from lakegate.components import Components\n"
-        "made = Components(Path(sys.argv[1]), Settings(), session=None, narrator=SilentNarrator())\n"
-        "made.__dict__['catalog'] = MemoryCatalog()  # its own would be started\n"
-        "made.reader, made.editor, made.files, made.stack, made.require_writable()\n"
-        "print(sorted({'boto3', 'botocore', 'obstore', 'pyarrow', 'pyspark'} & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"

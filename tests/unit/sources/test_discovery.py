@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakegate.errors import InputError, SourceError
+from lakegate.errors import InputError
 from lakegate.sources import discover, from_uri, local, to_uri
-from lakegate.sources.discovery import FoundFile, list_files
+from lakegate.sources.discovery import list_files
 from lakegate.sources.files import LocalFile, stat_file
 
 
@@ -47,21 +47,6 @@ def test_files_folders_globs_and_uris_each_file_once(tmp_path: Path) -> None:
     assert [file.uri for file in list_files([str(tmp_path)], format="parquet")] == [to_uri(b)]
 
 
-def test_it_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in "abc":
-        write(tmp_path / f"{name}.csv")
-    looked_at: list[str] = []
-
-    def noting(path: str, *rest: tuple[str, ...]) -> LocalFile | None:
-        looked_at.append(Path(path).name)
-        return stat_file(path, *rest)
-
-    monkeypatch.setattr(local, "stat_file", noting)
-    listing = list_files([str(tmp_path)])
-    assert isinstance(next(listing), FoundFile)
-    assert looked_at == ["a.csv"]
-
-
 def test_what_is_not_there_yet_is_not_listed(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "dangling.csv").symlink_to(tmp_path / "nowhere")
@@ -88,12 +73,6 @@ def test_what_vanishes_after_it_was_listed_is_left_out(tmp_path: Path, monkeypat
 def test_what_cannot_be_a_path(path: str) -> None:
     with pytest.raises(InputError):
         list(list_files([path]))
-
-
-def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(SourceError, match="permission denied"):
-        list(list_files([str(tmp_path)]))
 
 
 def test_places_of_a_store_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,25 +9,20 @@ import shutil
 import uuid
 import zipfile
 from decimal import Decimal
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import orc
 
 from lakegate.errors import LakegateError, SchemaError
-from lakegate.model.batch import Batch, CsvOptions, FileFormat
+from lakegate.model.batch import Batch
 from lakegate.model.schema import Column
 from lakegate.sources import changed_files, discover, from_uri
 from lakegate.sources import json as json_source
-from lakegate.sources.copies import write
-from lakegate.sources.inspection import FORMATS
 from lakegate.wap.schema_fit import rounding
 
 
@@ -40,11 +35,6 @@ def read(tmp_path: Path, name: str, content: str | bytes) -> tuple[Batch, list[d
 def rows_of(batch: Batch) -> list[dict[str, Any]]:
     found = [pq.read_table(from_uri(uri)).to_pylist() for uri in batch.read_uris]
     return [row for rows in found for row in rows]
-
-
-def test_every_format_has_its_endings_and_its_reader() -> None:
-    assert FORMATS.keys() == set(get_args(FileFormat)), "add it to FORMATS in lakegate/sources/inspection.py"
-    assert not [kind for kind in FORMATS if find_spec(f"lakegate.sources.{kind}") is None]
 
 
 def types(batch: Batch) -> dict[str, str]:
@@ -196,20 +186,6 @@ def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     assert wide.rows == 1
 
 
-def test_json_in_one_list_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_source, "_LONGEST_LINE", 20)
-    monkeypatch.setattr(json_source, "_BLOCK_BYTES", 8)
-    with pytest.raises(LakegateError, match="more than 20 bytes"):
-        read(tmp_path, "a.json", '[{"id": 1}, {"id": 2}, {"id": 3}]')
-
-
-def test_what_parquet_has_no_type_for_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
-    table = pa.table({"empty": pa.array([{}], pa.struct([]))})
-    with pytest.raises(LakegateError, match="A value can't be written"):
-        write(table.to_batches(), table.schema, tmp_path / "new" / "a.parquet")
-    assert not list((tmp_path / "new").iterdir())
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -328,16 +304,6 @@ def test_what_avro_says_of_another_type_means_nothing(
     assert rows == [{"x": value}]
 
 
-def test_avro_nanoseconds_are_times(tmp_path: Path) -> None:
-    kinds = {"at": "timestamp-nanos", "local": "local-timestamp-nanos"}
-    fields = [{"name": name, "type": {"type": "long", "logicalType": kind}} for name, kind in kinds.items()]
-    found = avro({"type": "record", "name": "R", "fields": fields}, [{"at": 1_000, "local": -1_000}])
-    batch, _ = read(tmp_path, "a.avro", found)
-    assert types(batch) == {"at": "timestamp[ns, tz=UTC]", "local": "timestamp[ns]"}
-    (row,) = pq.read_table(from_uri(batch.read_uris[0])).to_pylist()
-    assert row["at"].isoformat() == "1970-01-01T00:00:00.000001+00:00"
-
-
 def test_orc_keeps_declared_types(tmp_path: Path) -> None:
     table = pa.table(
         {
@@ -376,21 +342,6 @@ def test_a_julian_day_in_orc_is_refused(tmp_path: Path, days: list[Any], kind: p
     file.write_bytes(file.read_bytes().replace(of_arrow, of_java))
     with pytest.raises(LakegateError, match="has a date before 1582-10-15"):
         discover([str(file)], copies=tmp_path / "copies")
-
-
-def test_a_day_in_orc_since_the_gregorian_calendar_is_kept(tmp_path: Path) -> None:
-    file = tmp_path / "a.orc"
-    table = pa.table({"day": [dt.date(1582, 10, 15), None]})
-    orc.write_table(table, str(file), compression="UNCOMPRESSED")
-    file.write_bytes(file.read_bytes().replace(b"\x48\x01", b"\x48\x00"))
-    assert orc.ORCFile(str(file)).writer == "ORC_JAVA"
-    assert rows_of(discover([str(file)], copies=tmp_path / "copies")) == table.to_pylist()
-
-
-def test_an_avro_file_that_needs_another_library_says_which(tmp_path: Path) -> None:
-    whole = avro({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, [{"x": 1}])
-    with pytest.raises(LakegateError, match="is compressed with snappy, which needs cramjam, and that isn't installed"):
-        read(tmp_path, "a.avro", whole.replace(b"\x08null", b"\x0csnappy", 1))
 
 
 def test_a_sheet_has_the_types_of_its_cells(tmp_path: Path) -> None:
@@ -498,21 +449,3 @@ def test_large_numbers_go_where_none_is_rounded(tmp_path: Path, number: str, *, 
     batch, _ = read(tmp_path, "a.jsonl", f'{{"p": {number}}}\n{{"p": 0.5}}\n{{"p": null}}')
     problem = rounding(batch.texts[0], Column(name="p", type="decimal(38, 2)"))
     assert (problem == "") == fits
-
-
-def test_numbers_that_are_no_dates_throughout_are_numbers(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("day,id,short\n20240131,12345678,2024111\n20240201,20240131,123456\n")
-    batch = discover([str(tmp_path / "a.csv")], csv=CsvOptions(date_format="%Y%m%d"))
-    assert types(batch) == {"day": "date32[day]", "id": "int64", "short": "int64"}
-
-
-@given(
-    st.lists(st.sampled_from(["{", "}", "[", "\n", " ", "null", '"a":1', '{"a":1}\n', "{}"]), max_size=30).map("".join)
-)
-def test_what_needs_no_closer_look_has_no_lone_null_and_is_shallow(text: str) -> None:
-    block = text.encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_source, "_DEEPEST", 3)
-        is_shallow, is_flat = json_source.block_shape(block)
-    assert not is_shallow or max(line.count(b"{") + line.count(b"[") for line in block.split(b"\n")) <= 3
-    assert not is_flat or not json_source.LONE_NULL.search(block)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lakegate.errors import InputError, SourceError
 from lakegate.sources import changed_files, discover, from_uri, to_uri
-from lakegate.sources.files import LocalFile, is_ignored
+from lakegate.sources.files import LocalFile
 from lakegate.sources.local import resolve
 
 SUFFIXES = (".csv", ".parquet")
@@ -52,19 +52,6 @@ def test_odd_names_are_found_literally_and_by_uri(tmp_path: Path, name: str) -> 
     assert found(to_uri(file)) == [str(file)]
     batch = discover([to_uri(file)])
     assert [from_uri(uri) for uri in batch.uris] == [str(file)]
-
-
-@pytest.mark.parametrize("form", ["file://{}", "file:{}", "file://localhost{}", "FILE://{}"])
-def test_all_spellings_of_a_file_uri(tmp_path: Path, form: str) -> None:
-    file = write(tmp_path / "a.csv")
-    assert found(form.format(file)) == [str(file)]
-
-
-def test_a_wildcard_in_a_uri_is_one_only_when_it_is_not_encoded(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "a b1.csv"), write(tmp_path / "a b2.csv")
-    assert found(f"file://{tmp_path}/a%20b*.csv") == [str(one), str(two)]
-    _, (problem,) = resolve([f"file://{tmp_path}/a%20b%2A.csv"], SUFFIXES)
-    assert "doesn't exist" in problem.message
 
 
 def test_globs(tmp_path: Path) -> None:
@@ -118,11 +105,6 @@ def test_paths_that_cannot_be_used(path: str, words: str) -> None:
     assert caught.value.hint
 
 
-def test_no_paths_at_all() -> None:
-    with pytest.raises(InputError, match="No source files"):
-        discover([])
-
-
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     write(tmp_path / "other/readme.txt")
@@ -145,19 +127,6 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         assert words in message
 
 
-def test_a_long_list_of_problems_is_cut(tmp_path: Path) -> None:
-    with pytest.raises(SourceError) as caught:
-        discover([str(tmp_path / f"{number}.csv") for number in range(25)])
-    assert "25 problems" in caught.value.message
-    assert "and 15 more" in caught.value.message
-
-
-def test_other_kinds_of_files(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(SourceError, match="isn't a regular file"):
-        discover([str(tmp_path / "pipe.csv")])
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_unreadable(tmp_path: Path) -> None:
     write(tmp_path / "a.csv").chmod(0)
@@ -165,27 +134,11 @@ def test_unreadable(tmp_path: Path) -> None:
         discover([str(tmp_path / "a.csv")])
 
 
-def test_a_file_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write(tmp_path / "a.csv")
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(SourceError, match=r"a\.csv' can't be read: Permission denied"):
-        discover([str(file)])
-
-
 def test_names_that_spark_cannot_read(tmp_path: Path) -> None:
     write(tmp_path / "10:00 [1].csv")
     with pytest.raises(SourceError, match="which Spark can't read"):
         discover([str(tmp_path / "10:00 [1].csv")])
     assert discover([str(write(tmp_path / "10:00.csv"))]).rows == 1
-
-
-def test_what_spark_ignores() -> None:
-    ignored = [name for name in ("_SUCCESS", "_a=1", ".a", "a", "a._COPYING_", "~$a.xlsx") if is_ignored(name)]
-    assert ignored == ["_SUCCESS", ".a", "a._COPYING_", "~$a.xlsx"]
 
 
 def test_values_in_folder_names_are_not_lost_silently(tmp_path: Path) -> None:

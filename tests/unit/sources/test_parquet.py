@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,10 +32,6 @@ def test_rows_and_columns(tmp_path: Path) -> None:
     assert (batch.rows, batch.csv, batch.multiline) == (2, None, False)
 
 
-def test_only_empty_files_are_a_batch_without_rows(tmp_path: Path) -> None:
-    assert discover([str(write(tmp_path / "a.parquet", i=pa.array([], pa.int64())))]).rows == 0
-
-
 def test_a_file_without_ending_is_known_by_its_magic_bytes(tmp_path: Path) -> None:
     assert discover([str(write(tmp_path / "data", i=[1]))]).format == "parquet"
 
@@ -63,13 +56,6 @@ def test_damaged_files(tmp_path: Path) -> None:
             discover([str(path)])
         assert name in caught.value.message
         assert caught.value.hint
-
-
-def test_damage_is_told_for_all_files(tmp_path: Path) -> None:
-    for name, content, _ in damaged(tmp_path):
-        (tmp_path / f"{name}.parquet").write_bytes(content)
-    with pytest.raises(SourceError, match="7 problems"):
-        discover([str(tmp_path)])
 
 
 REFUSED = {
@@ -156,16 +142,6 @@ def test_every_difference_of_schema_is_told(tmp_path: Path) -> None:
         assert words in caught.value.message
 
 
-def test_the_odd_one_out_is_blamed_whatever_its_place(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", i=["odd"])
-    for name in "bcd":
-        write(tmp_path / f"{name}.parquet", i=[1])
-    with pytest.raises(SchemaError) as caught:
-        discover([str(tmp_path)])
-    assert "a.parquet' doesn't have the columns of" in caught.value.message
-    assert "problems" not in caught.value.message
-
-
 @pytest.mark.parametrize(
     ("names", "words"),
     [
@@ -209,41 +185,6 @@ def test_mixed_formats(tmp_path: Path) -> None:
     assert discover([str(tmp_path)], format="parquet").format == "parquet"
 
 
-class Recorder:
-    """A narrator that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.steps: list[str] = []
-        self.last: tuple[int, int, str] | None = None
-
-    @contextmanager
-    def step(self, text: str) -> Iterator[Recorder]:
-        self.steps.append(text)
-        yield self
-
-    def progress(self, done: int, total: int, unit: str) -> None:
-        self.last = (done, total, unit)
-
-    def note(self, text: str) -> None:
-        raise AssertionError(text)
-
-
-def test_many_files_are_narrated(tmp_path: Path) -> None:
-    for number in range(21):
-        write(tmp_path / f"{number}.parquet", i=[number])
-    recorder = Recorder()
-    assert discover([str(tmp_path)], narrator=recorder).rows == 21
-    assert recorder.steps == ["Checking 21 source files", "Fingerprinting 21 source files"]
-    assert recorder.last is not None
-    assert recorder.last[2] == "bytes"
-
-
-def test_few_files_are_not_narrated(tmp_path: Path) -> None:
-    recorder = Recorder()
-    discover([str(write(tmp_path / "a.parquet", i=[1]))], narrator=recorder)
-    assert recorder.steps == []
-
-
 def test_real_files(request: pytest.FixtureRequest) -> None:
     data = request.config.rootpath.parent / "shared" / "data"
     if not data.is_dir():
@@ -252,37 +193,6 @@ def test_real_files(request: pytest.FixtureRequest) -> None:
     assert (batch.rows, len(batch.columns)) == (56_551, 20)
     with pytest.raises(SourceError, match=r"yellow_truncated\.parquet' is cut off"):
         discover([str(data / "yellow_truncated.parquet")])
-
-
-DAMAGE = """
-import random, sys
-from pathlib import Path
-from lakegate.errors import InputError
-from lakegate.sources import discover
-from lakegate.sources.sample import inspect
-path = Path(sys.argv[1])
-whole = path.read_bytes()
-start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-chance = random.Random(7)
-refused = 0
-for _ in range(600):
-    damaged = bytearray(whole)
-    byte = chance.choice([0, 1, 0x1C, 0x2C, 0x7F, 0xFF, chance.randrange(256)])
-    damaged[chance.randrange(start, len(whole) - 4)] = byte
-    path.write_bytes(damaged)
-    try:
-        discover([str(path)])
-    except InputError:
-        refused += 1
-print(refused)
-"""
-
-
-def test_no_damaged_byte_of_a_footer_ends_the_process(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", i=[1, 2, 3], s=["a", None, "c"], l=[[1], [2], None], r=[{"a": 1}] * 3)
-    done = subprocess.run([sys.executable, "-c", DAMAGE, str(path)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 100
 
 
 @pytest.mark.parametrize(

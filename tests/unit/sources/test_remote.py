@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
-import tracemalloc
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 
 from lakegate.config import S3Settings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
-from lakegate.sources import discover, remote
+from lakegate.sources import discover
 from lakegate.sources.discovery import list_files
 from lakegate.sources.remote import RemotePattern
 from lakegate.storage import s3 as client
@@ -25,7 +22,6 @@ from lakegate.storage.objects import ObjectAddress
 from lakegate.storage.s3 import s3_place
 
 PAGE = 200
-SUFFIXES = (".csv", ".parquet")
 
 
 class Listing:
@@ -108,41 +104,6 @@ def many() -> Iterator[Listing]:
     listing.close()
 
 
-def test_a_key_may_look_like_a_version_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = "s3://landing/in/a.csv?versionId=3HL4kqtJ"
-    file = object()
-    monkeypatch.setattr(remote, "stat_object", lambda asked, _: file if asked == uri else None)
-    assert list(remote.present(uri, SUFFIXES, StorageSettings())) == [file]
-
-
-def test_a_listing_is_fetched_as_it_is_read(many: Listing) -> None:
-    files = list_files(["s3://landing/in/"], storage=many.storage)
-    assert many.pages == 0
-    first = next(files)
-    assert (first.uri, first.size_bytes) == ("s3://landing/in/day=0/00000000.csv", 8)
-    assert many.pages == 1
-    assert sum(1 for _ in islice(files, PAGE)) == PAGE
-    assert many.pages == 2
-
-
-def test_memory_does_not_grow_with_the_number_of_keys(many: Listing) -> None:
-    def peak_of(pages: int) -> int:
-        tracemalloc.reset_peak()
-        before = tracemalloc.get_traced_memory()[0]
-        files = list_files(["s3://landing/in/**/*.csv", "s3://elsewhere/"], storage=many.storage)
-        assert sum(1 for _ in islice(files, pages * PAGE)) == pages * PAGE
-        return tracemalloc.get_traced_memory()[1] - before
-
-    list(islice(list_files(["s3://landing/in/"], storage=many.storage), 1))  # what is loaded once
-    tracemalloc.start()
-    try:
-        few, lots = peak_of(3), peak_of(30)
-    finally:
-        tracemalloc.stop()
-    assert lots < 1.5 * few
-    assert lots < 16 << 20
-
-
 def test_keys_that_spark_cannot_read_are_refused_by_name() -> None:
     keys = ["in/a//b.csv", "in//c.csv", "in/./d.csv", "in/10:00 [1].csv", "in/ok.csv"]
     listing = Listing(keys)
@@ -163,11 +124,6 @@ def test_keys_that_spark_cannot_read_are_refused_by_name() -> None:
 def test_what_names_no_bucket(text: str) -> None:
     with pytest.raises(InputError, match="doesn't name a bucket"):
         list(list_files([text]))
-
-
-def test_other_spellings_name_the_same_file(many: Listing) -> None:
-    (first,) = islice(list_files(["S3A://landing/in/"], storage=many.storage), 1)
-    assert first.uri == "s3://landing/in/day=0/00000000.csv"
 
 
 _NAMES = st.text(st.sampled_from("ab1[]*?. "), min_size=1, max_size=4)
@@ -244,13 +200,6 @@ def test_a_password_in_the_address_shows_nowhere(monkeypatch: pytest.MonkeyPatch
         discover(["s3://landing/in/"])
     for caught in (place, listing):
         assert "planted" not in str(caught.value.to_dict())
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(ConfigurationError, match="boto3") as caught:
-        discover(["s3://landing/in/"])
-    assert caught.value.hint == "pip install 'lakegate[s3]'"
 
 
 def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
