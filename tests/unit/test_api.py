@@ -22,11 +22,6 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
 
 
-def test_the_page_has_every_public_name() -> None:
-    assert {"lakegate.connect", "Lake.ingest", "Transaction.upsert", "Table.files", "Query.to_arrow"} <= set(FUNCTIONS)
-    assert "checks.parse_checks" in ALL
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_every_argument_is_documented(name: str) -> None:
     function = ALL[name]
@@ -36,14 +31,6 @@ def test_every_argument_is_documented(name: str) -> None:
     if len(names) > 1:
         assert list(docs.entries("Args")) == names
         assert "Raises" in docs.sections
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_unknown_keyword_is_refused_by_name(name: str) -> None:
-    function = FUNCTIONS[name]
-    needed = [one for one in inspect.signature(function).parameters.values() if _is_required(one)]
-    with pytest.raises(TypeError, match=r"\(\) got an unexpected keyword argument 'chekcs'"):
-        function(*("x" for _ in needed), chekcs=["not_null(id)"])
 
 
 @pytest.mark.parametrize(

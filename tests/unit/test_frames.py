@@ -11,7 +11,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
-import pyarrow.parquet as pq
 import pytest
 
 from lakegate.errors import InputError, SourceError
@@ -167,50 +166,7 @@ def test_a_value_that_cannot_be_written_is_not_quoted_where_values_are_hidden(tm
     assert refused.value.without_values == "A value can't be written."
 
 
-def test_keys_that_become_one_column_are_refused() -> None:
-    with pytest.raises(InputError, match="both written as '1'"):
-        to_batches([{1: "a"}, {"1": "b"}])
-
-
 def test_parts_may_have_narrower_types_and_another_order() -> None:
     schema, batches = to_batches(iter([[], pa.table({"a": [1.5], "b": ["x"]}), pa.table({"b": [None], "a": [1]})]))
     assert [row for part in batches for row in part.to_pylist()] == [{"a": 1.5, "b": "x"}, {"a": 1.0, "b": None}]
     assert schema.names == ["a", "b"]
-
-
-@pytest.mark.parametrize("kind", [pa.list_view(pa.int64()), pa.large_list_view(pa.int64())])
-def test_list_views_are_lists(kind: Any, tmp_path: Path) -> None:
-    values: list[Any] = [[1, 2], None, [], [None, 3]]
-    table = pa.table({"a": pa.array(values, kind)})
-    for given, expected in ((table, values), (table.to_reader(), values), (table.slice(1), values[1:])):
-        schema, batches = to_batches(given)
-        assert write(batches, schema, tmp_path / "a.parquet") == len(expected)
-        assert pq.read_table(tmp_path / "a.parquet")["a"].to_pylist() == expected
-
-
-@pytest.mark.parametrize("wrapped", ["struct", "list", "view", "map"])
-def test_list_views_inside_are_lists(wrapped: str, tmp_path: Path) -> None:
-    """With gaps, and sliced, Arrow's cast of list views is valid but wrong."""
-    arrow: Any = pa
-    views = arrow.ListViewArray.from_arrays([0, 3, 4, 1], [1, 1, 1, 2], pa.array([10, 11, 12, 13, 14]))
-    made: dict[str, Any] = {
-        "struct": lambda: arrow.StructArray.from_arrays([views], ["x"], mask=pa.array([False, False, True, False])),
-        "list": lambda: arrow.ListArray.from_arrays([0, 1, None, 2, 4], views),
-        "view": lambda: arrow.ListViewArray.from_arrays([3, 1, 0, 2], [1, 0, 2, 1], views),
-        "map": lambda: arrow.MapArray.from_arrays([0, 1, None, 2, 4], pa.array(["a", "b", "c", "d"]), views),
-    }
-    array = made[wrapped]()
-    table = pa.table({"a": array})
-    for given in (table, table.to_reader(), table.slice(0, 2), table.slice(1, 2)):
-        expected = given.to_pylist() if isinstance(given, pa.Table) else array.to_pylist()
-        expected = [row["a"] if isinstance(given, pa.Table) else row for row in expected]
-        schema, batches = to_batches(given)
-        write(batches, schema, tmp_path / "a.parquet")
-        assert pq.read_table(tmp_path / "a.parquet")["a"].to_pylist() == expected
-
-
-def test_a_struct_may_be_null_even_if_its_fields_may_not() -> None:
-    field, mask = pa.field("a", pa.int64(), nullable=False), pa.array([False, True])
-    at: Any = pa.StructArray.from_arrays([pa.array([5, None])], fields=[field], mask=mask)
-    schema, batches = to_batches(pa.table({"at": at}))
-    assert pa.Table.from_batches(batches, schema).to_pylist() == [{"at": {"a": 5}}, {"at": None}]

@@ -9,31 +9,27 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pandas as pd
 import pytest
 
-from lakegate import private_files
 from lakegate.config import Settings
 from lakegate.contracts.store import Contracts
 from lakegate.errors import (
     ConfigurationError,
     InputError,
     LakegateError,
-    NotFoundError,
     QueryError,
     StorageUnavailableError,
 )
 from lakegate.journal.schema import FORMAT
-from lakegate.lake import Lake, _Origin
+from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Publication, Run, RunKind, RunStatus
 from lakegate.model.tables import TableMetadata
-from lakegate.private_files import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import from_uri, stat_file, to_uri
 from lakegate.wap.ingest import ingest
@@ -118,15 +114,6 @@ def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) ->
     assert lake.recover(["20260131T0700"]) == (only,)
 
 
-def test_an_id_that_begins_many_others_is_found(house: FakeLakehouse) -> None:
-    lake = open_lake(house)
-    for number in range(30):
-        house.journal.save(run(number, run_id=f"nightly-{number}"))
-    assert lake.run("nightly-1").run_id == "nightly-1"
-    with pytest.raises(NotFoundError, match="Several runs start with 'nightly'"):
-        lake.run("nightly")
-
-
 def test_runs_are_filtered_by_kind_and_time(house: FakeLakehouse) -> None:
     kinds: tuple[RunKind, ...] = ("ingest", "revert", "ingest")
     for number, kind in enumerate(kinds):
@@ -186,10 +173,6 @@ def test_a_table_that_cannot_be_read_is_left_out_only_if_asked_to(
             lake.tables(on_unreadable=found.__setitem__)
 
 
-def test_recover_with_nothing_to_do(house: FakeLakehouse) -> None:
-    assert list(open_lake(house).recover()) == []
-
-
 @pytest.mark.parametrize(
     ("given", "keep", "grace"),
     [
@@ -217,11 +200,6 @@ def test_gc_takes_durations_or_the_settings(
     open_lake(house, ingest={"keep_rejected": "999999d"}, **longest).gc()
     for name in ("keep_rejected", "grace", "history", "keep_detail"):
         assert (START - asked[name]).year > 1000, "there is no such time, but nothing is older either"
-
-
-def test_gc_refuses_invalid_durations(house: FakeLakehouse) -> None:
-    with pytest.raises(ConfigurationError, match="soon"):
-        open_lake(house).gc(grace="soon")
 
 
 def claim(house: FakeLakehouse, path: Path, run: Run) -> Actor:
@@ -260,43 +238,10 @@ def test_each_file_is_new_published_changed_or_busy(house: FakeLakehouse, tmp_pa
     assert lake.known_files("nyc.others", [to_uri(paths["published"])]).published == ()
 
 
-def test_files_that_were_never_published_are_not_read(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("lakegate.lake._read_version", pytest.fail)
-    assert len(open_lake(house).known_files(TABLE, [to_uri(tmp_path / "a.parquet")]).free) == 1
-
-
 def lake_in(folder: Path, house: FakeLakehouse) -> Any:
     lake: Any = open_lake(house)
     components_of(lake).home = folder
     return lake
-
-
-def test_rows_that_no_table_can_hold_are_refused(house: FakeLakehouse, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'a' has type duration"):
-        lake_in(tmp_path, house)._paths([{"a": timedelta(seconds=1)}], {"run_id": "r-1"})
-
-
-def test_a_call_with_files_forgets_the_origin_of_earlier_rows(house: FakeLakehouse, tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, house)
-    lake._origins["r-1"] = _Origin(("nyc.a",), "c0")
-    assert lake._paths(["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
-    assert not lake._origins
-
-
-def test_copies_of_a_run_that_never_started_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, house)
-    folder = copies_of(tmp_path, "r-1")
-    folder.mkdir(parents=True)
-
-    def fails(*_: Any) -> Any:
-        raise InputError("No.")
-
-    lake._paths = fails
-    with pytest.raises(InputError, match=r"No\."):
-        lake.write(TABLE, [{"a": 1}], run_id="r-1")
-    assert not folder.exists()
 
 
 def test_files_are_copied_elsewhere_in_a_project_where_nothing_can_be_written(
@@ -335,56 +280,6 @@ def test_copies_in_a_temporary_folder_are_dropped_when_they_are_uploaded(
     content = copy.read_bytes()
     uploaded = lake._upload_if_needed(batch, "r-1")
     assert (store.objects, copy.exists()) == ({uploaded.files[0].copy_uri: content}, is_writable)
-
-
-def test_files_that_need_no_copy_are_found_where_nothing_can_be_written_at_all(
-    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(**_: object) -> str:
-        raise FileNotFoundError(2, "No usable temporary directory found")
-
-    monkeypatch.setattr("lakegate.private_files._temporary_folder", private_files._temporary_folder.__wrapped__)
-    monkeypatch.setattr("lakegate.private_files.tempfile.mkdtemp", refuse)
-    monkeypatch.setattr("lakegate.private_files.os.access", lambda *_: False)
-    (tmp_path / "a.csv").write_text("id\n1\n", encoding="utf-8")
-    lake = lake_in(tmp_path, house)
-    assert len(lake._discover([str(tmp_path / "a.csv")], None, CsvOptions(), "r-1").files) == 1
-    lake._drop_copies("r-1")
-
-
-def test_a_spark_in_another_container_reads_copies_in_the_warehouse(
-    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It's at localhost, so it may see this machine's files, but not those that are only for our user."""
-    lake, batch = lake_in(tmp_path, house), ordered(house, [{"id": 1}], run="r-1", checks=()).batch
-    copied = batch.only(
-        (batch.files[0].model_copy(update={"copy_uri": "file:///lake/.lakegate/sources/r-1/a.parquet"}),)
-    )
-    rows = batch.only(
-        (batch.files[0].model_copy(update={"uri": "file:///lake/.lakegate/sources/r-1/pandas-dataframe.parquet"}),)
-    )
-    uploaded: list[Any] = []
-
-    def upload(one: Any, *_: Any) -> Any:
-        uploaded.append(one)
-        return one
-
-    monkeypatch.setattr("lakegate.sources.copies.upload", upload)
-    for is_own in (True, False):
-        vars(components_of(lake)).update(warehouse="s3://lake/w", shares_files=True, reads_private_files=is_own)
-        for one in (batch, copied, rows):
-            lake._upload_if_needed(one, "r-1")
-    assert uploaded == [copied, rows]
-    lake._discover = lambda *_, **__: copied
-    lake._batch_to_try("a.json", None, CsvOptions(), {"run_id": "r-2"})
-    assert uploaded == [copied, rows, copied], "a contract is tried on copies, too"
-
-
-def test_columns_stay_renamed_if_inferred_types_differ(house: FakeLakehouse, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"Fare": 1}\n', encoding="utf-8")
-    (tmp_path / "b.jsonl").write_text('{"Fare": 1.5}\n', encoding="utf-8")
-    batch = lake_in(tmp_path, house)._discover(tmp_path / "*.jsonl", None, None, "r-1", given={"fare": "amount"})
-    assert [column.name for column in batch.columns] == ["amount"]
 
 
 def test_a_key_that_the_table_lacks_is_refused_even_for_added_rows(house: FakeLakehouse) -> None:
@@ -432,14 +327,6 @@ def test_errors_about_a_batch_quote_no_values_that_are_hidden(tmp_path: Path, ho
         lake.ingest(TABLE, rows[given], csv=csv, checks=checks)
     told = "".join(traceback.format_exception(caught.value))
     assert ("1.234,56" in told) == (how == "none"), told
-
-
-def test_values_are_hidden_if_what_hides_them_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks is handling another error, which the same fault may have caused."""
-    lake = open_lake(FakeLakehouse())
-    for error in (InputError("The checks are wrong."), RuntimeError("lakegate is wrong.")):
-        monkeypatch.setattr(lake, "_checks", Mock(side_effect=error))
-        assert lake.hides_values(TABLE)
 
 
 @pytest.mark.parametrize(

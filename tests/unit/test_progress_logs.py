@@ -8,7 +8,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate import __version__, progress
-from lakegate.progress import FIELDS, LogNarrator, about, bound, bound_to, without_secrets
+from lakegate.progress import FIELDS, LogNarrator, bound, bound_to, without_secrets
 from support.cli_support import BRANCH, PUBLISHED, RUN_ID
 
 
@@ -90,13 +89,6 @@ def test_each_thread_has_its_own_run(log: Log) -> None:
     assert {(line["event"], line["run_id"]) for line in log.lines} == {(f"run{n}", f"run{n}") for n in range(4)}
 
 
-def test_leaving_a_block_in_another_context_is_no_error() -> None:
-    block = bound(run_id="r")
-    copy_context().run(block.__enter__)
-    assert not Context().run(block.__exit__, None, None, None)
-    assert "run_id" not in about()
-
-
 def test_a_step_logs_its_start_its_end_and_its_duration(log: Log) -> None:
     with LogNarrator(log).step("Writing"):
         pass
@@ -111,25 +103,6 @@ def test_a_failing_step_is_logged_and_its_error_propagates(log: Log) -> None:
         raise KeyError
     failed = log.lines[-1]
     assert (failed["state"], failed["level"], failed["error"]) == ("failed", "warning", "KeyError")
-
-
-def test_progress_is_logged_every_ten_seconds_with_the_run_of_the_step(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(progress, "monotonic", lambda: clock[0])
-    with bound(run_id="r1"), LogNarrator(log).step("Writing") as step:
-        for second in range(35):
-            clock[0] = 100.0 + second
-            # As pyspark reports it: in another thread.
-            Context().run(step.progress, second, 0 if second < 15 else 40, "tasks")
-    told = [line for line in log.lines if line["state"] == "running"]
-    assert [(line["seconds"], line["done"], line["total"]) for line in told] == [
-        (10, 10, None),
-        (20, 20, 40),
-        (30, 30, 40),
-    ]
-    assert {line["run_id"] for line in told} == {"r1"}
 
 
 @pytest.mark.parametrize(
@@ -173,13 +146,6 @@ def test_records_of_logging_become_lines(log: Log, records: logging.Logger) -> N
     assert half["logger"] == "tests.progress"
     assert "ZeroDivisionError" in lost["exception"]
     assert between["level"] == "info"
-
-
-def test_a_level_leaves_out_lower_ones(log: Log) -> None:
-    narrator = LogNarrator(log, level="warning")
-    narrator.note("chatter")
-    narrator.line(logging.WARNING, "trouble")
-    assert [line["event"] for line in log.lines] == ["trouble"]
 
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_work() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
 from collections.abc import Iterator
@@ -25,19 +24,6 @@ SCHEMAS = {
     "vendor.github-issue-forms": [GITHUB / "ISSUE_TEMPLATE" / "bug.yml", GITHUB / "ISSUE_TEMPLATE" / "feature.yml"],
     "vendor.github-issue-config": [GITHUB / "ISSUE_TEMPLATE" / "config.yml"],
 }
-
-
-def test_no_module_has_two_constants_of_one_name() -> None:
-    """The later one would replace the first in the whole module."""
-    for path in sorted((ROOT / "src").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        may_be = re.findall(r"^(\w+) *=", text, re.MULTILINE)  # in a text, too: parsing all modules takes long
-        if len(may_be) == len(set(may_be)):
-            continue
-        statements = ast.parse(text).body
-        targets = [one.targets[0] for one in statements if isinstance(one, ast.Assign)]
-        names = [one.id for one in targets if isinstance(one, ast.Name)]
-        assert len(names) == len(set(names)), (path, names)
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
@@ -98,14 +84,6 @@ def test_the_site_has_every_page() -> None:
     docs = ROOT / "docs"
     there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
     assert there == set(pages(site["nav"]))
-
-
-def test_the_site_lists_pages_as_the_index_does() -> None:
-    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    groups = [(name, listed) for entry in site["nav"] for name, listed in entry.items() if isinstance(listed, list)]
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    parts = re.findall(r"^(?:## )?([A-Z][a-z ]+):?\n\n((?:(?:- |  ).*\n)+)", index, re.MULTILINE)
-    assert groups == [(name, re.findall(r"\]\(([^)#]+\.md)\)", links)) for name, links in parts]
 
 
 def test_the_version_has_one_place() -> None:

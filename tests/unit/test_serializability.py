@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import combinations, permutations
 from math import inf
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from proofs.history import Operation, Recorder, Result, Step, to_json_lines
-from proofs.serializability import check, unexplained
+from proofs.history import Operation, Result, Step
+from proofs.serializability import check
 
 FAR = 10.0
 """So much later that nobody can have been there at the same time."""
@@ -196,112 +189,3 @@ def test_a_row_may_go_and_come_back() -> None:
 def test_the_order_is_given() -> None:
     late, early = op(("add", "t", (1,))), op(("rows", "t", ()))
     assert check([late, early]).order == [early, late]
-
-
-@st.composite
-def serial(draw: st.DrawFn, *, longest: int = 20) -> list[Operation]:
-    """Return serial operations with intervals that overlap."""
-    chance = random.Random(draw(st.integers(0, 2**32)))
-    state: dict[str, Any] = {"list": [], "other": [], "register": None, "bag": frozenset()}
-    past = [frozenset[int]()]
-    history = []
-    for number in range(draw(st.integers(1, longest))):
-        result: Result = chance.choices(("ok", "unknown", "failed"), (8, 1, 1))[0]
-        steps = [step for key in chance.sample(sorted(state), 2) for step in _steps(chance, key, number, state, past)]
-        if result == "ok" or (result == "unknown" and chance.random() < 0.5):
-            state = _after(steps, state)
-            past.append(state["bag"])
-        start, end = number - chance.uniform(0, 4), number + chance.uniform(0, 4)
-        history.append(Operation("op", number, start, inf if result == "unknown" else end, result, tuple(steps)))
-    return draw(st.permutations(history))
-
-
-def _steps(
-    chance: random.Random, key: str, number: int, state: dict[str, Any], past: list[frozenset[int]]
-) -> Iterator[Step]:
-    reads = chance.random() < 0.6
-    writes = not reads or chance.random() < 0.4
-    match key:
-        case "register":
-            yield from [Step("get", key, state[key])] * reads
-            yield from [Step("w", key, number)] * writes
-        case "bag":
-            yield from [Step("rows", key, tuple(state[key]))] * reads
-            pair = chance.choice(sorted(state[key]) or [2 * number]) // 2
-            more, fewer = Step("add", key, (2 * number, 2 * number + 1)), Step("remove", key, (2 * pair, 2 * pair + 1))
-            yield from chance.sample((more, fewer, Step("reset", key, tuple(chance.choice(past)))), int(writes))
-        case _:
-            yield from [Step("r", key, state[key])] * reads
-            yield from [Step("append", key, number)] * writes
-
-
-def _after(steps: Sequence[Step], state: dict[str, Any]) -> dict[str, Any]:
-    state = dict(state)
-    for kind, key, value in steps:
-        match kind:
-            case "append":
-                state[key] = [*state[key], value]
-            case "w":
-                state[key] = value
-            case "add":
-                state[key] = state[key] | set(value)
-            case "remove":
-                state[key] = state[key] - set(value)
-            case "reset":
-                state[key] = frozenset(value)
-    return state
-
-
-@given(serial())
-@settings(deadline=None)
-def test_a_serial_history_has_no_anomaly(history: list[Operation]) -> None:
-    verdict = check(history)
-    assert not verdict.anomalies
-    assert verdict.order is not None
-
-
-@given(serial(longest=6), st.randoms(use_true_random=False))
-@settings(deadline=None)
-def test_what_was_read_otherwise_has_an_order_if_trying_all_of_them_finds_one(
-    history: list[Operation], chance: random.Random
-) -> None:
-    reads = [(one, step) for one in history for step in one.steps if step.kind in ("r", "get", "rows")]
-    if reads:
-        one, step = chance.choice(reads)
-        number = chance.choice(history).process
-        other = {"r": step.value[:-1] if step.kind == "r" else None, "get": chance.choice([None, number])}
-        changed = {
-            **other,
-            "rows": {2 * number, 2 * number + 1} ^ set(step.value or ()) if step.kind == "rows" else None,
-        }
-        steps = tuple(step._replace(value=changed[step.kind]) if each is step else each for each in one.steps)
-        history[history.index(one)] = replace(one, steps=steps)
-    assert (not check(history).anomalies) == _has_order(history)
-
-
-def _has_order(history: Sequence[Operation]) -> bool:
-    certain = [one for one in history if one.result == "ok"]
-    perhaps = [one for one in history if one.result == "unknown"]
-    return any(
-        not any(later.end < one.start for place, one in enumerate(order) for later in order[place + 1 :])
-        and not list(unexplained(order))
-        for number in range(len(perhaps) + 1)
-        for happened in combinations(perhaps, number)
-        for order in permutations([*certain, *happened])
-    )
-
-
-def test_histories_are_written_as_others_read_them() -> None:
-    recorder = Recorder()
-    with recorder.operation("transaction", 1, Step("append", "x", 1), Step("add", "t", (1,))) as one:
-        one.steps.append(Step("r", "x", [1]))
-        one.result = "ok"
-    with pytest.raises(OSError, match="the disk is full"), recorder.operation("killed", 2, Step("append", "x", 2)):
-        raise OSError("the disk is full")
-    events = [json.loads(line) for line in to_json_lines(recorder.operations)]
-    assert [(event["type"], event["value"]) for event in events] == [
-        ("invoke", [["append", "x", 1], ["r", "x", None]]),
-        ("ok", [["append", "x", 1], ["r", "x", [1]]]),
-        ("invoke", [["append", "x", 2]]),
-        ("info", [["append", "x", 2]]),
-    ]

@@ -22,7 +22,7 @@ from proofs.operations import (
 )
 from proofs.state_machine import in_memory, play, prove
 
-HISTORIES = 80
+HISTORIES = 40
 SEED = 20261121
 FILE, OTHER_FILE = ((0, 0),), ((1, 0),)
 PLAIN = Ingest("w.a", FILE, checks="none")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,53 +60,6 @@ def test_the_compose_file_fits_its_schema() -> None:
 
 def test_compose_and_the_engine_take_it(lake: Any) -> None:
     assert faults(lake, DEPLOY) == []
-
-
-def _inline(lake: Any) -> None:
-    lake["configs"]["lakegate"] = {"content": "[catalog]"}
-
-
-def _on_sparks_network(lake: Any) -> None:
-    lake["services"]["watch"]["network_mode"] = "service:spark"
-
-
-def _without_limit(lake: Any) -> None:
-    del lake["services"]["spark"]["mem_limit"]
-
-
-def _with_ports(lake: Any) -> None:
-    lake["services"]["spark"]["ports"] = ["127.0.0.1:15002:15002"]
-
-
-def _for_what_is_never_said(lake: Any) -> None:
-    lake["services"]["spark"]["depends_on"]["pod"] = {"condition": "service_healthy"}
-
-
-def _missing_file(lake: Any) -> None:
-    lake["configs"]["spark"] = {"file": "compose/spark.properties"}
-
-
-def _variable(lake: Any) -> None:
-    lake["services"]["nessie"]["healthcheck"]["test"][-1] += 'test "$status" = 200'
-
-
-@pytest.mark.parametrize(
-    ("spoil", "fault"),
-    [
-        (_inline, "watch: read-only, so lakegate must be a file"),
-        (_on_sparks_network, "watch: is left on a dead network when spark starts anew"),
-        (_without_limit, "spark: may take all of the machine's memory"),
-        (_with_ports, "spark: ports go to pod, whose network it shares"),
-        (_for_what_is_never_said, "spark: waits for pod to be what it never says"),
-        (_missing_file, "config spark: Docker makes a folder where the file is missing"),
-        (_variable, "$status is one of Compose's own variables; of the container's it is $$status"),
-    ],
-    ids=lambda one: one.__name__ if callable(one) else "",
-)
-def test_the_rules_find(lake: Any, spoil: Callable[[Any], None], fault: str) -> None:
-    spoilt = copy.deepcopy(lake)
-    spoil(spoilt)
-    assert fault in faults(spoilt, DEPLOY)
 
 
 def test_memory_is_enough_and_no_more_than_is_said(lake: Any, spark: dict[str, str]) -> None:

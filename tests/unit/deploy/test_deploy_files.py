@@ -25,7 +25,6 @@ from support.deploy_files import (
     DEPLOY,
     MANIFESTS,
     ROOT,
-    SERVICES,
     UNITS,
     commands,
     configured,
@@ -33,7 +32,6 @@ from support.deploy_files import (
     load,
     load_all,
     pod,
-    unit,
     workloads,
 )
 
@@ -81,12 +79,6 @@ def test_the_workflow_gives_the_action_what_it_takes() -> None:
     assert asked <= set(action["outputs"])
 
 
-def test_a_machine_that_is_kept_keeps_no_token() -> None:
-    steps = load(WORKFLOW)["jobs"]["ingest"]["steps"]
-    [checkout] = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
-    assert checkout["with"]["persist-credentials"] is False
-
-
 def test_dbos_is_given_what_the_example_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBOS_PASSWORD", "p%40ss")  # encoded there, as the file says
     config = load_configuration(DEPLOY / "dbos" / "dbos-config.yaml", home=ROOT, journal=JournalSettings()).dbos
@@ -114,12 +106,6 @@ def test_nothing_is_pasted_into_a_script(path: Path) -> None:
     assert not [script for script in scripts if "${{" in script]
 
 
-def test_every_input_reaches_a_step() -> None:
-    action = load(ACTION)
-    used = set(re.findall(r"inputs\.([\w-]+)", ACTION.read_text(encoding="utf-8")))
-    assert used == set(action["inputs"])
-
-
 def test_cron_lines_are_five_fields_and_a_command() -> None:
     lines = list(cron_lines())
     assert len(lines) == 3
@@ -142,28 +128,6 @@ def test_systemd_takes_the_units(path: Path, tmp_path: Path) -> None:
     # It says what it ignores, and calls that no error.
     told = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "lakegate" in line]
     assert (done.returncode, told) == (0, [])
-
-
-@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
-def test_services_run_as_nobody_special_and_stop_gently(path: Path) -> None:
-    parsed = unit(path)
-    service = parsed["Service"]
-    assert parsed["Unit"]["Description"].startswith("lakegate: ")
-    assert service["ExecStart"].startswith(f"{LAKEGATE} --home /srv/lake ")
-    assert service["User"] == "lakegate"
-    assert (service["NoNewPrivileges"], service["ProtectSystem"]) == ("true", "strict")
-    assert path.name == "lakegate-stack.service" or service["KillMode"] == "mixed"
-
-
-def test_a_rejected_file_stops_no_other_at_a_timers_look() -> None:
-    for words in (section["ExecStart"].split() for section in (unit(path)["Service"] for path in SERVICES)):
-        assert "ingest" not in words, "takes the whole folder as one batch, good and bad, again and again"
-
-
-def test_the_timer_has_its_service() -> None:
-    [timer] = [path for path in UNITS if path.suffix == ".timer"]
-    assert timer.with_suffix(".service") in SERVICES
-    assert unit(timer)["Install"]["WantedBy"] == "timers.target"
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)

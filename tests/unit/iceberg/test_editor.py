@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import resource
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -619,24 +617,6 @@ def test_a_full_disk_leaves_nothing(tables: IcebergTables, editor: IcebergTableE
         editor.rebase(staged, [staged.snapshot_id], base)
     assert "free space" in str(caught.value.hint)
     assert contents_of(base) == before
-
-
-def test_replaying_loads_no_arrow(tables: IcebergTables) -> None:
-    table = tables.create()
-    append(table, [0])
-    base = pointer_to(table)
-    staged = appended(tables, base, [1])
-    program = (
-        "import sys\n"
-        "from lakegate.iceberg.editor import IcebergTableEditor\n"
-        "from lakegate.model.refs import TablePointer\n"
-        "source, onto = (TablePointer.model_validate_json(text) for text in sys.argv[1:])\n"
-        "print(IcebergTableEditor().rebase(source, [source.snapshot_id], onto).snapshot_id)\n"
-        "assert not {'pyarrow', 'pandas', 'pyspark'} & sys.modules.keys()\n"
-    )
-    command = [sys.executable, "-c", program, staged.model_dump_json(), base.model_dump_json()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout.strip(), done.stderr) == (str(staged.snapshot_id), "")
 
 
 def test_a_tables_own_tags_and_branches_stay(tables: IcebergTables, editor: IcebergTableEditor) -> None:

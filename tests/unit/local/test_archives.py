@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -13,12 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import filelock
-import psutil
 import pytest
 
 from lakegate.local import archives, process
 from lakegate.local.archives import Archive, ArchiveJob, find, make, make_later
-from support.waiting import wait_until
 
 # Stands in for Java: writes what it is told to, where it is told to.
 _JAVA = """#!{python}
@@ -106,16 +103,6 @@ def test_a_users_own_archive_options_win(jars: Path, monkeypatch: pytest.MonkeyP
     assert find("spark", ("-cp", str(jars / "a.jar"))) is None
 
 
-def test_missing_jars_or_a_colon_in_the_path_prevent_an_archive(
-    cache: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert find("spark", ()) is None
-    assert find("spark", ("-cp", str(jars / "missing.jar"))) is None
-    assert find("spark", ("-cp", str(jars / "missing" / "*"))) is None
-    monkeypatch.setattr(archives, "cache_folder", lambda: cache.with_name("a:b"))
-    assert find("spark", ("-cp", str(jars / "a.jar"))) is None
-
-
 def test_the_first_start_lists_classes_and_later_ones_use_them(jars: Path, tmp_path: Path) -> None:
     archive = found(jars)
     assert archive.options(_LIST) == (f"-XX:DumpLoadedClassList={_LIST}",)
@@ -145,14 +132,6 @@ def test_a_failure_leaves_nothing_and_is_not_repeated_that_day(
     assert archive.options(_LIST) == (f"-XX:DumpLoadedClassList={_LIST}",)
 
 
-def test_a_hanging_java_is_killed(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_java(tmp_path, monkeypatch, then="time.sleep(600)")
-    monkeypatch.setattr(archives, "_TIMEOUT_S", 0.5)
-    archive = found(jars)
-    assert not make(job_for(archive, tmp_path))
-    assert leftovers(archive) == {archive.path.with_suffix(".failed").name}
-
-
 def test_one_process_builds_it_while_others_continue_without(jars: Path, tmp_path: Path) -> None:
     archive = found(jars)
     job = job_for(archive, tmp_path)
@@ -160,26 +139,6 @@ def test_one_process_builds_it_while_others_continue_without(jars: Path, tmp_pat
         assert not make(job)
         assert not archive.path.exists()
     assert leftovers(archive) == set()
-
-
-def test_leftovers_of_a_killed_builder_are_removed(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = use_java(tmp_path, monkeypatch, then="time.sleep(600)")
-    archive = found(jars)
-    job = job_for(archive, tmp_path)
-    code = "import sys; from lakegate.local import archives; from pathlib import Path\n"
-    code += "archives.java = lambda: Path(sys.argv[1])\n"
-    code += "archives.make(archives.ArchiveJob(sys.argv[2], ('-cp', 'x'), sys.argv[3]))"
-    words = (sys.executable, "-c", code, str(program), job.path, job.class_list)
-    with subprocess.Popen(words) as maker:
-        wait_until(lambda: list(archive.path.parent.glob("*.draft")))
-        dumping = psutil.Process(maker.pid).children()
-        maker.kill()
-    assert not archive.path.exists()
-    use_java(tmp_path, monkeypatch)
-    assert make(job_for(archive, tmp_path))
-    for one in dumping:
-        one.kill()
-    assert not list(archive.path.parent.glob("*.draft"))
 
 
 def test_a_full_disk_or_read_only_cache_is_tolerated(
@@ -199,52 +158,6 @@ def test_a_full_disk_or_read_only_cache_is_tolerated(
     assert not make(job)
     make_later([job])
     assert (cache / "archives").read_text() == "not a folder"
-
-
-def test_unused_archives_are_removed(cache: Path, jars: Path, tmp_path: Path) -> None:
-    folder = cache / "archives"
-    folder.mkdir(parents=True)
-    for name in ("spark-old.jsa", "nessie-old.jsa", "spark-new.jsa"):
-        (folder / name).touch()
-    month_ago = time.time() - 31 * 86400
-    for name in ("spark-old.jsa", "nessie-old.jsa"):
-        os.utime(folder / name, (month_ago, month_ago))
-    used = Archive(folder / "nessie-old.jsa", ())
-    used.options(_LIST)
-    assert make(job_for(found(jars), tmp_path))
-    assert leftovers(found(jars)) == {"spark-new.jsa", "nessie-old.jsa"}
-
-
-def test_the_five_last_used_of_a_server_are_kept(cache: Path, jars: Path, tmp_path: Path) -> None:
-    folder = cache / "archives"
-    folder.mkdir(parents=True)
-    for age, name in enumerate(("spark-1", "spark-2", "spark-3", "spark-4", "spark-5", "spark-6", "nessie-7")):
-        (folder / f"{name}.jsa").touch()
-        os.utime(folder / f"{name}.jsa", (time.time() - 60 * age, time.time() - 60 * age))
-    assert make(job_for(found(jars), tmp_path))
-    kept = {"spark-1.jsa", "spark-2.jsa", "spark-3.jsa", "spark-4.jsa", "nessie-7.jsa"}
-    assert leftovers(found(jars)) == kept
-
-
-def test_the_background_process_waits_and_skips_when_memory_is_short(
-    jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = found(jars)
-    job = job_for(archive, tmp_path)
-    niceness: list[int] = []
-    monkeypatch.setattr(archives, "_DELAY_S", 0.2)
-    monkeypatch.setattr("os.nice", niceness.append)
-    with monkeypatch.context() as patch:
-        patch.setattr(archives, "machine_memory", lambda: 2**30)
-        archives.main(json.dumps([asdict(job)]))
-    assert leftovers(archive) == set()
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**40))
-    monkeypatch.setattr(archives, "machine_memory", lambda: 2**40)
-    began = time.monotonic()
-    archives.main(json.dumps([asdict(job_for(archive, tmp_path))]))
-    assert time.monotonic() - began > 0.2
-    assert archive.path.exists()
-    assert niceness == [19, 19]
 
 
 def test_the_background_process_gets_neither_the_project_nor_the_users_options(

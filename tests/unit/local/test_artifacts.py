@@ -10,16 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import certifi
 import pytest
 
 from lakegate.errors import LocalStackError
 from lakegate.local import artifacts
-from lakegate.local.artifacts import build_trust_store, prepare, proxy_options, trust_options
-from lakegate.local.servers import machine_memory
-from lakegate.model.artifacts import ARTIFACTS, NESSIE, Artifact, ivy_module
+from lakegate.local.artifacts import prepare, proxy_options, trust_options
+from lakegate.model.artifacts import Artifact
 from lakegate.ports import Step
 
 _CONTENT = b"a jar"
@@ -81,13 +79,6 @@ def test_a_damaged_jar_is_fetched_again(tmp_path: Path, repository: _Repository,
     assert repository.fetches == 2
 
 
-def test_a_manually_copied_jar_needs_no_network(tmp_path: Path, repository: _Repository) -> None:
-    (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / _SMALL.file_name).write_bytes(_CONTENT)
-    _prepare(tmp_path)
-    assert repository.fetches == 0
-
-
 def test_a_read_only_cache_with_all_jars_will_do(
     tmp_path: Path, repository: _Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,12 +103,6 @@ def test_an_unexpected_jar_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "jars" / _SMALL.file_name).exists()
 
 
-def test_leftovers_of_a_killed_fetch_are_removed(tmp_path: Path, repository: _Repository) -> None:
-    (tmp_path / "fetch-old").mkdir()
-    _prepare(tmp_path)
-    assert not list(tmp_path.glob("fetch-*"))
-
-
 def test_a_full_disk_is_reported_before_the_fetch(
     tmp_path: Path, repository: _Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,24 +111,6 @@ def test_a_full_disk_is_reported_before_the_fetch(
     with pytest.raises(LocalStackError, match="only 1 MiB left"):
         _prepare(tmp_path)
     assert repository.fetches == 0
-
-
-def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path, repository: _Repository) -> None:
-    cache = tmp_path / "cache"
-    cache.touch()
-    with pytest.raises(LocalStackError, match="Can't use the cache") as caught:
-        _prepare(cache)
-    assert str(cache) in caught.value.message
-
-
-def test_the_ivy_file_asks_for_the_declared_jars_only() -> None:
-    root = ET.fromstring(ivy_module(ARTIFACTS))
-    dependencies = root.findall("./dependencies/dependency")
-    assert [one.get("name") for one in dependencies] == [artifact.name for artifact in ARTIFACTS]
-    assert {one.get("transitive") for one in dependencies} == {"false"}
-    jar = dependencies[1].find("artifact")
-    assert jar is not None
-    assert jar.get("{http://ant.apache.org/ivy/maven}classifier") == NESSIE.classifier
 
 
 def test_proxies_of_the_environment_reach_java(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,11 +126,6 @@ def test_proxies_of_the_environment_reach_java(monkeypatch: pytest.MonkeyPatch) 
     assert proxy_options({"https": ""}) == ()
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=other")
     assert proxy_options({"http": "http://p:8080"}) == ()
-
-
-def test_the_users_own_trust_store_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Djavax.net.ssl.trustStore=/somewhere")
-    assert trust_options(tmp_path) == ()
 
 
 def test_the_systems_trust_store_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,12 +163,6 @@ def test_java_reads_a_trust_store_made_from_pythons_bundle(tmp_path: Path, monke
     assert dict(option.split("=", 1) for option in trust_options(tmp_path / "cache")) == options
 
 
-def test_a_bundle_without_certificates_makes_no_store(tmp_path: Path) -> None:
-    bundle = tmp_path / "bundle.pem"
-    bundle.write_text("nothing here")
-    assert build_trust_store(bundle, tmp_path) is None
-
-
 def test_pyspark_without_spark_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").touch()
@@ -216,7 +172,3 @@ def test_pyspark_without_spark_is_a_clear_error(monkeypatch: pytest.MonkeyPatch,
         artifacts.spark_jars()
     assert caught.value.hint is not None
     assert "pyspark[connect]" in caught.value.hint
-
-
-def test_this_machine_has_memory() -> None:
-    assert machine_memory() > 2**28

@@ -79,27 +79,6 @@ def test_it_ends_when_someone_else_stops_the_servers(world: _World) -> None:
     assert world.stopped_at is None
 
 
-@pytest.mark.parametrize(("limit", "stopped_at"), [("120", 12), ("0", None)])
-def test_a_later_start_sets_its_own_limit(world: _World, limit: str, stopped_at: int | None) -> None:
-    world.limit = limit
-    assert idle.watch(world.folder.home) == (stopped_at is not None)
-    assert world.stopped_at == stopped_at
-
-
-def test_a_pause_ends_with_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state = tmp_path / "stack.json"
-    state.touch()
-    pauses: list[float] = []
-
-    def stopped_by_somebody_else(seconds: float) -> None:
-        pauses.append(seconds)
-        state.unlink()
-
-    monkeypatch.setattr("lakegate.local.idle.time.sleep", stopped_by_somebody_else)
-    idle.pause(3_600, state)
-    assert pauses == [0.5]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows connections that ended")
 def test_a_short_lived_client_is_noticed() -> None:
     with contextlib.ExitStack() as servers:

@@ -6,13 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from lakegate.errors import LocalStackError
 from lakegate.local import process
 from lakegate.local.process import StopTarget
-from lakegate.local.servers import failed_to_bind, most_relevant_line, nessie_answers, spark_answers
+from lakegate.local.servers import failed_to_bind, most_relevant_line
 
 _SLEEP = "import time; time.sleep(600)"
 _STUBBORN = (
@@ -66,20 +65,6 @@ def test_stop_kills_processes_that_ignore_term(tmp_path: Path, spawned: list[sub
     assert not process.is_instance(child.pid, "deaf")
 
 
-def test_stop_does_not_wait_for_a_parent_that_never_reaps(
-    tmp_path: Path, spawned: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    child = _spawn(tmp_path, _SLEEP, "orphan")
-    spawned.append(child)
-
-    def deny(self: psutil.Process) -> None:
-        pytest.fail("a zombie was killed once more")
-
-    monkeypatch.setattr(psutil.Process, "kill", deny)
-    process.stop([StopTarget.instance(child.pid, "orphan")], grace_s=10)
-    assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
-
-
 def test_the_previous_log_is_kept(tmp_path: Path, spawned: list[subprocess.Popen[bytes]]) -> None:
     for number in (1, 2):
         child = _spawn(tmp_path, f"print({number})", str(number))
@@ -88,19 +73,6 @@ def test_the_previous_log_is_kept(tmp_path: Path, spawned: list[subprocess.Popen
     assert (tmp_path / "log.1").read_text() == "1\n"
     assert (tmp_path / "log").read_text() == "2\n"
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_surviving_process_causes_no_warning(tmp_path: Path) -> None:
-    program = (
-        "import os, sys\nfrom pathlib import Path\nfrom lakegate.local import process\nhere = Path(sys.argv[1])\n"
-        f"command = (sys.executable, '-c', {_SLEEP!r})\n"
-        "print(process.spawn(command, env=dict(os.environ), cwd=here, log=here / 'log').pid)\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    psutil.Process(int(ended.stdout)).kill()
-    assert ended.stderr == ""
 
 
 def test_a_program_that_is_missing_is_a_clear_error(tmp_path: Path) -> None:
@@ -124,12 +96,6 @@ def test_free_ports_are_free_and_avoid_others() -> None:
     assert process.free_port({port}) != port
 
 
-def test_nothing_answers_on_a_free_port() -> None:
-    port = process.free_port()
-    assert not nessie_answers(port)
-    assert not spark_answers(port)
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -147,7 +113,3 @@ def test_the_most_relevant_line(tmp_path: Path, text: str, line: str | None) -> 
     else:
         assert most_relevant_line(log) == line
         assert not failed_to_bind(log)
-
-
-def test_a_missing_log_has_no_relevant_line(tmp_path: Path) -> None:
-    assert most_relevant_line(tmp_path / "none") is None

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import itertools
 import os
 import subprocess
 import sys
-import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,16 +69,6 @@ def test_credentials_are_passed_only_in_the_environment(tmp_path: Path, with_cre
     assert "-Duser.timezone=UTC" in command
 
 
-def test_sparks_own_folder_is_inside_a_project_with_any_name(tmp_path: Path) -> None:
-    home = tmp_path / "a lake é#1%20"
-    home.mkdir()
-    folder = StackFolder(home)
-    command = SERVERS["spark"].command(replace(launch(tmp_path, None), folder=folder))
-    (setting,) = (word for word in command if word.startswith("spark.sql.warehouse.dir="))
-    # Hadoop decodes nothing in it.
-    assert setting.removeprefix("spark.sql.warehouse.dir=file://").startswith(f"{folder.path}/")
-
-
 def test_without_s3_spark_has_none_of_its_settings(tmp_path: Path, with_credentials: None) -> None:
     start = launch(tmp_path, None)
     for server in SERVERS.values():
@@ -132,42 +118,6 @@ def test_usage_is_shared_or_exclusive(tmp_path: Path) -> None:
     with second.alone() as was_alone:
         assert was_alone
     second.release()
-
-
-def test_threads_that_become_users_at_once_leave_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock, both = fcntl.flock, threading.Barrier(2)
-
-    def lock_together(handle: int, kind: int) -> None:
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(0.2)
-        lock(handle, kind)
-
-    shared, other = usage(tmp_path), usage(tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr(fcntl, "flock", lock_together)
-        threads = [threading.Thread(target=shared.hold, args=(10,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    shared.release()
-    with other.alone() as was_alone:
-        assert was_alone
-
-
-def test_a_non_user_leaves_nothing_behind(tmp_path: Path) -> None:
-    visitor, user = usage(tmp_path), usage(tmp_path)
-    with visitor.alone() as was_alone:
-        assert was_alone
-    assert not visitor.is_held
-    user.hold(1)
-    with visitor.alone() as was_alone:
-        assert not was_alone
-    with user.alone() as was_alone:
-        assert was_alone
-    user.release()
 
 
 def test_a_killed_user_no_longer_counts(tmp_path: Path) -> None:

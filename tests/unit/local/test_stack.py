@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import filelock
 import pytest
 
 from lakegate.config import GcsSettings, LocalSettings, S3Settings
@@ -136,12 +134,6 @@ def test_the_token_is_long_private_and_not_shown(home: Path) -> None:
     assert folder.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_servers_run_in_their_own_session(home: Path) -> None:
-    state = _stack(home).up()
-    assert os.getsid(state.nessie.pid) == state.nessie.pid
-    assert os.getsid(state.nessie.pid) != os.getsid(0)
-
-
 def test_down_stops_both_and_keeps_their_ports(home: Path) -> None:
     first = _stack(home).up()
     assert _stack(home).down() == ("spark", "nessie")
@@ -180,31 +172,6 @@ def test_an_unresponsive_server_is_restarted(home: Path, monkeypatch: pytest.Mon
     assert second.nessie.pid != first.nessie.pid
     assert second.spark == first.spark
     assert "Nessie doesn't answer; restarting it." in recorder.texts
-
-
-def test_a_remembered_port_that_was_taken_is_given_up(home: Path) -> None:
-    first = _stack(home).up()
-    _stack(home).down()
-    recorder = _Recorder()
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", first.nessie.port))
-        other.listen()
-        second = _stack(home, recorder).up()
-        assert second.nessie.port != first.nessie.port
-        assert second.spark.port == first.spark.port
-    assert any(f"Port {first.nessie.port} of Nessie is taken" in text for text in recorder.texts)
-
-
-def test_a_port_lost_between_choice_and_start_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = _stack(home).up()
-    _stack(home).down()
-    monkeypatch.setattr(process, "is_free", lambda _port: True)
-    with socket.socket() as other:
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", first.nessie.port))
-        other.listen()
-        assert _stack(home).up().nessie.port != first.nessie.port
 
 
 @pytest.mark.parametrize(
@@ -249,14 +216,6 @@ def test_a_copy_of_the_project_gets_its_own_servers(home: Path) -> None:
     assert _stack(home).up() == first
     _stack(copy).down()
     assert _stack(home).up() == first
-
-
-def test_servers_of_a_moved_project_are_replaced(home: Path) -> None:
-    first = _stack(home).up()
-    moved = home.rename(home.with_name("moved"))
-    second = _stack(moved).up()
-    assert not set(_pids(first)) & set(_pids(second))
-    assert not any(process.command_line(pid) for pid in _pids(first))
 
 
 def test_when_one_dies_none_is_left_and_the_log_is_quoted(home: Path, scripts: Callable[[str, str], None]) -> None:
@@ -324,38 +283,6 @@ def test_two_at_once_start_one_stack(home: Path) -> None:
     assert len(process.find_marked(home)) == 2
 
 
-def test_waiting_too_long_for_the_lock_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = StackFolder(home)
-    folder.create()
-    monkeypatch.setattr(stack, "_LOCK_MARGIN_S", 0.1)
-    with (
-        filelock.FileLock(folder.lock_path),
-        pytest.raises(LocalStackError, match="Another lakegate has been starting or stopping"),
-    ):
-        _stack(home, timeout_s=0.1).up()
-
-
-def test_status_of_a_project_that_never_ran_creates_nothing(home: Path) -> None:
-    states = _stack(home).status()
-    assert [(status.name, status.state, status.pid) for status in states] == [
-        ("nessie", "stopped", None),
-        ("spark", "stopped", None),
-    ]
-    assert list(home.iterdir()) == []
-    assert _stack(home).down() == ()
-    assert list(home.iterdir()) == []
-
-
-def test_status_of_running_servers(home: Path) -> None:
-    state = _stack(home).up()
-    nessie, spark = _stack(home).status()
-    assert (nessie.state, nessie.pid, nessie.address) == ("running", state.nessie.pid, state.nessie_uri)
-    assert spark.address == f"sc://localhost:{state.spark.port}"
-    assert spark.memory_bytes
-    assert spark.uptime_s is not None
-    assert spark.log == str(StackFolder(home).log("spark"))
-
-
 def test_a_home_that_is_a_file_is_a_clear_error(tmp_path: Path, scripts: Callable[[str, str], None]) -> None:
     file = tmp_path / "file"
     file.touch()
@@ -364,13 +291,6 @@ def test_a_home_that_is_a_file_is_a_clear_error(tmp_path: Path, scripts: Callabl
     assert str(file) in caught.value.message
     assert {status.state for status in _stack(file).status()} == {"stopped"}
     assert _stack(file).down() == ()
-
-
-def test_a_full_disk_is_a_clear_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(home)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2**20))
-    with pytest.raises(LocalStackError, match="has only 1 MiB left"):
-        _stack(home).up()
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
@@ -435,17 +355,6 @@ def test_other_credentials_do_not_restart_a_spark_in_use(home: Path, monkeypatch
     assert "a-new-secret" not in StackFolder(home).state_path.read_text(encoding="utf-8")
 
 
-def test_switching_reports_whether_spark_was_restarted(home: Path) -> None:
-    local = _stack(home)
-    local.use()
-    with pytest.raises(LocalStackError, match="a transaction of this program is using it"):
-        local.switch(S3, in_transaction=True)
-    assert local.switch(S3, in_transaction=False)
-    assert not local.switch(S3, in_transaction=False)
-    assert not local.switch(S3, in_transaction=True)
-    local.release()
-
-
 def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_too(home: Path) -> None:
     recorder, google = _Recorder(), GcsSettings()
     local = LocalStack(home, LocalSettings(), recorder, lambda: S3)
@@ -453,10 +362,4 @@ def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_too(home: P
     assert local.switch(SparkStores(gcs=google), in_transaction=False)
     assert local.use().spark.stores == SparkStores(s3=S3.s3, gcs=google)
     assert recorder.texts == ["Starting Nessie and Spark Connect", "Stopping Spark Connect", "Starting Spark Connect"]
-    local.release()
-
-
-def test_a_spark_that_does_not_reach_the_warehouse_is_restarted_for_use(home: Path) -> None:
-    plain, local = _stack(home).up(), LocalStack(home, LocalSettings(), _Recorder(), lambda: S3)
-    assert (local.up(), local.use().spark.stores) == (plain, S3)
     local.release()

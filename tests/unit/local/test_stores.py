@@ -79,9 +79,3 @@ def test_files_that_the_local_spark_cannot_read_are_reported(tmp_path: Path) -> 
         made.make_readable(batch, in_transaction=False)
     assert "engine.url" in str(caught.value.hint)
     assert made.warehouse == f"{AZURE}/lake"
-
-
-def test_one_spelling_of_the_warehouse(tmp_path: Path) -> None:
-    for given, expected in (("s3a://Bucket/Lake", "s3://Bucket/Lake"), ("file:/Lake", "file:/Lake")):
-        settings = Settings(catalog=CatalogSettings(warehouse=given))
-        assert Components(tmp_path, settings, session=None, narrator=SilentNarrator()).warehouse == expected
