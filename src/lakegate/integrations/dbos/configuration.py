@@ -28,7 +28,7 @@ from lakegate.integrations.dbos.queues import QUEUES
 from lakegate.private_files import private_file, private_folder
 
 FILE_NAME = "dbos-config.yaml"
-APPLICATION_VERSION = "lakegate-1"
+APPLICATION_VERSION = "lakegate-2"
 """DBOS recovers a workflow only in the version that started it. By default that's a hash of the code; this constant
 changes less often. Raise it when the steps of a workflow change."""
 EXECUTOR_ID = "local"

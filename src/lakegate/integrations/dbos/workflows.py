@@ -23,8 +23,6 @@ from lakegate.progress import SilentNarrator, without_secrets
 
 WAP = "lakegate.wap"
 """Name of the workflow, for enqueuing it from outside."""
-MAINTAIN = "lakegate.maintain"
-"""Name of the workflow that maintains tables."""
 _MAX_FAILURES = 20
 
 
@@ -68,19 +66,6 @@ class Outcome(TypedDict):
     failures: list[str]
     detail: str | None
     skipped: NotRequired[int]
-
-
-class MaintenanceResult(TypedDict):
-    """What one maintenance run did.
-
-    Attributes:
-        left: Number of steps that had nothing to do, or were left for the next time.
-    """
-
-    tables: int
-    done: int
-    left: int
-    failed: dict[str, str]
 
 
 LakeOpener = Callable[[Narrator], Lake]
@@ -181,42 +166,13 @@ def wap(order: Order) -> Outcome:
         if isinstance(cause, (dbos_errors.DBOSException, SQLAlchemyError)):
             # DBOS itself stopped or couldn't save something. It will recover the workflow.
             raise
-        ended = _try_undo(run_id, cause)
+        # What it said, which may quote values that the settings hide, is in the run, without them.
+        ended = _try_undo(undo, run_id, f"Its DBOS workflow failed ({type(cause).__name__}).")
         if ended is None or ended["status"] != "published":
             raise cause from None
         # The run is published; only the response got lost.
         return ended
     return outcome
-
-
-@_step(name="lakegate.maintain-round")
-def _maintain(tables: Sequence[str], within: str | None) -> MaintenanceResult:
-    with leaving_out_secrets(), open_lake() as lake:
-        report = lake.maintain(tables, within=within)
-    failed = {
-        f"{one.table} {one.action}".strip(): without_secrets(one.error.message)
-        for one in report.failures
-        if one.error is not None
-    }
-    done = sum(one.status == "done" for one in report.steps)
-    return MaintenanceResult(
-        tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed
-    )
-
-
-@DBOS.workflow(name=MAINTAIN)
-def maintain(tables: Sequence[str] = (), within: str | None = None) -> MaintenanceResult:
-    """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
-
-    After a restart, it continues where it stopped, since each step on a table is a run of its own.
-
-    Raises:
-        LakegateError: If the lake is unreachable, or another process is maintaining it.
-    """
-    try:
-        return _maintain(list(tables), within)
-    except (dbos_errors.DBOSMaxStepRetriesExceeded, PortableWorkflowError) as error:
-        raise cause_of(error) from None
 
 
 def outcome_of(run: Run) -> Outcome:
@@ -234,12 +190,12 @@ def outcome_of(run: Run) -> Outcome:
     )
 
 
-def _try_undo(run_id: str, cause: Exception) -> Outcome | None:
+def _try_undo(undoing: Callable[[str, str], Outcome | None], run_id: str, reason: str) -> Outcome | None:
     try:
-        # What it said, which may quote values that the settings hide, is in the run, without them.
-        return undo(run_id, f"Its DBOS workflow failed ({type(cause).__name__}).")
+        return undoing(run_id, reason)
     except Exception as error:  # noqa: BLE001 - the first error is the one to report
-        _log_left(run_id, error)
+        said = without_secrets(str(cause_of(error)))
+        DBOS.logger.error(f"Run {run_id} wasn't undone; recovery publishes it if it passed its audit: {said}")
         return None
 
 
@@ -263,10 +219,7 @@ def undo_cancelled_runs() -> None:
 
 
 def _undo_cancelled(run_id: str) -> None:
-    try:
-        _undo(run_id, "Its DBOS workflow was cancelled.")
-    except LakegateError as error:
-        _log_left(run_id, error)
+    _try_undo(_undo, run_id, "Its DBOS workflow was cancelled.")
 
 
 def _undo(run_id: str, reason: str) -> Outcome | None:
@@ -275,11 +228,6 @@ def _undo(run_id: str, reason: str) -> Outcome | None:
             return outcome_of(lake.cancel_run(run_id, reason=reason))
         except NotFoundError:
             return None
-
-
-def _log_left(run_id: str, error: Exception) -> None:
-    said = without_secrets(str(cause_of(error)))
-    DBOS.logger.error(f"Run {run_id} wasn't undone; recovery publishes it if it passed its audit: {said}")
 
 
 def cause_of(error: Exception) -> Exception:

@@ -1,8 +1,8 @@
 """lakegate under Prefect 3: flows whose tasks are the steps of a run.
 
-``wap_flow`` writes, audits and publishes files, ``intake_flow`` ingests new files, ``backfill_flow`` historical ones;
-``maintain_flow`` keeps tables in good shape. Each step is idempotent by run id, and a flow run's id names its run, so a
-retried task, a restarted flow run and a second deployment continue the same run.
+``wap_flow`` writes, audits and publishes files, ``intake_flow`` ingests new files, ``backfill_flow`` historical ones.
+Each step is idempotent by run id, and a flow run's id names its run, so a retried task, a restarted flow run and a
+second deployment continue the same run.
 
 Deploy them by module path: ``lakegate.integrations.prefect:wap_flow``.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lakegate.integrations import require_extra
 
 if TYPE_CHECKING:
-    from lakegate.integrations.prefect.flows import backfill_flow, maintain_flow, wap_flow
+    from lakegate.integrations.prefect.flows import backfill_flow, wap_flow
     from lakegate.integrations.prefect.intake import LANDED, announce, deployments, intake_flow, landed_trigger
     from lakegate.integrations.prefect.steps import audit, publish, write
 
@@ -30,7 +30,6 @@ __all__ = [
     "deployments",
     "intake_flow",
     "landed_trigger",
-    "maintain_flow",
     "publish",
     "wap_flow",
     "write",

@@ -1,4 +1,4 @@
-"""Flows that ingest files into one table, backfill historical files chunk by chunk, and maintain tables."""
+"""Flows that ingest files into one table, and backfill historical files chunk by chunk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, ChunkResult, DatedBy, Outcome
 from lakegate.model.request import OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run, RunError
-from lakegate.progress import without_secrets
 
 REJECTED = "Rejected"
 """Name of the failed state of a flow run whose audit failed."""
@@ -228,30 +227,3 @@ def _backfill_state(results: Sequence[ChunkResult]) -> State[Any]:
     if counts.keys() <= _DONE and not any(result.left for result in results):
         return Completed(message=text, data=list(results))
     return Failed(name="Incomplete", message=f"{text} To continue, run it again.")
-
-
-@flow(name="lakegate-maintain", persist_result=False)
-def maintain_flow(tables: list[str] | None = None, within: str | None = None, home: str | None = None) -> State[Any]:
-    """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
-
-    Args:
-        tables: Names or patterns, such as ``nyc.*``. Default: all tables.
-        within: Start no new work after this long, such as ``1h``. Default: the settings.
-        home: The project's folder, where the flow runs.
-
-    Returns:
-        ``Completed``; ``Incomplete`` (a failed state) if a step failed, ``Failed`` if it couldn't start.
-    """
-    try:
-        with open_lake(home) as lake:
-            report = lake.maintain(tables or (), within=within)
-    except LakegateError as error:
-        return Failed(message=error_line(error), data=error)
-    counted = Counter(step.status for step in report.steps)
-    text = (
-        f"{report.tables} tables; steps: {', '.join(f'{n} {status}' for status, n in counted.items()) or 'none due'}."
-    )
-    if report.failures:
-        why = "; ".join(f"{one.table}: {one.error.message}" for one in report.failures if one.error is not None)
-        return Failed(name="Incomplete", message=without_secrets(f"{text} {why}"))
-    return Completed(message=text, data=report)

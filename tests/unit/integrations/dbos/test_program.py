@@ -49,7 +49,7 @@ def test_without_a_file_everything_is_beside_the_journal(project: Path) -> None:
     config = load(project).dbos
     assert config["name"] == "lakegate"
     assert config["system_database_url"] == f"sqlite:///{project / '.lakegate' / 'dbos.db'}"
-    assert (config["application_version"], config["executor_id"]) == ("lakegate-1", "local")
+    assert (config["application_version"], config["executor_id"]) == ("lakegate-2", "local")
 
 
 def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

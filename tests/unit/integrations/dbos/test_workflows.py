@@ -29,8 +29,7 @@ from lakegate.integrations.dbos.configuration import DbosConfiguration, load_con
 from lakegate.integrations.dbos.workflows import Order
 from lakegate.lake import Lake
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
-from lakegate.model.run import Run, RunError, RunStatus
+from lakegate.model.run import Run, RunStatus
 from support.waiting import wait_until
 
 ORDER = Order(table="nyc.trips", paths=["trips.parquet"], checks=["not_null(id)"])
@@ -84,15 +83,6 @@ class FakeLake:
             raise self.raises[what].pop(0)
         self.runs[run_id] = run(run_id, status)
         return self.runs[run_id]
-
-    def maintain(self, tables: list[str], *, within: str | None) -> MaintenanceReport:
-        self.given = {"tables": tables, "within": within}
-        if self.raises.get("maintain"):
-            raise self.raises["maintain"].pop(0)
-        known = {"table": "nyc.trips", "action": "compact", "reason": "90 small files"}
-        error = RunError(code="retryable", message="busy")
-        steps = [MaintenanceStep(**known, status="done"), MaintenanceStep(**known, status="failed", error=error)]
-        return MaintenanceReport(dry_run=False, tables=7, steps=tuple(steps))
 
     def steps(self, run_id: str) -> list[str]:
         return [what for what, of in self.calls if of == run_id]
@@ -180,13 +170,6 @@ def test_a_rejection_is_the_result_of_a_workflow_that_succeeds(lake: FakeLake) -
     assert outcome["failures"] == ["not_null(id): 3 of 1,000 rows"]
     assert status_of("bad") == "SUCCESS"
     assert lake.steps("bad") == ["write", "audit"]
-
-
-def test_a_round_of_maintenance_is_a_workflow_too(lake: FakeLake) -> None:
-    lake.raises["maintain"] = [AWAY]
-    did = workflows.maintain(["nyc.*"], "1h")
-    assert did == {"tables": 7, "done": 1, "left": 0, "failed": {"nyc.trips compact": "busy"}}
-    assert lake.given == {"tables": ["nyc.*"], "within": "1h"}
 
 
 def test_starting_twice_runs_once(lake: FakeLake) -> None:

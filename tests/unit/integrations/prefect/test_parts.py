@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,8 +19,7 @@ from lakegate.integrations.command_line import run_command
 from lakegate.integrations.prefect.__main__ import cli
 from lakegate.integrations.prefect.steps import audit_markdown, error_line, returning_retryable
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
-from lakegate.model.run import Run, RunError
+from lakegate.model.run import Run
 
 PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
 
@@ -205,27 +203,3 @@ def test_deployments_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.Mon
     assert intake.parameters["home"] == wap.parameters["home"] == str(tmp_path)
     assert intake.concurrency_limit == 1
     assert intake.entrypoint == "lakegate.integrations.prefect.intake.intake_flow"
-
-
-def test_a_round_of_maintenance_completes_unless_a_step_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakegate.integrations.prefect import flows
-
-    done = MaintenanceStep(table="nyc.trips", action="compact", reason="90 small files", status="done")
-    failed = done.model_copy(
-        update={"status": "failed", "error": RunError(code="retryable", message="busy, token=hunter22")}
-    )
-    reports = [MaintenanceReport(dry_run=False, tables=7, steps=steps) for steps in ((), (done,), (done, failed))]
-
-    class Lake:
-        def maintain(self, tables: list[str], *, within: str | None) -> MaintenanceReport:
-            assert (tables, within) == (["nyc.*"], "1h")
-            return reports.pop(0)
-
-    monkeypatch.setattr(flows, "open_lake", lambda _: nullcontext(Lake()))
-    states = [flows.maintain_flow.fn(["nyc.*"], "1h") for _ in range(3)]
-    assert [state.name for state in states] == ["Completed", "Completed", "Incomplete"]
-    assert [state.message for state in states] == [
-        "7 tables; steps: none due.",
-        "7 tables; steps: 1 done.",
-        "7 tables; steps: 1 done, 1 failed. nyc.trips: busy, token=…",
-    ]
