@@ -99,20 +99,6 @@ def load_configuration(path: Path | None, *, home: Path, journal: JournalSetting
     )
 
 
-def location_of(url: str) -> str:
-    """Return a database's location, without user and password.
-
-    Example:
-        >>> location_of("postgresql://me:secret@db.example.com:5432/lake"), location_of("sqlite:////tmp/dbos.db")
-        ('db.example.com:5432/lake', '/tmp/dbos.db')
-    """
-    parsed = make_url(url)
-    if parsed.host is None:
-        return parsed.database or ""
-    port = "" if parsed.port is None else f":{parsed.port}"
-    return f"{parsed.host}{port}/{parsed.database}"
-
-
 def _url_beside_journal(home: Path, journal: JournalSettings) -> str:
     if journal.url is None or make_url(journal.url).get_backend_name() != "postgresql":
         database = private_folder(home / HOME_NAME) / "dbos.db"

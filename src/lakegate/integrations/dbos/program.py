@@ -12,11 +12,12 @@ from typing import TypedDict
 
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandle
 from dbos import error as dbos_errors
+from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.integrations.dbos import queues
-from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, location_of, recover_dead
+from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, recover_dead
 from lakegate.integrations.dbos.workflows import Order, Outcome, cause_of, open_lake, wap
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
@@ -233,7 +234,7 @@ def pending() -> Sequence[str]:
 
 
 def _unreachable(configuration: DbosConfiguration, error: SQLAlchemyError) -> LakegateError:
-    place = location_of(str(configuration.dbos["system_database_url"]))
+    place = make_url(str(configuration.dbos["system_database_url"])).set(query={}).render_as_string()
     return RetryableError(
         f"DBOS's database at {place} doesn't answer: {_first_line(error)}",
         hint="Nothing was started. Check system_database_url or, without one, the section [journal].",

@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 
 from lakegate.config import Settings
-from lakegate.errors import EngineUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
+from lakegate.errors import EngineUnavailableError, InputError, NotFoundError, OutcomeUnknownError
 from lakegate.integrations.prefect import flows, steps
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Publication, Run
@@ -136,13 +136,6 @@ def test_a_clean_batch_is_published_and_shown(monkeypatch: pytest.MonkeyPatch) -
     assert shown == {"lakegate-nyc-trips-audit", "lakegate-nyc-trips-publish"}
 
 
-def test_called_from_python_it_returns_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = ScriptedLake()
-    for module in (steps, flows):
-        monkeypatch.setattr(module, "open_lake", lambda _home: lake)
-    assert flows.wap_flow("nyc.trips", "a.csv") == lake.known
-
-
 def test_a_failed_audit_rejects_and_rolls_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,22 +232,3 @@ def test_a_report_that_cannot_be_shown_changes_nothing(
     monkeypatch.setattr(steps, "create_markdown_artifact", refuse)
     assert ran(monkeypatch, ScriptedLake()).name == "Published"
     assert "Couldn't create the report's artifact: nobody there" in caplog.text
-
-
-def test_parameters_of_the_wrong_type_are_refused_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = ScriptedLake()
-    state = ran(monkeypatch, lake, on_failure="maybe")
-    assert state.is_failed()
-    assert state.message is not None
-    assert "on_failure" in state.message
-    assert lake.calls == []
-
-
-def test_nothing_of_a_run_is_kept_in_prefects_storage() -> None:
-    for step in (steps.write, steps.audit, steps.publish):
-        assert step.persist_result is False
-    assert flows.wap_flow.persist_result is False
-
-
-def test_errors_become_one_line() -> None:
-    assert steps.error_line(LakegateError("It broke.", hint="Mend it.")) == "It broke. Mend it."

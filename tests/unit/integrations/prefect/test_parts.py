@@ -55,12 +55,6 @@ def test_every_exported_name_exists() -> None:
         _ = adapter.no_such_flow
 
 
-def test_help_and_usage_errors_load_no_prefect() -> None:
-    code = "import sys; import lakegate.integrations.prefect.__main__; print('prefect' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -141,20 +135,13 @@ def rejected() -> Run:
 
 
 def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected))
+    text = audit_markdown(rejected, report(rejected), "https://lake.example.com/run?run=r1")
+    assert text.endswith("\n\n[Report of the run](<https://lake.example.com/run?run=r1>)")
     assert "# Audit of nyc.trips: failed" in text
     assert "| `not_null(fare)` | ✗ fail | 1 | 9 | scan |" in text
     assert "script" not in text  # no rows
     commands = ("runs r1", "discard wap/r1", 'publish wap/r1 --accept "REASON"')
     assert all(f"\nlakegate {command}\n" in text for command in commands)
-
-
-def test_a_report_links_to_the_dashboard(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected), "https://lake.example.com/run?run=r1")
-    assert text.endswith("\n\n[Report of the run](<https://lake.example.com/run?run=r1>)")
-
-
-def test_a_report_of_a_dropped_branch_offers_nothing_that_needs_it(rejected: Run) -> None:
     dropped = rejected.model_copy(update={"branch_kept": False})
     assert "lakegate publish" not in audit_markdown(dropped, report(dropped))
 
