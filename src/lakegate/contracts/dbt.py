@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lakegate.contracts.dbt_tests import COUNTED_BY_VALUE, Arguments, CheckParts, DbtTest, translate
+from lakegate.contracts.dbt_tests import Arguments, CheckParts, translate
 from lakegate.contracts.document import Document, Mark, Node
 from lakegate.contracts.draft import Draft, DraftColumn, NoCheckError, sql_type, text_of, words_of
-from lakegate.model.identifiers import quote
 
 _RESOURCES = ("models", "seeds", "snapshots")
 _TESTS = ("tests", "data_tests")
@@ -18,7 +17,7 @@ _OPTIONS = (
 )  # fmt: skip
 _REF = re.compile(r"\s*(?:\{\{)?\s*ref\(\s*(?:['\"][^'\"]+['\"]\s*,\s*)?['\"]([^'\"]+)['\"][^)]*\)\s*(?:\}\})?\s*")
 _SOURCE = re.compile(r"\s*(?:\{\{)?\s*source\(\s*['\"]([^'\"]+)['\"]\s*,\s*['\"]([^'\"]+)['\"]\s*\)\s*(?:\}\})?\s*")
-_MORE_THAN = re.compile(r"\s*(>=?|!=|<>)\s*([0-9]+)\s*")
+_MORE_THAN = re.compile(r"\s*(?:>\s*([0-9]+)|!=\s*0)\s*")
 _TABLE_KEYS = frozenset(
     {"name", "description", "columns", "config", "meta", "tags", "identifier", "constraints", "freshness",
      "loaded_at_field", *_TESTS}
@@ -28,7 +27,6 @@ _COLUMN_KEYS = frozenset(
 )
 _RUN_OPTIONS = ("limit", "store_failures", "store_failures_as")
 """Options about how dbt runs a test, which lakegate doesn't have."""
-_COUNT_ROWS = "count(*)"
 _PERIODS = {"minute": "m", "hour": "h", "day": "d"}
 
 
@@ -207,45 +205,37 @@ class _DbtTable:
             key: value for key, value in {**arguments, **(config or {})}.items() if key in (*_OPTIONS, *_RUN_OPTIONS)
         }
         try:
-            (kind, columns, translated), remark = self._check(name, own, column)
-            translated = _with_options(translated, _translated_options(options))
+            kind, columns, translated = self._check(name, own, column, options)
         except NoCheckError as error:
             self._draft.lose(mark, name, str(error))
             return
         for key in (*_RUN_OPTIONS, "meta"):
             if key in options:
                 self._draft.lose(mark, f"{name}: {key}", "about how dbt runs it")
-        if kind in COUNTED_BY_VALUE and (options.get("error_if") or options.get("warn_if")):
-            what = "keys" if kind == "unique" else "values"
-            self._draft.lose(mark, f"{name}: a number of {what}", f"lakegate counts the rows that have such {what}")
-        if remark is not None:
-            what, why = remark
-            self._draft.lose(mark, f"{name}: {what}", why)
+        if options.get("error_if") or options.get("warn_if"):
+            what = {"unique": "keys", "accepted_values": "values", "not_accepted_values": "values"}.get(kind)
+            if what is not None:
+                why = f"lakegate counts the rows that have such {what}"
+                self._draft.lose(mark, f"{name}: a number of {what}", why)
+        nullable = [one for one in columns if not self._is_required(one)] if kind == "unique" else []
+        if nullable and len(columns) > 1:
+            what = f"{name}: rows with NULL in {', '.join(nullable)}"
+            self._draft.lose(mark, what, "lakegate ignores rows with any NULL in the key")
         self._draft.add(mark, name, kind, columns, translated)
 
-    def _check(
-        self, name: str, arguments: Arguments, column: DraftColumn | None
-    ) -> tuple[CheckParts, tuple[str, str] | None]:
-        """Return the check for a test, and what it does differently."""
+    def _check(self, name: str, arguments: Arguments, column: DraftColumn | None, options: Arguments) -> CheckParts:
         if _has_jinja(arguments):
             raise NoCheckError("it contains Jinja, which only dbt can render")
         package, _, short = name.rpartition(".")
         given = dict(arguments)
-        own = column.name if column is not None else None
-        if isinstance(given.get("column_name"), str):
-            own = given.pop("column_name")
+        own = given.pop("column_name", None if column is None else column.name)
         row_condition = given.pop("row_condition", None)
-        mostly = given.pop("mostly", None)
-        test = DbtTest(own, given, self._table, self._is_required)
-        kind, columns, translated = translate(short, test, package=package)
+        kind, columns, translated = translate(short, own, given, package=package, table=self._table)
         if row_condition is not None:
             translated["where"] = row_condition
-        if isinstance(mostly, (int, float)):
-            translated["tolerance"] = _percent(1 - mostly)
-            if own is not None and kind not in ("not_null", "null_rate"):  # a share of the values that aren't NULL
-                present = f"{quote(own)} IS NOT NULL"
-                translated["where"] = f"({translated['where']}) AND {present}" if translated.get("where") else present
-        return (kind, columns, translated), test.remark
+        if options.get("where") and translated.get("where"):
+            raise NoCheckError("it has two filters")
+        return kind, columns, {**_translated_options(options), **translated}
 
     def _is_required(self, name: str) -> bool:
         found = [one for one in self._draft.columns if one.name.lower() == name.lower()]
@@ -282,23 +272,13 @@ def _has_jinja(value: Any) -> bool:
     return isinstance(value, str) and ("{{" in value or "{%" in value)
 
 
-def _with_options(arguments: Arguments, options: Arguments) -> Arguments:
-    """Combine a check's arguments with the test's general options, so that neither replaces the other."""
-    filters = [str(one) for one in (options.get("where"), arguments.get("where")) if one]
-    if options.get("tolerance") is not None and arguments.get("tolerance") is not None:
-        raise NoCheckError("it allows both a percentage of the rows and a number of rows")
-    where = filters[0] if len(filters) == 1 else " AND ".join(f"({one})" for one in filters) or None
-    return {**options, **{name: value for name, value in arguments.items() if value is not None}, "where": where}
-
-
 def _translated_options(options: Arguments) -> Arguments:
     if _has_jinja(options):
         raise NoCheckError("it contains Jinja, which only dbt can render")
     if options.get("enabled") is False:
         raise NoCheckError("it is disabled")
-    counted = str(options.get("fail_calc") or _COUNT_ROWS)
-    if counted.replace(" ", "").lower() != _COUNT_ROWS:
-        raise NoCheckError(f"it counts failures as {counted!r}; lakegate counts rows")
+    if options.get("fail_calc") is not None:
+        raise NoCheckError(f"it counts failures as {options['fail_calc']!r}; lakegate counts rows")
     translated: Arguments = {
         name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)
     }
@@ -321,13 +301,6 @@ def _translated_options(options: Arguments) -> Arguments:
 def _most_failing(condition: str) -> int:
     """Return the largest number of failing rows for which ``error_if`` or ``warn_if`` is false."""
     found = _MORE_THAN.fullmatch(condition)
-    if found is None or (found[1] in ("!=", "<>") and found[2] != "0"):
+    if found is None:
         raise NoCheckError(f"{condition!r} isn't of the form '> N'")
-    rows = int(found[2]) - (found[1] == ">=")
-    if rows < 0:
-        raise NoCheckError(f"{condition!r} is always true")
-    return rows
-
-
-def _percent(share: float) -> str:
-    return f"{max(round(share * 100, 6), 0):.6f}".rstrip("0").rstrip(".") + "%"
+    return int(found[1] or 0)
