@@ -75,11 +75,6 @@ def test_runs_are_newest_first_filtered_and_limited(journal: Actor) -> None:
     assert ids(journal, table="a.b", since=START + timedelta(seconds=1.5)) == []
 
 
-def test_runs_of_one_table_are_each_shown_once(journal: Actor) -> None:
-    journal.save(run(1, tables=("a.b", "a.b")))
-    assert ids(journal, table="a.b") == ["r01"]
-
-
 def test_the_newest_run_of_a_branch_is_found(journal: Actor) -> None:
     journal.save(run(1, branch="same"))
     journal.save(run(2, branch="same"))
@@ -216,18 +211,6 @@ def test_an_abandoned_run_is_taken_over_once(shelf: Shelf) -> None:
     assert first.renew("r01")
     assert not dead.renew("r01")
     assert not first.take_over("r99")
-
-
-def test_who_lost_a_run_neither_begins_nor_ends_it(shelf: Shelf) -> None:
-    late, taker = shelf.open(FakeHolder("late", {"taker": True})), shelf.open(FakeHolder("taker", {"late": False}))
-    late.begin(run(1))
-    taker.take_over("r01")
-    with pytest.raises(LeaseLostError, match="Run r01 lost its lease"):
-        late.end(run(1, status="failed"))
-    with pytest.raises(RetryableError, match="Another process is working on run r01"):
-        late.begin(run(1))
-    assert taker.get("r01") == run(1)
-    assert taker.renew("r01")
 
 
 def test_a_run_that_ended_has_no_lease(shelf: Shelf) -> None:

@@ -76,12 +76,6 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path, table: str) -
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
 
 
-def test_a_path_that_cannot_be_a_file_is_retryable(tmp_path: Path) -> None:
-    (tmp_path / "journal.db").mkdir()
-    with pytest.raises(RetryableError, match="isn't available"):
-        open_sqlite(tmp_path / "journal.db")
-
-
 @pytest.mark.parametrize("name", ["what?", "50%41", "a#b", "x?mode=ro", "ü b"])
 def test_a_journal_is_in_the_folder_of_its_path_however_that_is_spelled(tmp_path: Path, name: str) -> None:
     path = tmp_path / name / "journal.db"
@@ -205,13 +199,6 @@ def test_a_postgres_gone_in_mid_run_is_retryable_and_the_next_call_finds_it_agai
 
 
 @on_postgres
-def test_sessions_that_the_server_ends_are_replaced(server: PostgresServer, shared: Actor) -> None:
-    shared.begin(run(1))
-    end_sessions(server)
-    assert shared.renew("r01")
-
-
-@on_postgres
 def test_a_session_on_a_server_that_is_read_only_is_replaced(server: PostgresServer, shared: Actor) -> None:
     """As after a failover, when a name still meant the server that was the primary before."""
     shared.begin(run(1))
@@ -250,22 +237,6 @@ def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer)
             assert (first, second) == (True, False)
             # Who only asks needs no connection of those, nor a new one.
             assert (database.is_locked("a"), database.is_locked("b")) == (True, False)
-
-
-@on_postgres
-def test_connections_that_are_all_in_use_are_said_to_be(
-    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lakegate.journal.postgres._ANSWER_TIMEOUT_S", 0.2)
-    url = make_url(server.url).set(password=server.password)
-    with (
-        closing(PostgresDatabase(url, tls=False, max_connections=2)) as database,
-        database.reading(),
-        pytest.raises(RetryableError, match="All connections that this process may open") as caught,
-        database.reading(),
-    ):
-        pytest.fail("a third connection was opened")
-    assert "journal.max_connections" in str(caught.value.hint)
 
 
 @on_postgres
@@ -336,17 +307,6 @@ def test_a_database_that_lets_nobody_in_is_a_matter_of_configuration(
         open_postgres(url)
     assert raised.value.hint
     assert server.password not in str(raised.value)
-
-
-@on_postgres
-def test_the_settings_open_postgres_with_the_driver_filled_in(
-    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JOURNAL_PASSWORD", server.password)
-    url = server.url.replace("+pg8000", "")
-    with closing(open_journal(JournalSettings(url=url, password="env:JOURNAL_PASSWORD"), tmp_path)) as journal:
-        journal.save(run(1))
-        assert journal.get("r01") == run(1)
 
 
 def test_a_document_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> None:

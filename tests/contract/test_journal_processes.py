@@ -84,17 +84,6 @@ def test_a_killed_process_gives_up_its_lock(place: Place, journal: Actor) -> Non
         wait_until(takes_it, what="the lock")
 
 
-def test_locks_keep_processes_apart(place: Place, tmp_path: Path) -> None:
-    number = tmp_path / "number"
-    number.write_text("0")
-    with place.workers(4, "count", str(number), "25") as workers:
-        for worker in workers:
-            worker.go()
-        for worker in workers:
-            worker.answer()
-    assert number.read_text() == "100"
-
-
 def test_a_forked_process_uses_connections_of_its_own(place: Place, journal: Actor) -> None:
     journal.begin(run(1))
     child = os.fork()

@@ -58,14 +58,6 @@ def test_whoever_resumes_a_suspended_run_works_on_it(first: Actor, then: Actor, 
             late.resume("r01")
 
 
-def test_a_suspended_run_may_be_begun_again(first: Actor, then: Actor) -> None:
-    first.begin(run(1))
-    first.suspend(run(1, status="staged"), for_s=HOUR_S)
-    then.begin(run(1, branch="other"))
-    assert then.renew("r01")
-    assert then.get("r01") == run(1, branch="other")
-
-
 def test_a_run_suspended_for_too_long_is_abandoned(first: Actor, then: Actor) -> None:
     first.begin(run(1))
     first.suspend(run(1, status="staged"), for_s=-1)
@@ -74,14 +66,6 @@ def test_a_run_suspended_for_too_long_is_abandoned(first: Actor, then: Actor) ->
     assert then.take_over("r01")
     assert not first.take_over("r01")
     assert then.renew("r01")
-
-
-def test_a_run_suspended_for_too_long_may_still_be_resumed(first: Actor, then: Actor) -> None:
-    first.begin(run(1))
-    first.suspend(run(1, status="staged"), for_s=-1)
-    assert then.resume("r01") == run(1, status="staged")
-    assert then.renew("r01")
-    assert not first.abandoned()
 
 
 def test_claims_outlast_the_parking(first: Actor, then: Actor) -> None:
@@ -122,13 +106,6 @@ def test_a_run_whose_process_died_is_resumed_without_waiting(first: Actor, then:
     assert then.resume("r01") == run(1)
     assert then.renew("r01")
     assert not first.renew("r01")
-
-
-def test_a_run_that_was_given_up_may_be_resumed(first: Actor, beside: Actor) -> None:
-    first.begin(run(1))
-    first.abandon("r01")
-    assert beside.resume("r01") == run(1)
-    assert beside.renew("r01")
 
 
 def test_a_run_that_ended_is_returned_without_a_lease(first: Actor, then: Actor) -> None:

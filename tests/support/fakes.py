@@ -392,6 +392,12 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
 
     # For tests ------------------------------------------------------------------------------------------------------
 
+    def pointer(self, ref: str = "main", table: str = "nyc.trips") -> TablePointer:
+        """Return a table that there is on a branch, or at a commit."""
+        found = self.catalog.get_table(TableIdentifier.parse(table), self.catalog.get_ref(ref))
+        assert found is not None
+        return found
+
     def rows_on(self, ref: str, table: str) -> list[Row]:
         """Return all rows of a table on a branch."""
         pointer = self.catalog.get_table(TableIdentifier.parse(table), self.catalog.get_ref(ref))

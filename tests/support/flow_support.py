@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,9 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestPlan, IngestRequest
 from lakegate.model.run import Run, StagedTable
 from lakegate.wap import failpoints
+from lakegate.wap.context import Context
 from lakegate.wap.plan import plan
+from lakegate.wap.transaction import Transaction, transaction
 from support.fakes import FakeLakehouse
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -60,6 +62,12 @@ def ordered(
         branch=options.pop("branch", f"wap/{table}_{run}"),
         **options,
     )
+
+
+def begun(context: Context, run: str = "t1", **options: Any) -> AbstractContextManager[Transaction]:
+    """Begin a transaction on main, by default without checks that are configured."""
+    usual: dict[str, Any] = {"name": "daily", "branch": f"wap/{run}", "target": "main", "on_failure": "keep"}
+    return transaction(context, run_id=run, **{**usual, "configured": lambda _: (), **options})
 
 
 def planned(house: FakeLakehouse, rows: Sequence[dict[str, Any]] = CLEAN, **options: Any) -> IngestPlan:

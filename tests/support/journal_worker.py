@@ -41,16 +41,6 @@ def take_over(journal: Journal, index: str, run_id: str) -> bool:
     return journal.take_over(run_id) is not None
 
 
-def count(journal: Journal, index: str, path: str, times: str) -> int:
-    """Add to a number in a file, which only goes well in turns."""
-    for _ in range(int(times)):
-        with journal.lock("count", timeout_s=60) as ours:
-            if ours:
-                file = Path(path)
-                file.write_text(str(int(file.read_text()) + 1))
-    return 0
-
-
 def hold(journal: Journal, index: str, name: str) -> None:
     """Take a turn and keep it until we are killed."""
     with journal.lock(name, timeout_s=60) as ours:
@@ -58,18 +48,14 @@ def hold(journal: Journal, index: str, name: str) -> None:
         sys.stdin.read()
 
 
-def modules(journal: Journal, index: str, prefix: str) -> list[str]:
-    return [name for name in sys.modules if name.partition(".")[0] == prefix]
-
-
 def answer(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
-MOST = 8
+MOST = 4
 """How many workers there can be at once."""
-WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, count, hold, modules)}
+WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, hold)}
 
 
 def serve(settings: str, home: str, index: str, work: str, *words: str) -> None:

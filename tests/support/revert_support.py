@@ -12,9 +12,9 @@ from lakegate.model.run import Run
 from lakegate.model.tables import REPLACE
 from lakegate.wap.ingest import ingest
 from lakegate.wap.revert import revert
-from lakegate.wap.transaction import Transaction, transaction
+from lakegate.wap.transaction import Transaction
 from support.fakes import FakeLakehouse
-from support.flow_support import ordered
+from support.flow_support import begun, ordered
 
 A = [{"id": 1, "passengers": 1}]
 B = [{"id": 2, "passengers": 2}]
@@ -29,16 +29,7 @@ class House(FakeLakehouse):
         return ingest(self.context, ordered(self, rows, run=run, **options))
 
     def work(self, run: str, body: Callable[[Transaction], None], **options: Any) -> Run:
-        with transaction(
-            self.context,
-            run_id=run,
-            name=run,
-            branch=f"wap/{run}",
-            target="main",
-            configured=lambda _: (),
-            on_failure="keep",
-            **options,
-        ) as tx:
+        with begun(self.context, run, name=run, **options) as tx:
             body(tx)
         return tx.run
 

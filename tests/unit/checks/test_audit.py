@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -271,32 +270,6 @@ def test_a_filter_that_selects_no_row_ends_no_other_question_about_columns() -> 
 def test_checks_that_do_not_fit_stop_before_anything_is_asked() -> None:
     with pytest.raises(CheckError, match="no column 'x'"):
         audit(no_engine, "not_null(x)", "not_null(s)")
-
-
-def test_a_report_explains_how_each_check_was_answered() -> None:
-    columns = {name: replace(COLUMNS[name], size_bytes=size) for name, size in (("id", 80), ("n", 40))}
-    added = AddedFiles((replace(COMPLETE.files[0], columns=columns),), complete=True)
-    engine = RecordingEngine({"n": 3, "`n` IS NULL": 3, "id,s": 2, "(s = 'a')": 4})
-    no_bounds = "The files' bounds don't rule out that a row fails; only reading the rows can."
-    no_keys = "File metrics can't tell rows apart."
-    shared = "{} didn't prove its key unique, so the rows that share a key were counted."
-    told = {
-        "not_null(id)": ("manifest", 0, 0, None),
-        "not_null(n)": ("manifest", 1, 40, None),  # the job fetches the rows to show
-        "not_null(s)": ("scan", 1, None, "1 of 1 files have no metrics for 's'."),
-        "in_range(id, 1, 5)": ("scan", 1, 80, no_bounds),
-        "unique(id)": ("bitmaps in the scan", 1, 80, no_keys),
-        "unique(n)": ("grouping", 3, 40, shared.format("Bitmaps")),
-        "unique(id, where='N > 1')": ("scan", 1, 120, no_keys),  # which no row matches
-        "unique(id, s)": ("grouping", 2, None, "Column 's' is string, which can't be mapped to integers."),
-    }
-    report = audit(engine, *told, added=added, explain=True)
-    found = [(one.method, one.jobs, one.bytes, one.reason) for one in report.explanations]
-    assert dict(zip(told, found, strict=True)) == told
-    assert [one.check for one in report.explanations] == [result.check for result in report.results]
-    (one,) = audit(RecordingEngine({"id": 2}), "unique(id)", added=added, explain=True).explanations
-    assert (one.method, one.jobs, one.reason) == ("grouping", 3, shared.format("Bitmaps"))
-    assert audit(no_engine, "not_null(id)").explanations == ()
 
 
 @pytest.mark.parametrize(("options", "masked"), [("", ("s",)), (", examples=0", ())])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib.metadata import EntryPoint, EntryPoints
 from types import ModuleType, SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -105,34 +104,6 @@ def test_a_function_may_ask_about_keys_and_be_of_another_scope() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("tagged()", "it needs a column."),
-        ("tagged(a, 'x', 'y', 1, 2)", "it takes at most 4 arguments, 5 are given."),
-        ("tagged(a)", "it needs kind=…, 'debit' or 'credit'."),
-        ("tagged(a, 'debt')", "kind='debt' isn't 'debit' or 'credit'."),
-        ("tagged(a, 'debit', tags='x')", "tags='x' isn't a list."),
-        ("tagged(a, 'debit', share='x')", "share='x' isn't a number."),
-        ("tagged(a, 'debit', share=True)", "share=True isn't a number."),
-        ("tagged(a, 'debit', shares=1)", "there is no argument 'shares'. Did you mean 'share'?"),
-        ("tagged(a, debit)", "text needs quotes: 'debit'."),
-        ("tagged(a, 'debit', severity='bad')", "there is no severity 'bad'."),
-        ("tagged(a, 'debit', scope='table')", "scope='table' isn't supported; it looks at the rows of the batch."),
-    ],
-)
-def test_arguments_are_looked_through(text: str, problem: str) -> None:
-    @check
-    def tagged(
-        column: ColumnName, kind: Literal["debit", "credit"], tags: Sequence[str] = (), share: float | None = None
-    ) -> str:
-        return "false"
-
-    with pytest.raises(CheckError) as caught:
-        parse_checks(text)
-    assert caught.value.message == f"tagged: {problem}"
-
-
-@pytest.mark.parametrize(
     ("made", "problem"),
     [
         ("amount >", "its predicate 'amount >' isn't valid SQL"),
@@ -185,20 +156,8 @@ def late(limit: int, column: ColumnName) -> str:
     return column
 
 
-def optional(a: ColumnName | None = None) -> str:
-    return a or ""
-
-
 def odd(a: ColumnName, b: dict[str, int]) -> str:
     return a
-
-
-def any_number(*values: int) -> str:
-    return str(values)
-
-
-def severe(a: ColumnName, severity: str) -> str:
-    return a + severity
 
 
 @pytest.mark.parametrize(
@@ -207,10 +166,7 @@ def severe(a: ColumnName, severity: str) -> str:
         (unannotated, "parameter 'column' is annotated as None; use ColumnName"),
         (a_text, "use ColumnName for a column of the table, which quotes it"),
         (late, "must have no default and come before all other parameters"),
-        (optional, "must have no default"),
         (odd, "parameter 'b' is annotated as dict"),
-        (any_number, "only columns may be variadic"),
-        (severe, "every check has severity and name anyway"),
     ],
 )
 def test_functions_that_cannot_be_checks(function: Any, problem: str) -> None:
@@ -425,34 +381,3 @@ def test_a_key_is_looked_through_before_anything_is_written(made: Any, problem: 
 
 
 # Threads ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "accepted_range(n, min_value=1, max_value=2)",
-        "column_exists('n')",
-        "equal_rowcount(compare_model='nyc.b')",
-        "fewer_rows_than(compare_model='nyc.b')",
-        "freshness(at, interval='1 day')",
-        "length_between(t, min_value=1)",
-        "match_like(t, like_pattern='a%')",
-        "match_regex(t, regex='^a')",
-        "max(n, max_value=2)",
-        "mean(n, min_value=1)",
-        "min(n, min_value=1)",
-        "not_empty_string(t, trim_whitespace=False)",
-        "not_match_regex(t, regex='^a')",
-        "not_null_proportion(n, at_least=0.5)",
-        "quantile(n, quantile=0.5, max_value=2)",
-        "relationships(n, to='nyc.b', field='id')",
-        "relationships_where(n, to='nyc.b', field='id', from_condition='n > 1')",
-        "row_count(min_value=1)",
-        "stddev(n, max_value=2)",
-        "sum(n, max_value=2)",
-        "unique_combination_of_columns(n, t)",
-    ],
-)
-def test_names_of_dbt_are_understood(text: str) -> None:
-    (made,) = parse_checks(text)
-    assert parse_checks(str(made)) == (made,)

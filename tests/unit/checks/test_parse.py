@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import keyword
 from contextlib import suppress
-from datetime import date
-from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakegate import checks as public
 from lakegate.checks import describe, parse_check, parse_checks
 from lakegate.errors import CheckError, ExitCode
 from lakegate.model.checks import Check
@@ -193,24 +190,6 @@ def test_a_number_with_more_digits_than_a_double_keeps_is_refused() -> None:
         assert "write it in quotes" in (caught.value.hint or "")
     assert parse_check(f"in_range(d, max='{nines}')").arguments["max"] == nines
     assert parse_check("in_range(d, min=.10, max=1_0.50e0)").arguments == {"min": 0.1, "max": 10.5}
-
-
-def test_python_and_text_make_the_same_checks() -> None:
-    assert public.not_null("a", severity="warn") == parse_check("not_null(a, severity='warn')")
-    assert public.unique("a", "b", name="key") == parse_check("unique(a, b, name='key')")
-    assert public.unique("a", scope="table") == parse_check("unique(a, scope='table')")
-    assert public.relationships("a", to="ns.t", to_columns="x") == parse_check("relationships(a, to='ns.t', field=x)")
-    assert public.relationships("a", "b", to="ns.t", to_columns=("x", "y"), severity="warn") == parse_check(
-        "relationships((a, b), to='ns.t', to_columns=(x, y), severity='warn')"
-    )
-    assert public.in_range("a", 0, inclusive=False) == parse_check("in_range(a, 0, inclusive=False)")
-    assert public.in_range("a", max=date(2024, 1, 31)) == parse_check("in_range(a, max='2024-01-31')")
-    assert public.in_range("a", Decimal("0.10"), Decimal("1e30")) == parse_check(f"in_range(a, 0.1, {10**30})")
-    assert public.in_range("a", Decimal("0.1234567890123456789")) == parse_check("in_range(a, '0.1234567890123456789')")
-    assert public.accepted_values("a", ("x", 1)) == parse_check("accepted_values(a, ['x', 1])")
-    assert public.matches("a", r"\d") == parse_check(r"matches(a, r'\d')")
-    assert public.row_count(max=3) == parse_check("row_count(max=3)")
-    assert public.sql("a < b") == parse_check("sql('a < b')")
 
 
 @pytest.mark.parametrize(

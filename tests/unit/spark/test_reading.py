@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from pyspark.sql.types import (
@@ -25,14 +24,12 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
-from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import LOSES
-from lakegate.spark.reader import read_as, with_fields
+from lakegate.spark.reader import with_fields
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -161,18 +158,3 @@ def test_no_value_of_a_map_is_rounded_because_its_keys_are_converted() -> None:
     (column,) = with_fields(frame(IntegerType(), DoubleType()), frame(LongType(), LongType()), fills=False)
     assert LOSES in column
     assert "transform_keys(`m`, (k0, v0) -> CAST(k0 AS bigint))" in column
-
-
-def test_a_number_of_a_csv_file_is_never_made_infinite() -> None:
-    reader = Mock()
-    reader.options.return_value = reader.schema.return_value = reader
-    batch = Batch(
-        format="csv",
-        files=(SourceFile(uri="file:///a.csv", size_bytes=1, version="1", rows=1),),
-        columns=(SourceColumn(name="f", type="double"), SourceColumn(name="d", type="double")),
-    )
-    table = Schema(columns=(Column(name="f", type="float"), Column(name="d", type="double")))
-    read_as(SimpleNamespace(read=reader), batch, table, frame=None, source=table)
-    single, double = reader.csv.return_value.selectExpr.call_args.args
-    assert LOSES in single
-    assert LOSES not in double

@@ -13,7 +13,7 @@ from lakegate.model.run import Run
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, branches, ordered, when_reached
 
 
 def test_a_run_that_lost_to_another_is_rebased_without_writing_again(
@@ -210,28 +210,6 @@ def test_the_next_ingest_recovers_by_itself(house: FakeLakehouse, monkeypatch: p
 
     assert run.status == "published"
     assert branches(house) == ["main"]
-
-
-def test_a_dead_run_whose_audit_failed_stays_rejected(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = ingest(house.context, ordered(house, WITH_NULLS))
-    house.journal.begin(run.model_copy(update={"status": "staged"}))
-    house.kill()
-
-    (settled,) = recover(house.context)
-    assert (settled.status, settled.branch_kept) == ("rejected", True)
-    assert run.branch in branches(house)
-
-
-def test_a_busy_file_is_left_to_the_other_run_when_asked(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes: list[Run] = []
-
-    def publish_another() -> None:
-        outcomes.append(ingest(house.context, ordered(house, run="r2", file="r1", on_busy="skip")))
-
-    with when_reached(monkeypatch, "after-stage", publish_another):
-        ingest(house.context, ordered(house))
-    assert [run.status for run in outcomes] == ["skipped"]
-    assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
 def test_a_busy_file_is_waited_for_but_not_for_ever(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

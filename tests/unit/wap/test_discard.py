@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
-from lakegate.errors import CatalogUnavailableError, NotFoundError
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.errors import CatalogUnavailableError
+from lakegate.model.refs import Ref
 from lakegate.wap.discard import discard_run
-from lakegate.wap.gc import drop_orphaned_branches, expire_branches
-from lakegate.wap.ingest import ingest, resume
-from lakegate.wap.recover import recover
+from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, WITH_NULLS, branches, ordered
+from support.flow_support import CLEAN, WITH_NULLS, branches, ordered
 
 
 def test_a_rejected_run_whose_branch_cannot_be_dropped_stays_as_it_was(
@@ -48,31 +44,3 @@ def _fail_to_drop(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, branch:
         patch.setattr(house.catalog, "delete_ref", unavailable)
         with pytest.raises(CatalogUnavailableError):
             discard_run(house.context, branch)
-
-
-@pytest.mark.parametrize("how", ["recovered", "resumed"])
-def test_a_branch_whose_tables_cannot_be_read_is_kept_and_recorded_as_that(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    ingest(house.context, ordered(house, MORE, run="r0"))
-    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house, branch="mine")))
-
-    def lost(pointer: TablePointer) -> None:
-        raise NotFoundError(f"{pointer.metadata_location} doesn't exist.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(house, "snapshots", lost)
-        if how == "recovered":
-            assert [(run.status, run.branch_kept) for run in recover(house.context)] == [("failed", True)]
-            assert drop_orphaned_branches(house.context) == ()
-            dropped, kept = expire_branches(house.context, keep=timedelta(0), now=datetime.now(UTC), dry_run=False)
-            assert (dropped, [one.subject for one in kept]) == ([], ["mine"])
-            assert "doesn't exist" in kept[0].message
-        else:
-            with pytest.raises(NotFoundError):
-                resume(house.context, "r1", until="write", request=lambda: ordered(house, branch="mine"))
-            run = house.journal.get("r1")
-            assert run is not None
-            assert (run.status, run.branch_kept) == ("failed", True)
-    assert branches(house) == ["main", "mine"]
-    assert [ref.name for ref in drop_orphaned_branches(house.context)] == ["mine"]

@@ -259,19 +259,6 @@ def test_an_unavailable_catalog_does_not_count_as_a_failure_of_the_system(monkey
     assert hook.runs == ["a"]
 
 
-def test_a_system_that_cannot_be_opened_here_keeps_its_queue() -> None:
-    def missing() -> None:
-        raise LakegateError("Variable HOOK_URL isn't set.")
-
-    hook = System("hook", opens=missing)
-    world = World(hook)
-    assert world.add("a", row(1)).status == "published"
-    assert world.states() == [("a", "pending")]
-    hook.opens = lambda: None
-    world.later(minutes=1)
-    assert hook.runs == ["a"]
-
-
 def test_no_delivery_starts_after_the_deadline() -> None:
     hook = System("hook", fails=down)
     world = World(hook)

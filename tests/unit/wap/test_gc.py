@@ -14,7 +14,7 @@ from lakegate.errors import LakegateError
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref
-from lakegate.model.run import RunStatus, RunStep
+from lakegate.model.run import RunStatus
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.reachable import MARGIN
 from support.examples import examples
@@ -262,22 +262,6 @@ def test_states_that_a_downstream_system_mirrors_or_will_be_sent_stay() -> None:
     outbox.forget("glue")
     assert world.gc(history=none).files == len(kept) == 4
     assert world.files.keys().isdisjoint(kept)
-
-
-def test_reports_of_old_runs_go_only_if_that_is_wanted_and_never_in_a_dry_run() -> None:
-    world = World()
-    world.branch("wap/x")
-    world.write("wap/x", "a")
-    step = RunStep(name="write", started_at=NOW, outcome="done")
-    run = run_on(world, "wap/x", days_ago=8, status="published", branch_kept=False, steps=(step,))
-    for keep, dry_run in ((None, False), (timedelta(days=9), False), (timedelta(days=1), True)):
-        assert world.gc(keep_detail=keep, dry_run=dry_run).expired_runs == 0
-        assert world.journal.get(run.run_id) == run
-    assert world.gc(keep_detail=timedelta(days=1)).expired_runs == 1
-    left = world.journal.get(run.run_id)
-    assert left is not None
-    assert (left.steps, left.staged, left.status) == ((), run.staged, "published")
-    assert "journal.keep_detail" in str(left.detail)
 
 
 def test_a_tag_keeps_its_state_though_a_later_commit_has_an_earlier_time(monkeypatch: pytest.MonkeyPatch) -> None:

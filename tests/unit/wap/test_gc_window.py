@@ -72,8 +72,7 @@ class Lake(House):
         return restore_table(self.context, TRIPS, pinned, new_run_id=run)
 
     def is_whole(self, ref: str = "main") -> bool:
-        pointer = self.catalog.get_table(TRIPS, self.catalog.get_ref(ref))
-        assert pointer is not None
+        pointer = self.pointer(ref)
         return not self.missing(list(self.reach(pointer)))
 
 

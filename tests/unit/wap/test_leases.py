@@ -19,7 +19,7 @@ from lakegate.model.run import Run
 from lakegate.wap import lifecycle
 from lakegate.wap.discard import discard_run
 from lakegate.wap.history import sync
-from lakegate.wap.ingest import ingest, undo
+from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
@@ -198,22 +198,3 @@ def test_the_journal_is_nobody_elses_business(tmp_path: Path) -> None:
         os.umask(before)
     assert {Path(".lakegate/journal.db"), Path(".lakegate/journal.db-wal"), Path(".lakegate/locks")} <= set(modes)
     assert all(mode == (0o700 if (tmp_path / path).is_dir() else 0o600) for path, mode in modes.items()), modes
-
-
-class Stopped(BaseException):
-    """What an orchestrator raises in a flow that it stops."""
-
-
-def test_a_run_that_is_stopped_from_outside_is_undone_without_waiting_for_its_lease(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop() -> None:
-        raise Stopped
-
-    with when_reached(monkeypatch, "after-stage", stop), pytest.raises(Stopped):
-        ingest(house.context, ordered(house), suspends=True)
-    began = time.monotonic()
-    run = undo(house.context, "r1", reason="Its flow run was stopped.")
-
-    assert (run.status, branches(house)) == ("failed", ["main"])
-    assert time.monotonic() - began < house.context.lease_s / 2

@@ -13,7 +13,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
-from support.flow_support import WITH_NULLS, ordered
+from support.flow_support import ordered
 from support.log_support import Log, logged
 
 
@@ -36,12 +36,6 @@ def test_a_published_run_logs_its_rows_and_steps(house: FakeLakehouse, log: Log)
     )
     steps = list(dict.fromkeys(line["step"] for line in log.lines))
     assert [step for step in steps if step] == ["write", "publish"]
-
-
-def test_a_rejected_run_logs_its_failed_checks(house: FakeLakehouse, log: Log) -> None:
-    ingest(house.context, ordered(house, WITH_NULLS))
-    [end] = log.ends
-    assert (end["status"], end["level"], end["failed_checks"]) == ("rejected", "warning", ["not_null_passengers"])
 
 
 def test_a_failed_run_logs_its_error(house: FakeLakehouse, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

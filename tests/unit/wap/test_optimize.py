@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.errors import AuditFailedError, InputError, NotFoundError, NotReplayableError
+from lakegate.errors import AuditFailedError, InputError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 from lakegate.wap.recover import rebuild
@@ -32,8 +32,7 @@ def compacted(house: House, run: str = "o1", *, attempts: int = 3) -> Run:
 
 
 def files(house: House) -> int:
-    pointer = house.catalog.get_table(TRIPS, house.head())
-    assert pointer is not None
+    pointer = house.pointer()
     return len(house.versions[pointer.metadata_location].rows)
 
 
@@ -63,16 +62,6 @@ def test_a_compaction_is_a_run_that_changes_no_row(house: House) -> None:
 
     house.add("r3", C)
     assert house.rows() == [*A, *B, *C]
-
-
-def test_nothing_to_compact_is_skipped(house: House) -> None:
-    compacted(house)
-    head = house.head()
-    run = compacted(house, "o2")
-    assert (run.status, run.detail) == ("skipped", "nyc.trips has no files to compact.")
-    assert house.head() == head
-    with pytest.raises(NotFoundError, match=r"nyc\.trip doesn't exist"):
-        optimize(house.context, TableIdentifier.parse("nyc.trip"), sort=None, where=None, attempts=1, new_run_id="o3")
 
 
 def test_a_compaction_that_lost_rows_says_how_to_restore_the_table(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +16,11 @@ from lakegate.errors import (
 )
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.tables import WriteTarget
-from lakegate.wap.context import Context
 from lakegate.wap.gc import drop_orphaned_branches
 from lakegate.wap.ingest import ingest
-from lakegate.wap.transaction import Transaction, transaction
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, TRIPS, WITH_NULLS, branches, ordered
+from support.flow_support import CLEAN, TRIPS, WITH_NULLS, begun, branches, ordered
+from support.steps_support import known
 
 
 def away(*_: object, **__: object) -> Any:
@@ -39,8 +36,7 @@ def fail(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, order: Any) -> N
 
 
 def kept(house: FakeLakehouse, run_id: str = "r1") -> bool:
-    run = house.journal.get(run_id)
-    assert run is not None
+    run = known(house, run_id)
     return run.branch_kept
 
 
@@ -121,20 +117,6 @@ def test_branches_that_the_user_may_still_need_stay(house: FakeLakehouse, monkey
     assert sorted(branches(house)) == ["main", rejected.branch, conflicting.branch]
 
 
-@contextmanager
-def begun(house: FakeLakehouse, branch: str, context: Context | None = None) -> Iterator[Transaction]:
-    with transaction(
-        context or house.context,
-        run_id="r1",
-        name=None,
-        branch=branch,
-        target="main",
-        configured=lambda _: (),
-        on_failure="keep",
-    ) as tx:
-        yield tx
-
-
 def somebodys(house: FakeLakehouse, name: str = "fix") -> Ref:
     return house.catalog.create_branch(name, house.catalog.get_ref("main"))
 
@@ -146,7 +128,7 @@ def test_a_transaction_drops_no_branch_that_it_did_not_make(house: FakeLakehouse
     def refuse() -> None:
         raise error
 
-    with pytest.raises(type(error)), begun(house, "fix", replace(house.context, require_writable=refuse)):
+    with pytest.raises(type(error)), begun(replace(house.context, require_writable=refuse), "r1", branch="fix"):
         pytest.fail("the body began")
     assert (branches(house), kept(house)) == (["fix", "main"], False)
     assert drop_orphaned_branches(house.context) == ()

@@ -128,14 +128,6 @@ def test_a_kept_branch_that_creates_a_table_is_not_published_to_one_that_got_the
     assert house.rows("nyc.rides") == A
 
 
-def test_new_content_of_a_file_replaces_what_was_published_under_the_old_name(house: House) -> None:
-    house.add("r1", A, file="f")
-    house.add("r2", B)
-    rename(house)
-    run = house.add("r3", D, file="f", version="2", on_changed="replace", table=RIDES)
-    assert (run.status, house.rows("nyc.rides")) == ("published", [*B, *D])
-
-
 def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

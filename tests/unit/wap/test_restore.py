@@ -91,20 +91,6 @@ def test_files_that_were_reverted_count_as_published_when_their_rows_are_back(ho
     assert house.add("again", B, file="r2").status == "skipped"
 
 
-def test_an_undone_restore_can_be_restored_in_turn(house: House) -> None:
-    house.add("r1", A)
-    first = house.head()
-    house.add("r2", B)
-    second = house.head()
-    restore(house, first)
-    restore(house, second, run="z")
-
-    assert house.rows() == [*A, *B]
-    assert house.add("again", B, file="r2").status == "skipped"
-    with pytest.raises(InputError, match="Run z is a restore; it can't be reverted"):
-        house.undo("z")
-
-
 def test_a_table_that_stands_so_is_left_alone(house: House) -> None:
     house.add("r1", A)
     then = house.head()

@@ -26,6 +26,7 @@ from lakegate.wap.revert import restore_table
 from lakegate.wap.transaction import Transaction
 from support.flow_support import TRIPS
 from support.revert_support import A, B, C, D, House
+from support.steps_support import known
 
 ZONES = TableIdentifier.parse("nyc.zones")
 
@@ -147,8 +148,7 @@ def test_the_branch_of_a_reverted_run_is_not_published_again(three: House, monke
     with monkeypatch.context() as patch:
         patch.setattr(three.catalog, "delete_ref", away)
         three.add("r4", [{"id": 6, "passengers": 6}])
-    left = three.journal.get("r4")
-    assert left is not None
+    left = known(three, "r4")
     assert (left.status, left.branch_kept) == ("published", True)
     three.undo("r4")
 
@@ -156,8 +156,7 @@ def test_the_branch_of_a_reverted_run_is_not_published_again(three: House, monke
     assert review.audit_branch(three.context, trips, left.branch, checks=(), configured=lambda _: ()).passed
     with pytest.raises(InputError, match=r"was published from branch .* and reverted"):
         review.publish_branch(three.context, left.branch, configured=lambda _: ())
-    undone = three.journal.get("r4")
-    assert undone is not None
+    undone = known(three, "r4")
     assert undone.status == "reverted"
 
 
@@ -359,8 +358,7 @@ def test_keys_that_were_new_without_the_rows_that_come_back_go_with_them(house: 
 def test_rows_that_a_later_run_deleted_by_delete_files_stay(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a run leaves all data files where they are."""
     three.work("deleted", lambda tx: tx.append("nyc.trips", D))
-    pointer = three.catalog.get_table(TRIPS, three.head())
-    assert pointer is not None
+    pointer = three.pointer()
     version = three.versions[pointer.metadata_location]
     summary = {**version.snapshots[-1].summary, "total-delete-files": "1"}
     snapshots = (*version.snapshots[:-1], version.snapshots[-1].model_copy(update={"summary": summary}))

@@ -210,8 +210,7 @@ def test_rows_that_main_lost_do_not_come_back_with_a_branch_unaudited(
 ) -> None:
     ingest(house.context, ordered(house, MORE, run="r0"))
     then = house.catalog.get_ref("main")
-    pointer = house.catalog.get_table(TRIPS, then)
-    assert pointer is not None
+    pointer = house.pointer(then.hash)
     foreign = house.edit(pointer, WITH_NULLS, "append")
     house.catalog.commit(CommitRequest(branch="main", base=then.hash, message="by hand", puts=(foreign,)))
     branch = conflicted(house, monkeypatch).branch  # it passed its audit

@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from lakegate.checks import parse_checks
 from lakegate.errors import AuditFailedError, ConfigurationError, ConflictError, InputError, QueryError
-from lakegate.model.checks import Check
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
-from lakegate.model.request import OnFailure
-from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
-from lakegate.wap.transaction import Transaction, transaction
+from lakegate.wap.transaction import Transaction
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
+from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, begun, branches, ordered, when_reached
 
 ASIDE = quarantine_of(TRIPS)
 TOTALS = [{"zone": "a", "trips": 2}]
 
 
-def none_configured(_: TableIdentifier) -> tuple[Check, ...]:
-    return ()
-
-
-@contextmanager
-def begun(
-    house: FakeLakehouse,
-    run: str = "t1",
-    *,
-    on_failure: OnFailure = "keep",
-    configured: ConfiguredChecks = none_configured,
-) -> Iterator[Transaction]:
-    with transaction(
-        house.context,
-        run_id=run,
-        name="daily",
-        branch=f"wap/{run}",
-        target="main",
-        configured=configured,
-        on_failure=on_failure,
-    ) as tx:
-        yield tx
-
-
 def test_all_tables_appear_in_one_commit(house: FakeLakehouse) -> None:
-    with begun(house) as tx:
+    with begun(house.context) as tx:
         tx.append("nyc.trips", CLEAN)
         tx.append("nyc.totals", TOTALS)
         assert house.rows_on("main", "nyc.trips") == []
@@ -64,7 +33,7 @@ def test_all_tables_appear_in_one_commit(house: FakeLakehouse) -> None:
 
 
 def test_an_exception_discards_everything(house: FakeLakehouse) -> None:
-    with pytest.raises(ZeroDivisionError), begun(house) as tx:
+    with pytest.raises(ZeroDivisionError), begun(house.context) as tx:
         tx.append("nyc.trips", CLEAN)
         raise ZeroDivisionError
     assert branches(house) == ["main"]
@@ -88,7 +57,7 @@ def test_the_journal_keeps_no_words_that_may_quote_masked_values(
     house: FakeLakehouse, raised: Exception, recorded: str
 ) -> None:
     house.masked = ("email",)
-    with pytest.raises(type(raised)) as caught, begun(house) as tx:
+    with pytest.raises(type(raised)) as caught, begun(house.context) as tx:
         raise raised
     assert caught.value is raised  # who ran it sees all of it
     assert tx.run.error is not None
@@ -102,7 +71,7 @@ def test_the_journal_keeps_no_words_that_may_quote_values_of_no_example(house: F
     ingest(house.context, ordered(house))
     with (
         pytest.raises(QueryError),
-        begun(house, configured=lambda _: hiding if named_by != "check" else ()) as tx,
+        begun(house.context, configured=lambda _: hiding if named_by != "check" else ()) as tx,
     ):
         match named_by:
             case "check":
@@ -117,18 +86,18 @@ def test_the_journal_keeps_no_words_that_may_quote_values_of_no_example(house: F
 
 
 def test_the_journal_keeps_no_secret_that_an_exception_holds(house: FakeLakehouse) -> None:
-    with pytest.raises(ValueError, match="hunter22"), begun(house) as tx:
+    with pytest.raises(ValueError, match="hunter22"), begun(house.context) as tx:
         raise ValueError("Can't reach postgresql://me:hunter22@db/x?token=abcdef")
     assert tx.run.error is not None
     assert tx.run.error.message == 'Internal error: ValueError("Can\'t reach postgresql://…@db/x?token=…")'
-    with pytest.raises(InputError), begun(house, "t2") as tx:
+    with pytest.raises(InputError), begun(house.context, "t2") as tx:
         raise InputError("No.", hint="Ask me:hunter22@db.", path="s3://me:hunter22@db/x", rows=3)
     assert tx.run.error is not None
     assert tx.run.error.context == {"path": "s3://…@db/x", "rows": 3, "run_id": "t2"}
 
 
 def test_one_failing_table_holds_back_all(house: FakeLakehouse) -> None:
-    with pytest.raises(AuditFailedError, match="not_null_passengers"), begun(house) as tx:
+    with pytest.raises(AuditFailedError, match="not_null_passengers"), begun(house.context) as tx:
         tx.append("nyc.totals", TOTALS)
         tx.append("nyc.trips", WITH_NULLS)
         tx.check("nyc.trips", "not_null(passengers)")
@@ -140,28 +109,28 @@ def test_one_failing_table_holds_back_all(house: FakeLakehouse) -> None:
 @pytest.mark.parametrize("where", ["", "  ", "-- all"])
 def test_a_deletion_needs_a_condition(house: FakeLakehouse, where: str) -> None:
     ingest(house.context, ordered(house))
-    with pytest.raises(QueryError, match="The condition is empty") as caught, begun(house) as tx:
+    with pytest.raises(QueryError, match="The condition is empty") as caught, begun(house.context) as tx:
         tx.delete("nyc.trips", where)
     assert "lakegate table truncate nyc.trips" in str(caught.value.hint)
     assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
 def test_checks_of_a_table_that_is_not_written_are_a_mistake(house: FakeLakehouse) -> None:
-    with pytest.raises(InputError, match=r"nyc\.other"), begun(house) as tx:
+    with pytest.raises(InputError, match=r"nyc\.other"), begun(house.context) as tx:
         tx.append("nyc.trips", CLEAN)
         tx.check("nyc.other", "not_null(id)")
     assert branches(house) == ["main"]
 
 
 def test_a_transaction_that_changes_nothing_is_skipped(house: FakeLakehouse) -> None:
-    with begun(house) as tx:
+    with begun(house.context) as tx:
         pass
     assert (tx.run.status, branches(house)) == ("skipped", ["main"])
 
 
 def test_appends_are_replayed_when_main_moved(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
-    with begun(house) as tx:
+    with begun(house.context) as tx:
         tx.append("nyc.trips", MORE)
         ingest(house.context, ordered(house, WITH_NULLS, run="r2", checks=()))
 
@@ -173,7 +142,10 @@ def test_appends_are_replayed_when_main_moved(house: FakeLakehouse) -> None:
 @pytest.mark.parametrize("what", ["overwrite", "upsert", "read"])
 def test_rows_computed_from_an_outdated_state_are_a_conflict(house: FakeLakehouse, what: str) -> None:
     ingest(house.context, ordered(house))
-    with pytest.raises(ConflictError, match=r"nyc\.trips changed on main after this run started"), begun(house) as tx:
+    with (
+        pytest.raises(ConflictError, match=r"nyc\.trips changed on main after this run started"),
+        begun(house.context) as tx,
+    ):
         if what == "overwrite":
             tx.overwrite("nyc.trips", MORE)
         elif what == "upsert":
@@ -191,7 +163,10 @@ def test_rows_computed_from_an_outdated_state_are_a_conflict(house: FakeLakehous
 @pytest.mark.parametrize("by_sql", [True, False])
 def test_what_is_read_below_a_table_is_read_of_the_table(house: FakeLakehouse, name: str, *, by_sql: bool) -> None:
     ingest(house.context, ordered(house))
-    with pytest.raises(ConflictError, match=r"nyc\.trips changed on main after this run started"), begun(house) as tx:
+    with (
+        pytest.raises(ConflictError, match=r"nyc\.trips changed on main after this run started"),
+        begun(house.context) as tx,
+    ):
         rows = tx.sql(f"TABLE {name}") if by_sql else tx.table(name)
         assert tx.reads == ("nyc.trips",)
         tx.append("nyc.totals", [{"zone": "a", "trips": len(rows)}])
@@ -200,7 +175,7 @@ def test_what_is_read_below_a_table_is_read_of_the_table(house: FakeLakehouse, n
 
 def test_another_state_of_a_table_is_not_for_a_transaction(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
-    with begun(house) as tx:
+    with begun(house.context) as tx:
         for selector in ("branch_main", "Tag_x", "snapshot_id_7", "at_timestamp_7", "branch_b.files", "files.tag_x"):
             for read in (lambda name: tx.sql(f"TABLE {name}"), tx.table):
                 with pytest.raises(QueryError, match=r"another state of nyc\.trips"):
@@ -224,7 +199,7 @@ def test_tables_that_were_read_are_asserted_in_the_commit(
     with (
         pytest.raises(ConflictError),
         when_reached(monkeypatch, "before-commit", lambda: ingest(house.context, ordered(house, MORE, run="r2"))),
-        begun(house) as tx,
+        begun(house.context) as tx,
     ):
         tx.append("nyc.totals", [{"zone": "a", "trips": len(tx.table("nyc.trips"))}])
     assert house.rows_on("main", "nyc.totals") == []
@@ -232,13 +207,13 @@ def test_tables_that_were_read_are_asserted_in_the_commit(
 
 def test_overwriting_and_upserting_publish_what_they_say(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
-    with begun(house) as tx:
+    with begun(house.context) as tx:
         tx.upsert("nyc.trips", [{"id": 2, "passengers": 9}, {"id": 7, "passengers": 7}], keys=["id"])
         tx.overwrite("nyc.totals", TOTALS)
     rows = {row["id"]: row["passengers"] for row in house.rows_on("main", "nyc.trips")}
     assert rows == {1: 2, 2: 9, 7: 7}
 
-    with begun(house, "t2") as tx:
+    with begun(house.context, "t2") as tx:
         tx.overwrite("nyc.trips", MORE)
     assert house.rows_on("main", "nyc.trips") == MORE
 
@@ -251,7 +226,7 @@ def test_a_dead_transaction_is_finished_or_undone(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, published: bool
 ) -> None:
     def work() -> None:
-        with begun(house) as tx:
+        with begun(house.context) as tx:
             tx.append("nyc.trips", CLEAN)
             tx.append("nyc.totals", TOTALS)
 
@@ -290,7 +265,7 @@ def test_a_table_with_quarantined_rows_is_not_overwritten(
             monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (TRIPS,)))
             tx.sql(by)
 
-    with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine"), begun(house) as tx:
+    with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine"), begun(house.context) as tx:
         replace_all(tx)
     assert house.rows_on("main", "nyc.trips") == before
 
@@ -323,7 +298,7 @@ def test_tables_of_quarantined_rows_are_not_for_transactions(
         else:
             tx.sql(f"{by} {ASIDE}")
 
-    with pytest.raises(ConfigurationError, match=r"Can't write to nyc\.trips__quarantine"), begun(house) as tx:
+    with pytest.raises(ConfigurationError, match=r"Can't write to nyc\.trips__quarantine"), begun(house.context) as tx:
         write(tx)
     assert house.catalog.get_ref("main") == before
 
@@ -333,6 +308,6 @@ def test_a_partition_of_a_table_with_quarantined_rows_may_be_overwritten(
     house: FakeLakehouse, space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house, WITH_NULLS, run="r1", checks=("not_null(passengers, severity='quarantine')",)))
-    with begun(house) as tx:
+    with begun(house.context) as tx:
         monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (TRIPS,)))
         tx.sql(f"INSERT OVERWRITE TABLE nyc.trips{space}PARTITION (id = 1){space}TABLE nyc.trips")

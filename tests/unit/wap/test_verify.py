@@ -25,7 +25,6 @@ from lakegate.iceberg.manifests import (
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import VerifyFinding, VerifyReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
@@ -36,7 +35,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table, revert
-from lakegate.wap.table_changes import drop_table, rename_table
+from lakegate.wap.table_changes import drop_table
 from lakegate.wap.verify import verify
 from support.iceberg_tables import (
     NAME,
@@ -197,12 +196,6 @@ def test_sound_equality_deletes_are_no_finding(lake: Lake) -> None:
     assert report.passed, report.findings
 
 
-def test_a_renamed_table_has_its_files_for_itself(lake: Lake) -> None:
-    rename_table(lake.context, NAME, TableIdentifier.parse("nyc.rides"), new_run_id="renamed")
-    report = lake.verify(deep=True)
-    assert report.passed, report.findings
-
-
 def manifest(lake: Lake) -> Path:
     return local_path(read_list(lake.manifest_list().read_bytes()).manifests[0].file.manifest_path)
 
@@ -302,18 +295,6 @@ def test_a_table_with_damaged_metadata_can_be_dropped(lake: Lake) -> None:
     local_path(lake.table.metadata_location).unlink()
     run = drop_table(lake.context, NAME, new_run_id="x")
     assert (run.undone[0].rows, run.undone[0].dropped) == (None, True)
-
-
-def test_what_an_older_state_needs_is_found_and_no_revert_is_offered(lake: Lake) -> None:
-    gone = lake.data_file(1)
-    lake.table.overwrite(lake.table.scan().to_arrow().slice(1))
-    lake.put({RUN_ID_PROPERTY: "r4", TABLES_PROPERTY: str(NAME)})
-    sync(lake.context, "main")
-    gone.unlink()
-    (found,) = lake.verify().findings
-    assert (found.kind, found.run_id, found.files) == ("missing-file", "r1", (f"file://{gone}",))
-    assert "an older state" in found.message
-    assert "lakegate revert" not in found.fix
 
 
 def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> None:

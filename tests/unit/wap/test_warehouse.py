@@ -9,9 +9,9 @@ import pytest
 from lakegate.errors import ConfigurationError, StorageUnavailableError
 from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
-from lakegate.wap.transaction import transaction
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, branches, ordered
+from support.flow_support import CLEAN, begun, branches, ordered
+from support.steps_support import known
 
 UNUSABLE = ConfigurationError("The warehouse s3://lake can't be used.")
 AWAY = StorageUnavailableError("S3 is away.")
@@ -30,24 +30,12 @@ def test_an_ingest_is_told_before_anything_is_written(house: FakeLakehouse, erro
     with pytest.raises(type(error)):
         ingest(refusing(house, error), ordered(house, CLEAN))
     assert (branches(house), house.writes) == (["main"], 0)
-    found = house.journal.get("r1")
-    assert found is not None
+    found = known(house)
     assert found.status == "failed"
     assert ingest(house.context, ordered(house, CLEAN, run="r2", file="r1")).status == "published"
 
 
 def test_a_transaction_is_told_before_its_body_begins(house: FakeLakehouse) -> None:
-    with (
-        pytest.raises(ConfigurationError),
-        transaction(
-            refusing(house, UNUSABLE),
-            run_id="t1",
-            name=None,
-            branch="wap/t1",
-            target="main",
-            configured=lambda _: (),
-            on_failure="keep",
-        ),
-    ):
+    with pytest.raises(ConfigurationError), begun(refusing(house, UNUSABLE)):
         pytest.fail("the body began")
     assert branches(house) == ["main"]
