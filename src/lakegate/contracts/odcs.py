@@ -32,8 +32,6 @@ from lakegate.contracts.draft import Draft, DraftColumn, NoCheckError, entry_of,
 from lakegate.contracts.model import EntryError, read_entry
 from lakegate.contracts.store import LoadedContract
 from lakegate.model.checks import Check
-from lakegate.model.identifiers import quote
-from lakegate.model.sqltext import sql_string
 from lakegate.model.types import struct_text
 
 WRITTEN = "v3.1.0"
@@ -48,7 +46,6 @@ _LOGICAL_OF = {
 _SIZES = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long",
           "f32": "float", "f64": "double"}  # fmt: skip
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
-_BLOCKS = frozenset({"error", "critical", "high", "blocker", "major"})
 _UNITS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), "s"), **dict.fromkeys(("m", "min", "minute", "minutes"), "m"),
     **dict.fromkeys(("h", "hr", "hour", "hours"), "h"), **dict.fromkeys(("d", "day", "days"), "d"),
@@ -77,7 +74,6 @@ _QUALITY_KEYS = frozenset(
      "dimension", "engine", "implementation", *_OPERATORS}
 )  # fmt: skip
 _INNER_RULES = ("quality", "relationships", "logicalTypeOptions", "required", "unique", "primaryKey", "partitioned")
-_CHECKED_FORMATS = {"email": "valid_email", "uuid": "valid_uuid"}
 _METRICS = {
     "not_null": "nullValues", "unique": "duplicateValues", "accepted_values": "invalidValues",
     "matches": "invalidValues",
@@ -159,7 +155,7 @@ def _read_root(
         tables = {element.strip().partition(".")[0] for element in (level.element or "").split(",")}
         if tables <= all_names - names:
             continue
-        if level.property in rank and level.unit in _UNITS and _is_count(level.value) and not draft.freshness:
+        if level.property in rank and level.unit in _UNITS and type(level.value) is int and not draft.freshness:
             draft.freshness = f"{level.value}{_UNITS[level.unit or '']}"
             if level.property != "freshness":
                 draft.lose(node.mark, f"slaProperties {level.property}", f"it became 'freshness: {draft.freshness}'")
@@ -231,7 +227,7 @@ class _OdcsTable:
         inner_nodes = (found for key in ("properties", "items") if (found := node.get(key)) is not None)
         for inner in (one for found in inner_nodes for one in walk(found)):
             for key in _INNER_RULES:
-                if inner.mapping and inner.plain().get(key) and not _only_states_type(key, inner):
+                if inner.mapping and inner.plain().get(key):
                     draft.lose(inner.keys[key], f"inner {key}", "lakegate translates rules of whole columns only")
         draft.lose_unknown_keys(node, _COLUMN_KEYS)
 
@@ -274,16 +270,10 @@ class _OdcsTable:
         keys = {} if not options else node.mapping["logicalTypeOptions"].keys
         left = dict(options)
 
-        for plain in ("minimum", "maximum"):
-            exclusive = f"exclusive{plain.capitalize()}"
-            flag = left.get(exclusive)  # in ODCS 3.0, it's about the other option
-            if flag is False:
-                del left[exclusive]
-            elif flag is True and plain in left:
-                left[exclusive] = left.pop(plain)
-
         def add(kind: str, names: Mapping[str, str], **fixed: Any) -> None:
-            given = {argument: left.pop(name) for argument, name in names.items() if name in left}
+            # In ODCS 3.0, exclusiveMinimum is a flag.
+            found = {ours: name for ours, name in names.items() if name in left and not isinstance(left[name], bool)}
+            given = {ours: left.pop(name) for ours, name in found.items()}
             if given:
                 subject = "/".join(names[argument] for argument in given)
                 mark = keys[subject.partition("/")[0]]
@@ -294,8 +284,6 @@ class _OdcsTable:
         add("length_between", {"min": "minLength", "max": "maxLength"})
         # As in JSON Schema, a pattern may match anywhere in the text.
         add("matches", {"pattern": "pattern"})
-        if column.type == "string" and left.get("format") in _CHECKED_FORMATS:
-            self._draft.add(keys["format"], "format", _CHECKED_FORMATS[left.pop("format")], [column.name], {})
         if _SIZES.get(str(left.get("format")), "") == column.type:
             del left["format"]
         for key in left.keys() - {"timezone"}:
@@ -353,10 +341,6 @@ class _OdcsTable:
             raise NoCheckError(f"the unit {rule.unit!r} is neither rows nor percent")
         name, columns, arguments = self._metric(rule, column)
         severity = (rule.severity or "error").lower()
-        if severity not in _WARNS | _BLOCKS:
-            self._draft.lose(node.keys["severity"], f"severity {severity}", "it became 'error'")
-        if rule.mustBeBetween is not None:
-            self._draft.lose(node.keys["mustBeBetween"], "mustBeBetween", "both limits are inclusive")
         if name == "unique" and arguments.get("tolerance"):
             self._draft.lose(node.mark, "duplicateValues", "'unique' counts all rows that share a key")
         tags = [*(rule.tags or ()), *([rule.dimension] if rule.dimension else ())]
@@ -372,16 +356,13 @@ class _OdcsTable:
             if not names and column is None:
                 raise NoCheckError("it lists no properties")
             return _Rule("unique", names or [column.name if column else ""], {"tolerance": _tolerance(rule)})
-        if metric not in ("nullValues", "missingValues", "invalidValues"):
-            raise NoCheckError("ODCS 3.1 has no such metric")
+        if metric not in ("nullValues", "invalidValues"):
+            raise NoCheckError("lakegate has no check like this metric")
         if column is None:
             raise NoCheckError("it must be listed under a property")
         tolerance = {"tolerance": _tolerance(rule)}
         if metric == "nullValues":
             return _Rule("not_null", [column.name], tolerance)
-        if metric == "missingValues":
-            predicate = _missing(column, _listed(given.get("missingValues"), [None]))
-            return _Rule("sql", (), {"predicate": predicate, **tolerance})
         values, pattern = given.get("validValues"), given.get("pattern")
         if (values is None) == (pattern is None):
             raise NoCheckError("it has neither validValues nor pattern, or both")
@@ -440,43 +421,13 @@ def _tolerance(rule: DataQuality) -> int | str | None:
     return (f"{Decimal(str(most)):f}%" if is_percent else math.floor(most)) if most else None
 
 
-def _missing(column: DraftColumn, values: list[Any]) -> str:
-    """Return SQL that is true for a column's missing values."""
-    name, kind = quote(column.name), column.type or ""
-    texts = [value for value in values if value is not None]
-    if not all(isinstance(value, str) or _is_number(value) for value in texts):
-        raise NoCheckError("a missing value is neither text nor a number")
-    if kind == "string":
-        texts = [str(value) for value in texts]
-    elif kind.startswith(("int", "long", "decimal", "float", "double")):
-        texts = [value for value in texts if not isinstance(value, str)]  # Spark can't compare a number with 'n/a'
-    literals = [sql_string(value) if isinstance(value, str) else str(value) for value in texts]
-    parts = [f"{name} IS NULL"] * (None in values) + [f"{name} IN ({', '.join(literals)})"] * bool(literals)
-    if not parts:
-        raise NoCheckError(f"a column of type {kind} never has such values")
-    return " OR ".join(parts)
-
-
-def _only_states_type(key: str, node: Node) -> bool:
-    options = node.mapping[key].mapping
-    return key == "logicalTypeOptions" and all(
-        name == "timezone" or (name == "format" and str(option.value) in _SIZES) for name, option in options.items()
-    )
-
-
-def _listed(value: Any, default: Sequence[Any] = ()) -> list[Any]:
+def _listed(value: Any) -> list[Any]:
     """Return a value as a list; a single value becomes one."""
-    if value is None:
-        return list(default)
-    return value if isinstance(value, list) else [value]
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def write_odcs(contract: LoadedContract) -> str:

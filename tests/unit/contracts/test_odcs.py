@@ -96,7 +96,6 @@ def test_a_contract_of_odcs_becomes_one_for_each_table() -> None:
         "in_range(amount, min=0)",
         "in_range(amount, max=1000, inclusive=False)",
         "not_null(amount, tolerance='0.5%')",
-        "sql(amount, predicate='`amount` IS NULL OR `amount` IN (0)', tolerance=99)",
         "in_range(amount, min=1, tolerance=2)",
         "length_between(country, min=2, max=2)",
         "row_count(min=100, max=120)",
@@ -124,6 +123,7 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
         ("servers:", "servers"),
         ("method:", "quality method"),
         ("- type: sql", "quality of type sql"),
+        ("metric: missingValues", "missingValues"),
     ):
         line = next(number for number, one in enumerate(text, 1) if word in one)
         assert (line, what) in lost
@@ -137,12 +137,10 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
         ("metric: rowCount, mustBeGreaterThan: 5", "row_count(min=6)"),
         ("metric: rowCount, mustBeGreaterOrEqualTo: 5", "row_count(min=5)"),
         ("metric: rowCount, mustBeLessThan: 5", "row_count(max=4)"),
-        ("metric: rowCount, mustBeLessOrEqualTo: 5", "row_count(max=5)"),
         ("metric: rowCount, mustBeBetween: [5, 9]", "row_count(min=5, max=9)"),
         ("metric: rowCount, mustNotBe: 5", None),
         ("metric: rowCount, mustBeGreaterThan: 5, mustBeLessThan: 9", None),
         ("metric: rowCount, mustBe: 5, unit: percent", None),
-        ("metric: rowCount, mustBe: 5, unit: Rows", "row_count(min=5, max=5)"),
         ("metric: rowCount, mustBe: 5, unit: dozens", None),
         ("metric: rowCount, mustBe: many", None),
         ("rule: rowCount, mustBe: 5", "row_count(min=5, max=5)"),
@@ -167,8 +165,6 @@ def test_each_operator_of_a_table_s_metric(rule: str, check: str | None) -> None
         ("mustBeLessOrEqualTo: 3", 3),
         ("mustBeBetween: [0, 3]", 3),
         ("mustBeLessThan: 1, unit: percent", "0.999999999999%"),
-        ("mustBeLessThan: 0.5, unit: percent", "0.499999999999%"),
-        ("mustBeLessOrEqualTo: 1.5, unit: percent", "1.5%"),
         ("mustBeLessOrEqualTo: 0.00001, unit: percent", "0.00001%"),
     ],
 )
@@ -188,15 +184,6 @@ def test_operators_that_are_no_upper_limit_are_listed(rule: str) -> None:
     (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{{metric: nullValues, {rule}}}]}}]}}]")
     assert loaded(draft).checks == ()
     assert any(one.what == "nullValues" for one in draft.untranslated)
-
-
-def test_texts_that_a_number_never_is_are_left_out() -> None:
-    rule = "{metric: missingValues, arguments: {missingValues: ['n/a']}, mustBe: 0}"
-    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, logicalType: integer, quality: [{rule}]}}]}}]")
-    assert loaded(draft).checks == ()
-    assert [one.why for one in draft.untranslated if one.what == "missingValues"] == [
-        "a column of type long never has such values"
-    ]
 
 
 @pytest.mark.parametrize(
@@ -265,22 +252,11 @@ def test_a_property_that_is_listed_twice_is_one_column_with_the_rules_of_both() 
     assert [(one.line, one.what) for one in draft.untranslated if "column" in one.what] == [(10, "column A")]
 
 
-@pytest.mark.parametrize(
-    ("limits", "checks"),
-    [
-        (
-            "minimum: 1, maximum: 9, exclusiveMinimum: true",
-            ["in_range(a, max=9)", "in_range(a, min=1, inclusive=False)"],
-        ),
-        ("minimum: 1, exclusiveMinimum: false", ["in_range(a, min=1)"]),
-        ("exclusiveMaximum: true", []),
-        ("exclusiveMaximum: 5", ["in_range(a, max=5, inclusive=False)"]),
-    ],
-)
-def test_a_limit_may_be_said_to_be_exclusive(limits: str, checks: list[str]) -> None:
-    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, logicalTypeOptions: {{{limits}}}}}]}}]")
-    assert [str(one) for one in loaded(draft).checks] == checks
-    assert bool(checks) is not any("exclusive" in one.what for one in draft.untranslated)
+def test_limits_that_are_exclusive_are_checked_and_flags_of_others_listed() -> None:
+    options = "{minimum: 1, exclusiveMinimum: true, exclusiveMaximum: 5}"
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, logicalTypeOptions: {options}}}]}}]")
+    assert [str(one) for one in loaded(draft).checks] == ["in_range(a, min=1)", "in_range(a, max=5, inclusive=False)"]
+    assert "logicalTypeOptions exclusiveMinimum" in [one.what for one in draft.untranslated]
 
 
 @pytest.mark.parametrize(
@@ -309,13 +285,6 @@ def test_relationships_name_columns_of_a_table(of_column: str, of_table: str, ma
     )
     assert [str(one) for one in loaded(draft).checks] == ([f"relationships({made}, scope='table')"] if made else [])
     assert any(one.what == "relationships" for one in draft.untranslated) is (made is None)
-
-
-@pytest.mark.parametrize("rule", ["metric: rowCount, mustBeBetween: [1, 9]"])
-def test_that_limits_are_between_themselves_is_told(rule: str) -> None:
-    (draft,) = read(f"schema: [{{name: t, quality: [{{{rule}}}]}}]")
-    assert len(loaded(draft).checks) == 1
-    assert [one.why for one in draft.untranslated if "Between" in one.what] == ["both limits are inclusive"]
 
 
 def test_a_service_level_may_be_about_several_tables() -> None:
@@ -404,10 +373,9 @@ def test_what_a_check_of_a_required_column_is_for_is_kept() -> None:
     assert loaded(draft).checks == before.checks
 
 
-def test_forms_and_lengths_of_types_are_checked_or_told() -> None:
+def test_forms_and_lengths_of_types_are_told() -> None:
     (draft,) = read(
         "schema: [{name: t, properties: ["
-        "{name: a, logicalType: string, logicalTypeOptions: {format: email}},"
         "{name: b, logicalType: string, physicalType: varchar(18), logicalTypeOptions: {format: ipv4}},"
         "{name: c, logicalType: date, logicalTypeOptions: {format: yyyy}},"
         "{name: d, logicalType: integer, physicalType: int, logicalTypeOptions: {format: i64}},"
@@ -416,7 +384,6 @@ def test_forms_and_lengths_of_types_are_checked_or_told() -> None:
         "{name: g, logicalType: timestamp, logicalTypeOptions: {timezone: true, defaultTimezone: CET}},"
         "{name: h, logicalType: array, items: {logicalType: string, logicalTypeOptions: {format: uuid}}}]}]"
     )
-    assert [str(one) for one in loaded(draft).checks] == ["valid_email(a)"]
     assert [(one.what, one.why) for one in draft.untranslated if "document" not in one.why] == [
         ("type varchar(18)", "it's string here, of any length; to limit it, add length_between"),
         ("logicalTypeOptions format", "lakegate translates no such option"),
