@@ -45,8 +45,6 @@ PATTERNS: Mapping[str, str] = {
     "an e-mail address": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){1,99}",
     "a date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
     "a URL": r"https?://[!-~]+",
-    "digits": r"[0-9]+",
-    "capital letters": r"[A-Z]+",
 }
 """Common formats of text. The patterns mean the same in Python and Java."""
 _LONGEST_SHOWN = 40
@@ -62,7 +60,6 @@ class ColumnProfile:
         values: Number of occurrences of each value, for up to :data:`MOST_VALUES` values; ``None`` if there are more.
         is_unique: Whether all values differ, NULL aside; ``None`` if unknown.
         patterns: Names of the :data:`PATTERNS` that all its text matches.
-        lengths: Lengths of its shortest and longest text.
     """
 
     name: str
@@ -75,7 +72,6 @@ class ColumnProfile:
     values: dict[Any, int] | None = field(default_factory=dict)
     is_unique: bool | None = True
     patterns: tuple[str, ...] = ()
-    lengths: tuple[int, int] | None = None
 
     @property
     def present(self) -> int:
@@ -84,7 +80,7 @@ class ColumnProfile:
 
     def without_values(self) -> ColumnProfile:
         """Return the profile without the column's values, or what they look like."""
-        return replace(self, low=None, high=None, values=None, patterns=(), lengths=None)
+        return replace(self, low=None, high=None, values=None, patterns=())
 
 
 def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnProfile, ...]:
@@ -170,11 +166,6 @@ class _Column:
             profile.values = None
 
     def _match_patterns(self, present: Any) -> None:
-        profile = self.profile
-        sizes = pc.min_max(pc.utf8_length(present))
-        low, high = sizes["min"].as_py(), sizes["max"].as_py()
-        known = profile.lengths or (low, high)
-        profile.lengths = (min(known[0], low), max(known[1], high))
         if self._patterns is None:
             self._patterns = {name: re.compile(pattern).fullmatch for name, pattern in PATTERNS.items()}
         if not self._patterns:
@@ -276,14 +267,8 @@ def _checks(column: ColumnProfile) -> Iterator[tuple[str, str]]:
         yield f"accepted_values: [{', '.join(map(scalar, listed))}]", f"all that occur in {column.present:,} rows"
         return
     pattern = next((name for name in PATTERNS if name in column.patterns), None)
-    if pattern is not None and column.lengths is not None:
-        text = PATTERNS[pattern]
-        low, high = column.lengths
-        if pattern in ("digits", "capital letters"):
-            if low != high:
-                return
-            text = f"{text[:-1]}{{{low}}}"
-        yield f"matches: {json.dumps(f'^{text}$')}", f"each is {pattern}" + (f", {low} long" if low == high else "")
+    if pattern is not None:
+        yield f"matches: {json.dumps(f'^{PATTERNS[pattern]}$')}", f"each is {pattern}"
     ends = _ends(column)
     if ends:
         written = ", ".join(f"{name}: {scalar(value)}" for name, value in ends.items())
