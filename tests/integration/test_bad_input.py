@@ -114,7 +114,7 @@ BAD_CHECKS = {
     "sql('pasengers > 3')": ("there is no column 'pasengers'", "Did you mean 'passengers'?"),
     "in_range(note, 1, 5)": ("column 'note' is of type string", "column's type"),
     "matches(id, 'x')": ("column 'id' is of type long", "sql("),
-    "matches(note, '(')": ("the pattern '('", "example"),
+    "matches(note, '(')": ("matches(note, pattern='(')", "group near index 1"),
     "notnull(id)": ("no check called 'notnull'", "Did you mean 'not_null'?"),
     "not_null(id": ("not_null(id can't be read", "not_null(column, …)"),
     "sql('passengers >')": ("isn't valid SQL", "sql('fare_amount < 0')"),
