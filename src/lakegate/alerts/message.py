@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -61,9 +60,6 @@ MAX_FAILURES = 10
 MAX_EXAMPLES = 3
 """Failing rows that a message shows per check."""
 
-_UNALTERED_NAME = re.compile(r"[\w ./:%+=,(){}~'&-]+", re.ASCII)
-"""File names that every channel shows unchanged."""
-_LONGEST_COMMAND = 280
 _MAX_TABLES = 5
 """Tables that a message has commands for. Channels refuse a message that's too long."""
 
@@ -261,10 +257,6 @@ def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
     if file is not None:
         if file.run_id is not None:
             yield "See its last run", shlex.join(("lakegate", "runs", file.run_id))
-        command = shlex.join(("lakegate", "ingest", file.table, redact(file.uri)))
-        # Channels clip or alter other names, so a command copied from there would be wrong.
-        if _UNALTERED_NAME.fullmatch(file.uri) and len(command) <= _LONGEST_COMMAND:
-            yield "Try it yourself", command
         return
     status = () if notice.event in ("late", "test", "given_up") else ("--status", notice.event)
     for table in notice.tables[:_MAX_TABLES]:

@@ -47,7 +47,7 @@ class SlackSender:
 
     def send(self, message: Message, deadline: SendDeadline) -> None:
         """Send the message."""
-        body = self._body | {"text": fallback(message), "blocks": blocks(message)}
+        body = self._body | {"text": fallback(message), "blocks": list(blocks(message))}
         with client_for(self._url, self._trust, deadline.left_s) as client:
             answer = client.post(self._url, content=json.dumps(body).encode(), headers=self._headers)
         if answer.status_code != 200:
@@ -89,17 +89,13 @@ _SIGNS = {"error": "\N{LARGE RED CIRCLE}", "warn": "\N{LARGE YELLOW CIRCLE}", "i
 Block = dict[str, Any]
 
 
-def blocks(message: Message) -> list[Block]:
-    """Return the message's blocks."""
-    return list(_blocks(message))
-
-
 def fallback(message: Message) -> str:
     """Return the text that Slack shows instead of blocks, such as in notifications and to screen readers."""
     return f"{_escape(message.title, _VALUE)}: {_escape(message.summary, _SENTENCE)}"
 
 
-def _blocks(message: Message) -> Iterator[Block]:
+def blocks(message: Message) -> Iterator[Block]:
+    """Yield the message's blocks."""
     yield {"type": "header", "text": {"type": "plain_text", "text": _header(message), "emoji": False}}
     if message.summary:
         yield _section(_escape(message.summary, _SENTENCE))

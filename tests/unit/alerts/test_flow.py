@@ -18,7 +18,7 @@ from lakegate.model.run import Notification, Run
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_late, find_late
 from lakegate.wap.context import Context
-from lakegate.wap.ingest import ingest, resume, undo
+from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import recover
 from lakegate.wap.review import accepted
 from lakegate.wap.transaction import transaction
@@ -115,13 +115,6 @@ def test_a_suspended_run_is_reported_when_it_ends(house: FakeLakehouse, notifier
     assert notifier.told == [("rejected", False, "error")]
 
 
-def test_an_undone_run_is_reported_as_failed(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
-    telling = context(house, notifier)
-    ingest(telling, ordered(house), until="write", suspends=True)
-    undo(telling, "r1", reason="Nobody wants it.")
-    assert notifier.told == [("failed", False, "error")]
-
-
 @pytest.mark.parametrize(
     ("point", "told"),
     [("after-claim", ("failed", True, "error")), ("after-publish", ("published", True, "warn"))],
@@ -171,15 +164,6 @@ def test_a_rejected_transaction_is_reported(house: FakeLakehouse, notifier: Reco
     assert len(stored(house, "t1").notifications) == 1
 
 
-def test_a_branch_published_later_is_reported_again(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
-    telling = context(house, notifier)
-    rejected = ingest(telling, ordered(house, WITH_NULLS))
-    with pytest.raises(AuditFailedError):
-        review.publish_branch(telling, rejected.branch, configured=lambda _: ())
-    assert [event for event, *_ in notifier.told] == ["rejected", "rejected"]
-    assert len(stored(house).notifications) == 2
-
-
 @pytest.mark.parametrize("error", [RuntimeError("secret"), RetryableError("away")])
 def test_a_notifier_that_breaks_changes_nothing(
     house: FakeLakehouse, notifier: RecordingNotifier, error: Exception
@@ -202,16 +186,6 @@ def test_an_interrupt_while_alerting_keeps_the_work(house: FakeLakehouse, notifi
         ingest(context(house, notifier), ordered(house))
     assert stored(house).status == "published"
     assert house.rows_on("main", "nyc.trips") == CLEAN
-
-
-def test_a_journal_outage_while_alerting_changes_nothing(
-    house: FakeLakehouse, notifier: RecordingNotifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*_: object) -> None:
-        raise RetryableError("away")
-
-    monkeypatch.setattr(house.journal, "note_notifications", away)
-    assert ingest(context(house, notifier), ordered(house)).status == "published"
 
 
 def test_changes_made_while_alerting_are_not_lost(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
@@ -257,15 +231,6 @@ def test_an_accepted_run_shows_who_accepted_it_and_why(
     review.publish_branch(told, rejected.branch, configured=lambda _: (), acceptance=acceptance)
     (message,) = server.messages
     assert "1 check failed; ada published it anyway: the meters were off" in str(message)
-
-
-def test_a_run_is_rejected_even_if_the_alert_fails(
-    house: FakeLakehouse, server: SlackServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:9/services/x")
-    run = ingest(context(house, dispatcher(house)), ordered(house, WITH_NULLS))
-    (told,) = stored(house).notifications
-    assert (run.status, told.outcome, told.reason) == ("rejected", "failed", "it can't be reached")
 
 
 # tables that are late -------------------------------------------------------------------------------------------------

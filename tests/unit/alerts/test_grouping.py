@@ -10,7 +10,6 @@ import pytest
 from lakegate.alerts.dispatch import RETRY_AFTER_S, Dispatcher
 from lakegate.errors import RetryableError
 from lakegate.journal.journal import Journal
-from lakegate.model.downstream import LateTable, Notice
 from support.cli_support import REJECTED
 from support.memory_journal import MemoryDatabase
 from support.notify_support import (
@@ -113,18 +112,6 @@ def test_another_process_sends_when_the_first_died_while_sending(
 
 def _die(_: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_a_late_table_is_announced_once_a_period(server: SlackServer, journal: Journal, clock: Clock) -> None:
-    late = LateTable(table="nyc.trips", expected_every="1d")
-    notice = Notice(event="late", severity="error", tables=("nyc.trips",), late=late, at=NOW)
-    teller = dispatcher(channels(server, WEBHOOK), journal)
-    for _ in range(3):
-        teller.send(notice, alert="late nyc.trips", window_s=86400)
-    assert len(server.messages) == 1
-    clock.sleep(86401)
-    teller.send(notice, alert="late nyc.trips", window_s=86400)
-    assert len(server.messages) == 2
 
 
 def test_a_file_is_reported_once_per_version(server: SlackServer, journal: Journal, clock: Clock) -> None:
