@@ -197,9 +197,7 @@ def _read(entry: Node, column: str | None) -> tuple[Check, ...]:
         raise EntryError(
             entry.keys[second],
             f"'{second}' is beside the check '{name}'.",
-            f"Indent it further if it's an argument of {name}; start it with '- ' if it's another check."
-            if name in known_checks()
-            else "Write one check per entry: its name, a colon and its arguments.",
+            f"Indent it further if it's an argument of {name}; start it with '- ' if it's another check.",
         )
     return _make_checks(entry, find_check(name), arguments, column)
 
@@ -247,12 +245,9 @@ def _key_of_columns(definition: CheckDefinition[Any], arguments: Node, column: s
             f"{definition.name} is listed under column '{column}', but names columns itself.",
             "Move it to the list 'checks' of the table, at the outermost level.",
         )
-    if _COLUMNS in keys and len(keys) > 1:
-        raise EntryError(
-            arguments.keys[keys[1]],
-            f"{definition.name}: '{_COLUMNS}' and '{keys[1]}' both name its columns.",
-            "Give one of them.",
-        )
+    if len(keys) > 1:
+        problem = f"{definition.name}: '{keys[0]}' and '{keys[1]}' both name its columns."
+        raise EntryError(arguments.keys[keys[1]], problem, "Give one of them.")
     return keys[0]
 
 
