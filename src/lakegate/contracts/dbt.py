@@ -25,6 +25,8 @@ _TABLE_KEYS = frozenset(
 _COLUMN_KEYS = frozenset(
     {"name", "description", "data_type", "constraints", "tags", "config", "meta", "quote", *_TESTS}
 )
+_SOURCE_KEYS = ("name", "schema", "tables", "description", "config", "freshness", "loaded_at_field")
+_CONFIG_KEYS = ("schema", "alias", "tags", "meta", "freshness", "loaded_at_field")
 _RUN_OPTIONS = ("limit", "store_failures", "store_failures_as")
 """Options about how dbt runs a test, which lakegate doesn't have."""
 _PERIODS = {"minute": "m", "hour": "h", "day": "d"}
@@ -58,17 +60,14 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
     names = {table.reference: table.name for table in every}
     drafts = [table.read(names) for table in models]
     for source, tables in sources:
-        drafts += [table.read(names) for table in tables]
         config = source.get("config") or Node({}, source.mark)
-        known_keys = ("name", "schema", "tables", "description", "config", "freshness", "loaded_at_field")
-        for key, mark in [*source.keys.items(), *config.keys.items()] if tables else ():
-            if key not in known_keys:
-                drafts[-1].lose(mark, f"source {key}", "about dbt, not about the table")
-        for draft in drafts[len(drafts) - len(tables) :]:
+        for draft in [table.read(names) for table in tables]:
+            for node in (source, config):
+                draft.lose_unknown_keys(node, _SOURCE_KEYS, prefix="source ")
             _lose_jinja(draft, source, "schema")
-    for key, mark in root.keys.items():
-        if key not in (*_RESOURCES, "sources", "version") and drafts:
-            drafts[0].lose(mark, key, "about dbt, not about a table")
+            drafts.append(draft)
+    if drafts:
+        drafts[0].lose_unknown_keys(root, (*_RESOURCES, "sources", "version"))
     return drafts
 
 
@@ -147,9 +146,7 @@ class _DbtTable:
         draft.lose_unknown_keys(node, _TABLE_KEYS)
         _lose_jinja(draft, node, "identifier")
         _lose_jinja(draft, config, "schema", "alias")
-        for key, mark in config.keys.items():
-            if key not in ("schema", "alias", "tags", "meta", "freshness", "loaded_at_field"):
-                draft.lose(mark, f"config {key}", "about dbt, not about the table")
+        draft.lose_unknown_keys(config, _CONFIG_KEYS, prefix="config ")
         return draft
 
     def _freshness(self, node: Node, config: Node) -> None:
@@ -164,8 +161,7 @@ class _DbtTable:
                 self._draft.freshness = f"{count.value}{_PERIODS[period]}"
             elif after is not None:
                 self._draft.lose(after.mark, f"freshness {key}", "a contract has only one freshness limit")
-        if given.get("filter") is not None:
-            self._draft.lose(given.keys["filter"], "freshness filter", "a contract's freshness counts every publish")
+        self._draft.lose_unknown_keys(given, ("error_after", "warn_after"), prefix="freshness ")
 
     def _rules(self, node: Node, column: DraftColumn | None) -> None:
         for one in self._draft.listed(node, "constraints"):
