@@ -117,12 +117,6 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
     assert bool(draft.untranslated) is ("error_if" in test)
 
 
-def test_one_tag_needs_no_list() -> None:
-    column = "{name: c, tests: [not_null: {config: {tags: money}}, unique: {config: {tags: [money, key]}}]}"
-    (draft,) = read(f"models: [{{name: m, columns: [{column}]}}]")
-    assert [check.tags for check in parse_contract(draft.text("schema.yml")).checks] == [("money",), ("money", "key")]
-
-
 @pytest.mark.parametrize(("test", "what"), [("unique", "keys"), ("accepted_values: {values: [a]}", "values")])
 def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str) -> None:
     name = test.partition(":")[0]
@@ -170,13 +164,10 @@ def test_what_no_check_says_is_listed_with_its_line_and_why(test: str, why: str)
         ("varchar", "[1, 2.5, x, true]", ["1", "2.5", "x", True]),
         ("double", "['1.5', 2]", [1.5, 2]),
         ("boolean", "['True', 'false']", [True, False]),
-        ("int", "['1', x]", [1, "x"]),
-        ("geography", "['1', 2]", ["1", 2]),
     ],
 )
-@pytest.mark.parametrize("name", ["accepted_values", "dbt_utils.not_accepted_values"])
-def test_values_are_those_of_the_column_s_type(name: str, type_: str, given: str, values: list[object]) -> None:
-    tests = f"[{{{name}: {{values: {given}}}}}]"
+def test_values_are_those_of_the_column_s_type(type_: str, given: str, values: list[object]) -> None:
+    tests = f"[accepted_values: {{values: {given}}}]"
     (draft,) = read(f"models: [{{name: m, columns: [{{name: c, data_type: {type_}, tests: {tests}}}]}}]")
     (check,) = parse_contract(draft.text("schema.yml")).checks
     assert check.arguments["values"] == values
@@ -356,9 +347,3 @@ def test_columns_that_only_a_test_names_are_listed() -> None:
     )
     assert checks(draft) == ["expression_is_true(A, b, expression='A + b > 0')"]
     assert [one.name for one in draft.columns] == ["a", "b"]
-
-
-def test_lengths_of_types_are_told() -> None:
-    (draft,) = read("models: [{name: m, columns: [{name: a, data_type: varchar(18)}, {name: b, data_type: text}]}]")
-    assert [column.type for column in draft.columns] == ["string", "string"]
-    assert [one.what for one in draft.untranslated] == ["type varchar(18)"]

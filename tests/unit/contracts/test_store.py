@@ -48,13 +48,6 @@ def test_a_contract_is_found_by_the_name_of_its_table(tmp_path: Path) -> None:
     assert found.late() == {"nyc.trips": "1d"}
 
 
-def test_a_contract_is_found_by_its_ending_in_any_case(tmp_path: Path) -> None:
-    put(tmp_path, "nyc.trips.YAML")
-    found = Contracts(tmp_path, Settings())
-    assert [str(check) for loaded in found.all().values() for check in loaded.checks] == ["not_null(id)"]
-    assert found.named(tmp_path / "contracts" / "nyc.trips.YAML").table == TRIPS
-
-
 def test_a_contract_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
     path = put(tmp_path)
     found = Contracts(tmp_path, Settings())
@@ -182,14 +175,6 @@ def test_a_check_of_some_rows_does_not_take_the_place_of_required(written: str, 
 def test_checks_belong_to_the_owner_of_the_table_unless_they_name_one() -> None:
     text = "{version: 1, table: a.b, owner: ops, checks: [{not_null: a}, {not_null: {column: b, owner: me}}]}"
     assert [check.owner for check in parse_contract(text).checks] == ["ops", "me"]
-
-
-def test_the_rest_is_what_a_section_of_the_settings_says() -> None:
-    loaded = parse_contract(CONTRACT)
-    assert loaded.settings.partition_by == ("days(pickup)",)
-    assert loaded.settings.csv.delimiter == ";"
-    assert [column.type for column in loaded.terms.columns] == ["long", "decimal(10, 2)", "string", ""]
-    assert not loaded.terms.extra_columns
 
 
 def test_the_shipped_schema_takes_a_contract_and_knows_its_checks() -> None:
