@@ -2845,15 +2845,6 @@ def _real_uri(uri: str) -> str:
     return to_uri(os.path.realpath(from_uri(uri))) if uri.startswith("file:") else uri
 
 
-def _has_hard_links(uri: str) -> bool:
-    from lakegate.sources.files import from_uri
-
-    try:
-        return uri.startswith("file:") and Path(from_uri(uri)).stat().st_nlink > 1
-    except OSError:
-        return False
-
-
 def _with_uris(files: Sequence[KnownFile], uris: Mapping[str, str]) -> tuple[KnownFile, ...]:
     return tuple(
         one.model_copy(update={"file": one.file.model_copy(update={"uri": uris[one.file.uri]})}) for one in files

@@ -410,15 +410,10 @@ class TableEditor(Protocol):
         sources: Sequence[tuple[TablePointer, Sequence[int]]],
         onto: TablePointer,
         *,
-        at_least: int = 0,
         keep_row_ids: bool = False,
         is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
         """Append to ``onto`` what each of ``sources`` appended, one after the other, as :meth:`rebase` does.
-
-        Args:
-            at_least: Number of newest snapshots of ``onto`` that the result lists in any case, besides the appended
-                ones.
 
         Returns:
             The new state, and the errors of sources that were left out, by their index in ``sources``.

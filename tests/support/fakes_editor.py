@@ -67,7 +67,6 @@ class TableEdits:
         sources: Sequence[tuple[TablePointer, Sequence[int]]],
         onto: TablePointer,
         *,
-        at_least: int = 0,
         keep_row_ids: bool = False,
         is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:

@@ -70,7 +70,6 @@ class IcebergTableEditor:
         sources: Sequence[tuple[TablePointer, Sequence[int]]],
         onto: TablePointer,
         *,
-        at_least: int = 0,
         keep_row_ids: bool = False,
         is_ours: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
@@ -97,7 +96,7 @@ class IcebergTableEditor:
             else:
                 head = new_head
                 added += snapshots
-        return (_commit(table, added, at_least) if added else onto), refused
+        return (_commit(table, added) if added else onto), refused
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         """Remove the data files at ``paths`` in one new snapshot; return ``pointer`` itself if there are none."""
@@ -267,9 +266,9 @@ def _append(
     return producer.write(ManifestList(meta, tuple(manifests)), "append", summary)
 
 
-def _commit(table: LoadedTable, added: Sequence[Document], at_least: int = 0) -> TablePointer:
+def _commit(table: LoadedTable, added: Sequence[Document]) -> TablePointer:
     document = metadata.append_snapshots(table.document, table.pointer, added)
-    document = metadata.without_old_snapshots(document, at_least=len(added) + at_least)
+    document = metadata.without_old_snapshots(document, at_least=len(added))
     return _save(table, document, added[-1]["snapshot-id"])
 
 

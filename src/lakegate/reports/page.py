@@ -168,10 +168,6 @@ def _facts(run: Run) -> Iterator[tuple[str, object]]:
     yield "Note", run.detail
 
 
-def _signed(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:+,}"
-
-
 def _tables(run: Run) -> Iterator[dict[str, Any]]:
     if run.undone:
         undone = [

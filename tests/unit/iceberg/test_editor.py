@@ -218,7 +218,7 @@ def test_what_several_runs_appended_is_appended_with_one_metadata_file(
     staged = [appended(tables, base, [number]) for number in (2, 3, 4)]
     sources = [(each, [each.snapshot_id]) for each in staged]
     sources.insert(1, (first, [first.snapshot_id]))  # it is there already
-    moved, refused = editor.rebase_each(sources, editor.rebase(first, [first.snapshot_id], base), at_least=1)
+    moved, refused = editor.rebase_each(sources, editor.rebase(first, [first.snapshot_id], base))
 
     assert list(refused) == [1]
     assert isinstance(refused[1], NotReplayableError)
