@@ -88,7 +88,6 @@ class Components:
             publish_within_s=self.settings.publish.timeout_s,
             masked=self.settings.audit.mask,
             audit_timeout_s=self.settings.audit.timeout_s,
-            hides_values=self.settings.ui.examples == 0 or bool(self.settings.masked),
             keep=parse_age(self.settings.gc.keep),
             format_version=lambda table: (
                 self.contracts.settings_of(table).format_version or self.settings.ingest.format_version

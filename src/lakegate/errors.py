@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 
 class ExitCode(IntEnum):
@@ -22,8 +22,10 @@ class LakegateError(Exception):
     """Base class of all lakegate errors.
 
     Args:
-        message: What happened, with the name of the table, branch, file, column or run.
+        message: What happened, with the name of the table, branch, file, column or run. Never a value of a row.
         hint: What to do about it, usually the next command to type.
+        detail: What the engine or another program said, or which value is wrong. Only the terminal of whoever typed the
+            command shows it: it may quote values of rows, so it's never stored, logged or sent.
         **context: Facts for programs (``--output json`` and logs). Never a secret.
 
     Example:
@@ -35,24 +37,16 @@ class LakegateError(Exception):
     code: ClassVar[str] = "error"
     exit_code: ClassVar[ExitCode] = ExitCode.USAGE
 
-    def __init__(self, message: str, *, hint: str | None = None, **context: object) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, detail: str | None = None, **context: object) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.detail = detail
         self.context = {key: value for key, value in context.items() if value is not None}
-        self.without_values = message
 
-    def quoting_values(self, without: str) -> Self:
-        """Say that the message quotes values of rows; ``without`` is the message for where they must stay hidden."""
-        self.without_values = without
-        return self
-
-    def hide_values(self) -> None:
-        """Replace the message by the one without values, if it quotes any."""
-        if self.message != self.without_values:
-            self.message = self.without_values
-            self.args = (self.message,)
-            self.__cause__ = None  # it quotes them, too
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the detail out where the error is pickled, as orchestrators do to store it."""
+        return type(self), self.args, {**self.__dict__, "detail": None}
 
     def to_dict(self) -> dict[str, object]:
         """Return the error as a JSON-safe object: ``code``, ``message``, ``hint`` and ``context``."""
@@ -62,6 +56,11 @@ class LakegateError(Exception):
             "hint": self.hint,
             "context": {key: _json_safe(value) for key, value in self.context.items()},
         }
+
+
+def internal_error(error: Exception) -> LakegateError:
+    """Return an exception that isn't lakegate's as one that may be stored: its own text may quote values or secrets."""
+    return LakegateError(f"Internal error: {type(error).__name__}.", detail=repr(error))
 
 
 class InputError(LakegateError):
@@ -249,7 +248,7 @@ class OutcomeUnknownError(LakegateError):
     exit_code = ExitCode.OUTCOME_UNKNOWN
 
 
-def missing_package(need: str, package: str | None, extra: str, **context: object) -> ConfigurationError:
+def missing_package(need: str, package: str | None, extra: str, **context: Any) -> ConfigurationError:
     """Return the error for a missing package of an extra. ``need`` begins the sentence: ``Files on S3 need``."""
     hint = f"pip install 'lakegate[{extra}]'"
     return ConfigurationError(

@@ -193,9 +193,8 @@ def _cast_part(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
                 )
         return found.cast(schema)
     except (KeyError, ValueError, pa.ArrowException) as error:
-        problem = f"Part {number} and part 1 have different columns"
-        message = f"{problem}: {first_line(error)}"
-        raise InputError(message, hint=hint).quoting_values(f"{problem}.") from error
+        problem = f"Part {number} and part 1 have different columns."
+        raise InputError(problem, hint=hint, detail=first_line(error)) from error
 
 
 def _casts_safely(narrow: Any, wide: Any) -> bool:  # noqa: PLR0911 - a line for each type
@@ -250,7 +249,7 @@ def _arrow(rows: Any) -> pa.Table:
         frame = rows.lazy().collect()
         for name, kind in frame.schema.items():
             if kind == polars.Object:  # Polars would return their addresses
-                raise TypeError(f"column '{name}' has Python objects")
+                raise InputError(f"Column '{name}' has Python objects.", hint="Give it a type of Polars.")
         # Arrow can't convert all of Polars' newest types, such as categories of string views.
         found: pa.Table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
         return found
@@ -293,7 +292,9 @@ def _require_plain_columns(table: pa.Table) -> pa.Table:
     for field in table.schema:
         kind = getattr(field.type, "extension_name", "")
         if kind.startswith("pandas."):
-            raise TypeError(f"column '{field.name}' has values of type {kind}; convert them to times or to text")
+            raise InputError(
+                f"Column '{field.name}' has values of type {kind}.", hint="Convert them to times or to text."
+            )
     return table
 
 
@@ -311,8 +312,7 @@ def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         try:
             columns[str(name)] = pa.array(values)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            problem = f"The values of '{name}' aren't of one type"
-            raise InputError(f"{problem}: {first_line(error)}").quoting_values(f"{problem}.") from error
+            raise InputError(f"The values of '{name}' aren't of one type.", detail=first_line(error)) from error
     return pa.table(columns)
 
 
@@ -356,8 +356,7 @@ def _unknown_type(rows: object) -> InputError:
 
 def _not_convertible(rows: object, error: Exception) -> InputError:
     library = type(rows).__module__.partition(".")[0].strip("_")
-    problem = f"Can't convert this {library} {type(rows).__name__} to Arrow"
-    return InputError(f"{problem}: {first_line(error)}").quoting_values(f"{problem}.")
+    return InputError(f"Can't convert this {library} {type(rows).__name__} to Arrow.", detail=first_line(error))
 
 
 def first_line(error: Exception) -> str:

@@ -108,7 +108,6 @@ from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import (
     drop,
     find_quarantine,
-    hides_quarantined,
     quarantined,
     quarantined_rows,
     release,
@@ -391,7 +390,7 @@ class Lake:
             return self._run_step(table, paths, options, until="publish", suspends=timeout_s is not None)
         # Before the context: a damaged file is reported without starting anything.
         wanted: IngestOptions = {**options, "run_id": new_run_id()}
-        with self._temporary_copies(wanted), self._hiding_values(table, wanted):
+        with self._temporary_copies(wanted):
             request = self._request(table, self._paths(paths, wanted), wanted)
             self._components.open_engine_ahead(request.batch)
             return ingest(self._context, request)
@@ -419,7 +418,7 @@ class Lake:
         refuse_unknown("plan", options, IngestOptions.__annotations__)
         _require_usable(options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
-        with self._temporary_copies(wanted), self._hiding_values(table, wanted):
+        with self._temporary_copies(wanted):
             request = self._request(table, self._paths(paths, wanted), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
@@ -487,26 +486,6 @@ class Lake:
             delete_when=options.get("delete_when"),
         )
 
-    def hides_values(self, table: str, **options: Unpack[IngestOptions]) -> bool:
-        """Return whether errors about a batch mustn't quote its values: the settings or its checks hide some.
-
-        Args:
-            table: ``namespace.table``.
-            **options: The keywords of :meth:`ingest`.
-
-        Raises:
-            TypeError: :meth:`ingest` has no such keyword.
-
-        Example:
-            >>> lake.hides_values("nyc.trips")
-            False
-        """
-        refuse_unknown("hides_values", options, IngestOptions.__annotations__)
-        with suppress(Exception):  # it's called while another error is handled, which may have the same cause
-            checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
-            return bool(self._masked_columns) or any(check.examples == 0 for check in checks)
-        return True  # the checks can't be read, so they may
-
     def propose_contract(
         self,
         table: str,
@@ -550,7 +529,7 @@ class Lake:
             partition_by = found.metadata.partition_by
             return propose(identifier, columns, source=table, partition_by=partition_by, schema=schema, masked=masked)
         options = IngestOptions(run_id=new_run_id())
-        with self._temporary_copies(options), self._hiding_values(table, options):
+        with self._temporary_copies(options):
             csv = self._components.contracts.settings_of(identifier).csv
             batch = self._batch_to_try(paths, format, csv, options)
             engine = self._components.file_engine
@@ -595,8 +574,7 @@ class Lake:
         with self._components.narrator.step(f"Trying {loaded.file}"), self._temporary_copies(options):
             engine = self._components.file_engine
             names = loaded.settings.columns
-            with self._hiding_values(str(loaded.table), options):
-                batch = self._batch_to_try(paths, format, csv, options, columns=names)
+            batch = self._batch_to_try(paths, format, csv, options, columns=names)
             masked = self.settings.audit.mask
             return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
 
@@ -937,11 +915,11 @@ class Lake:
             SchemaError: The table has no column for a row's value, or the column's type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
-        new, hides = dict(changes or {}), self._hides_quarantined(identifier)
+        new = dict(changes or {})
         chosen = RowSelection(run_id=run_id, check=check, where=where)
         try:
             return self._run_transaction(
-                lambda tx: release(self._context, tx, identifier, chosen, new, hides=hides),
+                lambda tx: release(self._context, tx, identifier, chosen, new),
                 name=f"release {identifier}",
                 on_failure=None if accept is None else "keep",
                 action=review.acted("release", actor),
@@ -977,10 +955,9 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
-        hides = self._hides_quarantined(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
         return self._run_transaction(
-            lambda tx: drop(self._context, tx, identifier, chosen, hides=hides),
+            lambda tx: drop(tx, identifier, chosen),
             name=f"drop quarantined {identifier}",
             action=review.acted("drop", actor),
         )
@@ -1773,7 +1750,8 @@ class Lake:
             if unknown is None:
                 raise
             there = (str(pointer.table) for pointer in self._components.catalog.list_tables(resolved))
-            raise QueryError(error.message, hint=did_you_mean(unknown, there) + (error.hint or "")) from error
+            hint = did_you_mean(unknown, there) + (error.hint or "")
+            raise QueryError(error.message, hint=hint, detail=error.detail) from error
         return Query(planned, engine.fetch, engine.stream, reads=reads, commit=resolved.hash)
 
     # Runs
@@ -2489,8 +2467,7 @@ class Lake:
         given = cache(lambda: self._paths(paths, wanted))  # a generator can be read only once
 
         def request() -> IngestRequest:
-            with self._hiding_values(table, wanted):
-                return self._request(table, given(), wanted)
+            return self._request(table, given(), wanted)
 
         try:
             run = resume(
@@ -2706,24 +2683,6 @@ class Lake:
         # Without a header, the columns get their names from the table, later.
         is_unnamed = batch.csv is not None and not batch.csv.header
         return ("*",) if (masked and is_unnamed) or any(check.examples == 0 for check in checks) else masked
-
-    def _hides_quarantined(self, table: TableIdentifier) -> bool:
-        """Return whether errors mustn't quote quarantined rows of a table, which must have some."""
-        pointer = self._find_quarantine(table)
-        masks = bool(self._masked_columns) or any(one.examples == 0 for one in self._configured_checks(table))
-        return masks or hides_quarantined(self._context, pointer)
-
-    @contextmanager
-    def _hiding_values(self, table: str, options: IngestOptions) -> Iterator[None]:
-        """Keep values out of the errors about the files or rows of a batch, if the settings or checks hide values."""
-        try:
-            yield
-        except LakegateError as error:
-            if error.message == error.without_values:
-                raise
-            if self.hides_values(table, **options):
-                error.hide_values()
-            raise
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
         contract = self._components.contracts.find(table) if configured else None

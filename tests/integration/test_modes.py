@@ -197,6 +197,7 @@ def test_rows_are_deleted_by_floats_as_spark_compares_them(lake: Lake, table: st
     assert [row[0] for row in rows(lake, table)] == [1, 3, 4]
     lake.delete_rows(table, f"`x` < 0 AND id IN (SELECT id FROM {table})")
     assert [row[0] for row in rows(lake, table)] == [1, 4]
-    with pytest.raises(QueryError, match=r"(?i)boolean"):
+    with pytest.raises(QueryError) as caught:
         lake.delete_rows(table, "x")
+    assert "BOOLEAN" in f"{caught.value.message} {caught.value.detail}"
     assert [row[0] for row in rows(lake, table)] == [1, 4]

@@ -163,17 +163,6 @@ def test_a_batch_is_rebased_and_reverted_with_its_quarantined_rows(world: World)
     assert other.quarantined == 1
 
 
-def test_what_no_example_may_show_is_not_quoted_by_a_release_either(world: World) -> None:
-    path = world.folder / "mail.parquet"
-    pq.write_table(pa.table({"id": [1, 2], "email": ["me@example.com", "hush-4711"]}), path)
-    world.lake.ingest(world.table, path, checks=["valid_email(email, severity='quarantine', examples=0)"])
-    for change in ({"where": "CAST(email AS BIGINT) = 1"}, {"changes": {"id": "CAST(email AS BIGINT)"}}):
-        with pytest.raises(LakegateError, match="CAST_INVALID_INPUT") as caught:
-            world.lake.quarantine_release(world.table, **change)
-        run = world.lake.run(str(caught.value.context["run_id"]))
-        assert not [text for text in (str(caught.value), run.model_dump_json(), run_page(run)) if "hush" in text]
-
-
 def test_what_is_masked_is_in_no_run_journal_report_or_error(world: World, home: Path) -> None:
     settings = load_settings(home, env={"LAKEGATE_AUDIT_MASK": '["email"]'})
     hidden = "hush-4711"

@@ -173,8 +173,12 @@ def test_files_of_other_columns_are_one_batch(lake: Lake, table: str, files: Fil
         {"id": 4, "fare": 4.5, "empty": None, "zone": None},
     ]
     rounded = files.parquet("long", id=pa.array([5]), fare=pa.array([2**53 + 1]))
-    with pytest.raises(SourceError, match=r"Column 'fare' holds 9007199254740993, which a double may round\.$"):
+    with pytest.raises(SourceError, match="its column 'fare' while") as caught:
         lake.ingest(table, rounded, schema="evolve")
+    assert (
+        "Column 'fare' holds 9007199254740993, which a double may round."
+        in f"{caught.value.message} {caught.value.detail}"
+    )
     exact = files.parquet("exact", id=pa.array([6, 7, 8]), fare=pa.array([1_700_000_000_000_000, -(2**53), None]))
     assert lake.ingest(table, exact, schema="evolve").status == "published"
     assert [row["fare"] for row in rows(lake, table)[4:]] == [1.7e15, -(2.0**53), None]
@@ -290,8 +294,9 @@ def test_columns_change_by_hand_and_files_keep_their_names(lake: Lake, table: st
     ]
     with pytest.raises(AuditFailedError):
         lake.evolve_table(table, "ADD COLUMN note STRING", checks=["row_count(max=3)"])
-    with pytest.raises(QueryError, match="nope"):
+    with pytest.raises(QueryError) as caught:
         lake.evolve_table(table, "DROP COLUMN nope")
+    assert "nope" in f"{caught.value.message} {caught.value.detail}"
 
     before = next(lake.log(limit=1)).hash
     with lake.transaction() as tx:

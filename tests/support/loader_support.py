@@ -63,7 +63,6 @@ class FolderLake:
     given_up: list[GivenUpFile] = field(default_factory=list)
     listed: int = 0
     refuses: LakegateError | None = None
-    masks: bool = False
     settings: Settings = field(default_factory=Settings)
 
     def __enter__(self) -> Self:
@@ -76,9 +75,6 @@ class FolderLake:
         for name in names:
             uri = name if "://" in name else f"file://{FOLDER}/{name}"
             self.files[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
-
-    def hides_values(self, table: str, **options: Any) -> bool:
-        return self.masks
 
     def mode_of(self, table: str, **options: Any) -> WriteMode:
         return WriteMode(name=options.get("mode") or "append")

@@ -75,7 +75,7 @@ def test_file_names_are_not_rows(given: Any) -> None:
         ({"id": [1]}, "Can't write rows of type dict"),
         (pd.Series([1]), "Can't write rows of type Series"),
         (pl.Series([1]), "Can't write rows of type Series"),
-        (pd.DataFrame({"id": [2**70]}), "to Arrow: Python int too large"),
+        (pd.DataFrame({"id": [2**70]}), "DataFrame to Arrow"),
         (pd.DataFrame({"p": pd.period_range("2024-01", periods=1, freq="M")}), "'p' has values of type pandas.period"),
         (pd.DataFrame({"x": [1]}, index=pd.date_range("2024-01-01", periods=1)), "index has no name"),
         (pd.DataFrame({"x": [1]}, index=["a"]), "index has no name"),
@@ -83,7 +83,7 @@ def test_file_names_are_not_rows(given: Any) -> None:
         (pd.DataFrame({"id": [1]}, index=pd.Index([7], name="id")), "an index and a column called 'id'"),
         (pd.DataFrame({"id": [1]}, index=pd.RangeIndex(1, name="id")), "an index and a column called 'id'"),
         (ORDERS.groupby("day").agg({"total": ["min", "max"]}), "names have 2 levels"),
-        (pd.DataFrame({"z": [1 + 2j]}), "to Arrow: Conversion failed for column z .*: Unsupported"),
+        (pd.DataFrame({"z": [1 + 2j]}), "DataFrame to Arrow"),
     ],
 )
 def test_anything_but_rows_is_refused(rows: Any, words: str) -> None:
@@ -156,14 +156,14 @@ def test_parts_lose_nothing(first: Any, later: Any, words: str) -> None:
     _, batches = to_batches(iter([pa.table(first), pa.table(later)]))
     with pytest.raises(InputError, match=words) as refused:
         list(batches)
-    assert str(2**53 + 1) not in refused.value.without_values
+    assert str(2**53 + 1) not in refused.value.message
 
 
-def test_a_value_that_cannot_be_written_is_not_quoted_where_values_are_hidden(tmp_path: Path) -> None:
+def test_a_value_that_cannot_be_written_is_quoted_in_the_detail(tmp_path: Path) -> None:
     batches = [pa.record_batch({"n": [3_000_000_000]})]
-    with pytest.raises(SourceError, match="3000000000") as refused:
+    with pytest.raises(SourceError, match=r"^A value can't be written\.$") as refused:
         write(batches, pa.schema([("n", pa.int32())]), tmp_path / "copies" / "a.parquet")
-    assert refused.value.without_values == "A value can't be written."
+    assert "3000000000" in str(refused.value.detail)
 
 
 def test_parts_may_have_narrower_types_and_another_order() -> None:

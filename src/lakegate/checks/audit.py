@@ -42,7 +42,7 @@ from lakegate.checks.questions import (
 )
 from lakegate.checks.registry import built_in, find_check
 from lakegate.checks.validation import Schemas, is_hidden, is_masked_in, names_masked, no_such_table, validate_checks
-from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
+from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
 from lakegate.model.checks import (
     HIDDEN,
     AuditReport,
@@ -288,30 +288,6 @@ class _Audit:
 
     def results(self) -> tuple[CheckResult, ...]:
         """Answer all checks."""
-        try:
-            return self._results()
-        except (EngineError, QueryError) as error:
-            if not self._hides or "condition" not in error.context:
-                raise  # lakegate.spark.failures sets "condition" for messages from Spark
-            raise type(error)(
-                f"The audit of {self.rows.table} on {self.rows.ref} couldn't run: {self._message_of(error)}.",
-                hint="Spark's message may quote values that audit.mask or examples=0 hide. "
-                "Spark's log says where it failed.",
-                **error.context,
-            ) from None
-
-    @cached_property
-    def _hides(self) -> bool:
-        """Whether some values mustn't be shown."""
-        return bool(self.rows.masked) or any(check.examples == 0 for check in self.checks)
-
-    def _message_of(self, error: LakegateError) -> str:
-        """Return the engine's message, or only the error's name if the message may quote hidden values."""
-        if not self._hides:
-            return error.message
-        return str(error.context.get("condition") or type(error).__name__)
-
-    def _results(self) -> tuple[CheckResult, ...]:
         answers: dict[int, _Answer] = {}
         unanswered: dict[int, Question] = {}
         began = time.monotonic()
@@ -474,18 +450,19 @@ class _Audit:
             return
         refusals = {question.key: self._error_of(question.predicate) for question in by_user}
         culprits = [
-            f"\n- {check}: {self._message_of(refusal)}"
+            (check, refusal)
             for index, check in enumerate(self.checks)
             if (refusal := next(filter(None, map(refusals.get, self._scan_keys(index))), None)) is not None
         ]
         if culprits:
             raise CheckError(
                 f"The engine can't evaluate {counted(len(culprits), 'check')} on {self.rows.table}:"
-                + "".join(culprits),
+                + "".join(f"\n- {check}: {refusal.message}" for check, refusal in culprits),
                 hint="Correct the expression; in Spark SQL, try_divide(…) and try_cast(… AS …) give NULL, not errors.",
+                detail="\n".join(refusal.detail for _, refusal in culprits if refusal.detail) or None,
                 table=str(self.rows.table),
                 branch=self.rows.ref,
-            ) from (None if self._hides else error)
+            ) from error
 
     def _scan_keys(self, index: int) -> Iterator[object]:
         """Yield the keys of a check's predicates in the scan: its filter's, then its own."""
@@ -533,23 +510,23 @@ class _Audit:
     def _judge(self, index: int, judge: Callable[..., Finding], *values: Any) -> Finding:
         """Call a check's ``judge`` with ``values``."""
         check = self.checks[index]
-        hides = is_hidden(check, self.schema, self.rows.masked)
         try:
             finding: object = judge(*values)
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        except Exception as error:
             if isinstance(error, ValueError) and check.kind in built_in():
+                hides = is_hidden(check, self.schema, self.rows.masked)
                 raise refuse(check, HIDDEN if hides else str(error), "Select fewer rows with where=.") from None
-            why = f"raised {type(error).__name__ if hides else repr(error)}"
-            raise self._unusable(check, why) from (None if hides else error)
+            raise self._unusable(check, f"raised {type(error).__name__}", detail=repr(error)) from error
         if not isinstance(finding, Finding):
             raise self._unusable(check, f"returned {type(finding).__name__}, not a Finding")
         return finding
 
-    def _unusable(self, check: Check, why: str) -> CheckError:
+    def _unusable(self, check: Check, why: str, *, detail: str | None = None) -> CheckError:
         run = f", run {self.run_id}" if self.run_id else ""
         return CheckError(
             f"{check}: its function {why} ({self.rows.table}{run}).",
             hint="Correct the function.",
+            detail=detail,
             check=str(check),
             table=str(self.rows.table),
             branch=self.rows.ref,
@@ -568,9 +545,8 @@ class _Audit:
                     result = self._engine.count_query(filtered_rows(self.rows, where), question.sql, **options)
                 except (EngineError, QueryError) as error:
                     if question.by_user and self._error_of(_NO_ROW) is None:
-                        raise refuse(
-                            check, f"the engine can't run it: {self._message_of(error)}", "Correct the query."
-                        ) from (None if self._hides else error)
+                        problem = f"the engine can't run it: {error.message}"
+                        raise refuse(check, problem, "Correct the query.", detail=error.detail) from error
                     raise
             yield index, Finding(self._verified(result, 1, where).failing[0])
 
@@ -720,9 +696,8 @@ class _Audit:
                     except EngineUnavailableError as error:
                         shown = unavailable = error.message
                     except Exception as error:  # noqa: BLE001 - whatever fails, the verdict counts
-                        # The message may quote values that the report's readers mustn't see.
                         kind = getattr(error, "context", {}).get("condition") or type(error).__name__
-                        _LOG.debug("no examples: %s", kind, exc_info=not self._hides)
+                        _LOG.debug("no examples: %s", kind)
                         shown = fetched[key] = f"fetching them failed ({kind})."
                 answers[index] = self._with_examples(self.checks[index], answers[index], shown)
                 if not isinstance(shown, str):

@@ -579,9 +579,10 @@ def _require_rows(check: Check, *, is_about: bool, diverts: bool = True) -> None
         raise CheckProblem("it isn't about single rows, so none can be tolerated.", "Widen its limits instead.")
 
 
-def refuse(check: Check, problem: str, hint: str) -> CheckError:
+def refuse(check: Check, problem: str, hint: str, *, detail: str | None = None) -> CheckError:
     """Return the error for a check that can't be used here."""
-    return CheckError(f"{check}: {problem}", hint=hint, check=str(check), columns=list(check.columns) or None)
+    columns = list(check.columns) or None
+    return CheckError(f"{check}: {problem}", hint=hint, detail=detail, check=str(check), columns=columns)
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

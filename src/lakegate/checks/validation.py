@@ -264,14 +264,16 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
     if not written or _refusal(engine, schema, predicates, queries) is None:
         return
     refused = [
-        f"\n- {check}: {error.message}"
+        (check, error)
         for check, found, asked in written
         if (error := _refusal(engine, schema, found, asked)) is not None
     ]
     if refused:
         raise CheckError(
-            f"The engine can't evaluate {counted(len(refused), 'check')}:{''.join(refused)}",
+            f"The engine can't evaluate {counted(len(refused), 'check')}:"
+            + "".join(f"\n- {check}: {error.message}" for check, error in refused),
             hint="Correct the expression; nothing was written.",
+            detail="\n".join(error.detail for _, error in refused if error.detail) or None,
         )
 
 

@@ -208,9 +208,16 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
 
 
 class _Failure(NamedTuple):
+    """What is known about a failure.
+
+    Attributes:
+        detail: What another program said: for the terminal only, not for ``--output json`` or logs.
+    """
+
     exit_code: int
     error: dict[str, object]
     usage: str | None = None
+    detail: str | None = None
 
 
 def report(error: BaseException, app: App) -> int:
@@ -236,6 +243,8 @@ def report(error: BaseException, app: App) -> int:
 
 def _print(failure: _Failure) -> None:
     _say("error:", "red", _wrapped(str(failure.error["message"])))
+    if failure.detail:
+        _say("cause:", "yellow", _wrapped(without_secrets(failure.detail)))
     if failure.usage:
         click.echo(failure.usage, err=True)
     if failure.error["hint"]:
@@ -259,7 +268,7 @@ def finish_output(code: int, app: App) -> int:
 
 def _explain(error: BaseException, *, makes_run: bool) -> _Failure:
     if isinstance(error, LakegateError):
-        return _Failure(error.exit_code, error.to_dict())
+        return _Failure(error.exit_code, error.to_dict(), detail=error.detail)
     if isinstance(error, click.Abort):
         if isinstance(error.__cause__, click.ClickException):  # the answer was no
             return _Failure(ExitCode.INTERRUPTED, _facts("interrupted", error.__cause__.format_message()))

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.output import safe
+from lakegate.errors import LakegateError
 from lakegate.model.words import duration, size
 from lakegate.progress import SHORTEST_SECRET, LogNarrator, SilentNarrator, about, one_line
 
@@ -183,7 +184,9 @@ class Logs:
         """Write the error that ended the command. ``facts`` come from ``LakegateError.to_dict``."""
         error_facts = {key: facts[key] for key in ("code", "message", "hint", "context")}
         if self._debug and error is not None:
-            error_facts["exception"] = "".join(traceback.format_exception(error))
+            # Its causes are other programs' errors, which may quote values.
+            chain = not isinstance(error, LakegateError)
+            error_facts["exception"] = "".join(traceback.format_exception(error, chain=chain))
         known = facts["context"]
         run = self._only_run() | {key: known[key] for key in ("run_id", "table", "branch") if key in known}
         self.narrator.line(logging.ERROR, facts["message"], **run, **error_facts, exit_code=exit_code)

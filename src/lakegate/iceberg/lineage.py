@@ -351,7 +351,7 @@ RUN_AGAIN = "Run the write again on main as it is now."
 _VERSIONS = (2, 3)
 
 
-def refuse(pointer: TablePointer, reason: str, hint: str, **context: object) -> NoReturn:
+def refuse(pointer: TablePointer, reason: str, hint: str, **context: Any) -> NoReturn:
     """Raise the ``NotReplayableError`` that says why a table can't be changed through its metadata."""
     raise NotReplayableError(f"Table {pointer.table}: {reason}.", hint=hint, table=str(pointer.table), **context)
 

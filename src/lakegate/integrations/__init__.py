@@ -46,7 +46,10 @@ def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
 
 @contextmanager
 def leaving_out_secrets() -> Iterator[None]:
-    """Leave secrets out of the body's errors: orchestrators store an error's text, and that of its causes."""
+    """Leave secrets, and what other programs said, out of the body's errors.
+
+    Orchestrators store an error's text, and that of its causes.
+    """
     try:
         yield
     except LakegateError as error:

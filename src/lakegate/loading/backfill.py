@@ -27,6 +27,7 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
     StorageUnavailableError,
+    internal_error,
 )
 from lakegate.loading.backfill_plan import (
     BackfillChunk,
@@ -49,7 +50,6 @@ from lakegate.model.request import IngestPlan
 from lakegate.model.run import Run, RunError
 from lakegate.model.schema import Schema
 from lakegate.model.types import UNKNOWN, unknown_as_string
-from lakegate.progress import without_secrets
 from lakegate.wap.schema_fit import fit
 
 if TYPE_CHECKING:
@@ -186,10 +186,7 @@ class WorkerPool:
 
 
 def _failure(chunk: BackfillChunk, error: Exception, seconds: float) -> ChunkResult:
-    if isinstance(error, LakegateError):
-        problem = error
-    else:
-        problem = LakegateError(without_secrets(f"Internal error: {error!r}"))
+    problem = error if isinstance(error, LakegateError) else internal_error(error)
     run_id = problem.context.get("run_id")
     return ChunkResult(
         chunk=chunk.name,

@@ -17,12 +17,12 @@ from lakegate.errors import (
     NotFoundError,
     OutcomeUnknownError,
     RetryableError,
+    internal_error,
 )
 from lakegate.lake import IngestOptions, Lake
 from lakegate.loading.file_outcomes import Chunk, Clock, FileOutcomes, ReadyFile, Scan, find_run, in_chunks
 from lakegate.loading.routes import WatchedPaths
 from lakegate.model.run import FileCheckpoint, Run
-from lakegate.progress import without_secrets
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -173,7 +173,7 @@ class FileLoader:
             self.save_outcomes(left, self._cancel(left, error) if is_begun else None, error)
             raise
         except Exception as error:  # noqa: BLE001 - a file that triggers a bug must not be retried forever
-            self.save_outcomes(left, None, error if isinstance(error, LakegateError) else self._bug(left, error))
+            self.save_outcomes(left, None, error if isinstance(error, LakegateError) else internal_error(error))
             return None
         self.save_outcomes(left, run)
         return run
@@ -216,12 +216,6 @@ class FileLoader:
         if timeout_s is not None:
             options["timeout_s"] = timeout_s
         return options
-
-    def _bug(self, chunk: Chunk, error: Exception) -> LakegateError:
-        """Return an internal error as one of lakegate's, without values of a table whose values are hidden."""
-        said = type(error).__name__
-        said += "." if self.lake.hides_values(chunk.table, **self._options) else f": {error}"
-        return LakegateError(without_secrets(f"Internal error: {said}"))
 
     def _run_id(self, chunk: Chunk) -> str:
         """Return the id of the chunk's current or conclusive run, or a new id if it has none."""

@@ -314,7 +314,7 @@ class Watch:
             if not self._has_scanned:
                 raise
             # The paths were readable before, so a mount or permission may come back.
-            raise RetryableError(error.message, hint=error.hint) from error
+            raise RetryableError(error.message, hint=error.hint, detail=error.detail) from error
         self._has_scanned = True
         return found
 

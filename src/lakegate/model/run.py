@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any, Literal
 
 from pydantic import Field
@@ -339,13 +338,6 @@ class Run(Value):
     def failures(self) -> tuple[CheckResult, ...]:
         """Results of all its audits that block the publish."""
         return tuple(result for report in self.reports for result in report.failures)
-
-    @property
-    def hides_values(self) -> bool:
-        """Whether masks or a check's ``examples=0`` hide values that an error of it may quote."""
-        requests = [one for one in (self.request, self.order) if one is not None]
-        checks = (*(check for one in requests for check in one.checks), *chain.from_iterable(self.checks.values()))
-        return any(one.masked for one in requests) or any(check.examples == 0 for check in checks)
 
     @property
     def seconds(self) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from lakegate.errors import ConfigurationError, SchemaError
 
@@ -188,7 +188,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     return f"Did you mean '{guess}'? " if guess else ""
 
 
-def unknown_column(problem: str, column: str, known: Sequence[str], **context: object) -> SchemaError:
+def unknown_column(problem: str, column: str, known: Sequence[str], **context: Any) -> SchemaError:
     """Return the error for a column that doesn't exist. Its hint names the nearest one, and all that do.
 
     Example:

@@ -134,8 +134,7 @@ def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
             unfinished.replace(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = first_line(str(error) or "a value doesn't fit")
-        problem = "A value can't be written"
-        raise SourceError(f"{problem}: {reason}.", hint="Correct the value.").quoting_values(f"{problem}.") from error
+        raise SourceError("A value can't be written.", hint="Correct the value.", detail=f"{reason}.") from error
     finally:
         unfinished.unlink(missing_ok=True)
     return rows
@@ -277,14 +276,14 @@ def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]])
             largest = max(-bounds["min"].as_py(), bounds["max"].as_py())
             if largest > INEXACT_IN_DOUBLE:
                 path = shown(file.file.path)
-                begin = f"Column '{name}' has"
-                end = f"in '{path}', which a double would round, and fractions in another file."
                 yield SchemaError(
-                    f"{begin} {largest} {end}",
+                    f"Column '{name}' has a number in '{path}', which a double would round, and fractions in another "
+                    "file.",
                     hint="Write the numbers as text, or ingest the files separately.",
+                    detail=f"The number is {largest}.",
                     path=path,
                     column=name,
-                ).quoting_values(f"{begin} a number {end}")
+                )
 
 
 def upload(batch: Batch, warehouse: str, run_id: str, storage: StorageSettings, narrator: Narrator) -> Batch:

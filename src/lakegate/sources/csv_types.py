@@ -221,14 +221,13 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
             column=column,
         )
     if found.kind not in takes | {"unknown"}:
-        start = f"You set the type of column '{column}' to {given}, but"
-        plain = f"{start} its values are {found.kind}."
         raise SchemaError(
-            f"{start} it has values such as '{found.odd.strip()[:40]}'." if found.odd else plain,
+            f"You set the type of column '{column}' to {given}, but its values are {found.kind}.",
             hint="Nothing was ingested. Correct the values, set another type, or pass the words for NULL with "
             "--null-value.",
+            detail=f"One of them is '{found.odd.strip()[:40]}'." if found.odd else None,
             column=column,
-        ).quoting_values(plain)
+        )
     return arrow
 
 

@@ -101,13 +101,13 @@ def _kind(path: str, sheet: str, index: int, cells: Sequence[tuple[int, Any]]) -
         del seen["text"]
     if len(seen) > 1:
         (usual, _), (other, (number, value)) = list(seen.items())[:2]
-        cell = f"'{path}', sheet '{sheet}', cell {_letters(index)}{number}"
-        problem = f"is of type {other}, but the cells above it are of type {usual}."
         raise SchemaError(
-            f"{cell} ({str(value)[:40]!r}) {problem}",
+            f"'{path}', sheet '{sheet}', cell {_letters(index)}{number} is of type {other}, but the cells above it are "
+            f"of type {usual}.",
             hint="Correct the cell, or format the whole column as text.",
+            detail=f"It holds {str(value)[:40]!r}.",
             path=path,
-        ).quoting_values(f"{cell} {problem}")
+        )
     if not seen:
         return None
     kind = next(iter(seen))

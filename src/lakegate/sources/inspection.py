@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -110,20 +110,20 @@ def combine(problems: Sequence[InputError]) -> InputError:
     hints = {problem.hint for problem in problems}
     shared_hint = hints.pop() if len(hints) == 1 else None
 
-    def listed(messages: Iterable[str]) -> str:
-        lines = [
-            f"  - {message}" + (f" {problem.hint}" if problem.hint not in {None, shared_hint} else "")
-            for message, problem in zip(messages, problems[:_MOST_LISTED], strict=False)
-        ]
-        if len(problems) > _MOST_LISTED:
-            lines.append(f"  - and {len(problems) - _MOST_LISTED} more.")
-        return "\n".join([f"{len(problems)} problems with the source files:", *lines])
-
+    listed = problems[:_MOST_LISTED]
+    lines = [
+        f"  - {problem.message}" + (f" {problem.hint}" if problem.hint not in {None, shared_hint} else "")
+        for problem in listed
+    ]
+    if len(problems) > _MOST_LISTED:
+        lines.append(f"  - and {len(problems) - _MOST_LISTED} more.")
+    details = (f"  - {problem.message} {problem.detail}" for problem in listed if problem.detail)
     return (kinds.pop() if len(kinds) == 1 else SourceError)(
-        listed(problem.message for problem in problems),
+        "\n".join([f"{len(problems)} problems with the source files:", *lines]),
         hint=shared_hint or "Repair these files or leave them out, then run the command again.",
+        detail="\n".join(details) or None,
         paths=[problem.context["path"] for problem in problems if "path" in problem.context],
-    ).quoting_values(listed(problem.without_values for problem in problems))
+    )
 
 
 def suffixes_for(given: FileFormat | None) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
                 if known is None or file.path < known.path:
                     found[file.uri] = file
         except InputError as error:
-            problems.append(type(error)(error.message, hint=error.hint, path=text))
+            problems.append(type(error)(error.message, hint=error.hint, detail=error.detail, path=text))
         except (OSError, ValueError, RuntimeError) as error:
             problems.append(_unusable(text, error))
     files = tuple(sorted(found.values(), key=lambda file: file.path))

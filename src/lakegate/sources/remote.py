@@ -180,7 +180,7 @@ def resolve(
         except ConfigurationError:
             raise
         except InputError as error:
-            problems.append(type(error)(error.message, hint=error.hint, path=text))
+            problems.append(type(error)(error.message, hint=error.hint, detail=error.detail, path=text))
             continue
         if is_empty:
             problems.append(_nothing(text, suffixes))

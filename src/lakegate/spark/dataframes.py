@@ -55,8 +55,9 @@ def to_frame(session: Any, rows: Any) -> Any:
         return session.createDataFrame(table, schema=schema)
     except (PySparkTypeError, PySparkValueError, ValueError, TypeError) as error:
         raise InputError(
-            f"Spark can't read these rows: {first_line(error)}",
+            "Spark can't read these rows.",
             hint="Nothing was written. Convert the column to a type that Spark has.",
+            detail=first_line(error),
         ) from error
 
 

@@ -37,7 +37,10 @@ def import_spark(*more: str) -> None:
 
 @dataclass(frozen=True)
 class _KnownFailure:
-    """The error for a message from Spark that contains one of ``words``."""
+    """The error for a message from Spark that contains one of ``words``.
+
+    Its own message has no text of Spark's, except the error condition, because that text may quote values.
+    """
 
     words: tuple[str, ...]
     error: type[LakegateError]
@@ -45,15 +48,15 @@ class _KnownFailure:
     hint: str | None = None
 
 
-_CHANGE_REFUSED = (QueryError, "Spark refused a change while {doing}: {cause}")
+_CHANGE_REFUSED = (QueryError, "Spark refused a change while {doing}: {condition}.")
 _CATALOG_AWAY = (
     EngineUnavailableError,
-    "Spark couldn't reach the catalog while {doing}: {cause}",
+    "Spark couldn't reach the catalog while {doing}: {condition}.",
     "Check with `lakegate status` that Nessie is running, then try again.",
 )
 _STORE_AWAY = (
     StorageUnavailableError,
-    "Spark couldn't reach the files while {doing}: {cause}",
+    "Spark couldn't reach the files while {doing}: {condition}.",
     "Nothing was published. Check the network between Spark and the object store, then try again.",
 )
 MAY_ROUND = "which a double may round"
@@ -77,7 +80,7 @@ _FAILURES = (
     _KnownFailure(
         ("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"),
         ConfigurationError,
-        "The catalog rejected Spark's credentials while {doing}: {cause}",
+        "The catalog rejected Spark's credentials while {doing}: {condition}.",
         "Check catalog.token or catalog.oauth2_*. Spark's token may have expired.",
     ),
     _KnownFailure(
@@ -106,7 +109,7 @@ _FAILURES = (
             "Unable to load credentials",
         ),
         ConfigurationError,
-        "Spark was denied access to the files while {doing}: {cause}",
+        "Spark was denied access to the files while {doing}: {condition}.",
         "For files on S3, check that Spark uses the same credentials and endpoint as lakegate.",
     ),
     _KnownFailure(("CommitStateUnknownException", "HttpClientException", "NessieServiceException"), *_CATALOG_AWAY),
@@ -150,13 +153,13 @@ _FAILURES = (
     _KnownFailure(
         (MAY_ROUND,),
         SourceError,
-        "A source file's value doesn't fit its column while {doing}: {cause}",
+        "A source file's value doesn't fit its column{column} while {doing}.",
         "A double holds all integers up to 9007199254740992. For greater ones, use a column of type long.",
     ),
     _KnownFailure(
         (LOSES,),
         SourceError,
-        "A source file's value doesn't fit its column while {doing}: {cause}",
+        "A source file's value doesn't fit its column{column} while {doing}.",
         "Correct the value, or widen the column: lakegate table evolve --help",
     ),
     _KnownFailure(
@@ -171,7 +174,7 @@ _FAILURES = (
             "PATH_NOT_FOUND",
         ),
         SourceError,
-        "Spark couldn't read a source file's data while {doing}: {cause}",
+        "Spark couldn't read a source file's data while {doing}: {condition}.",
         "A value doesn't fit its column, the file is damaged, or it changed meanwhile.",
     ),
 )
@@ -190,6 +193,7 @@ _HINT_DAMAGED = (
 _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
+_COLUMN = re.compile(r"Column '(.+?)' holds ")  # in our ``raise_error`` messages
 _UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
 _QUOTED = re.compile(r"`([^`]+)`")
 
@@ -250,35 +254,36 @@ def _classic_errors() -> tuple[type[Exception], ...]:
 
 
 def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> LakegateError:
-    text = str(error)
+    text, condition = str(error), condition_of(error)
     failures: Sequence[_KnownFailure] = _FAILURES
     if _is_refusal(error):
         failures = [failure for failure in _FAILURES if not issubclass(failure.error, RetryableError)]
     known = next((failure for failure in failures if _holds(text, failure.words)), None)
     if known is not None and (source or known.error is not SourceError):
-        # The message may quote values of the files. The condition is for callers that mustn't show any.
-        named = {"condition": condition_of(error)} if known.error is SourceError else {}
-        message = known.message.format(doing=doing, cause=cause_of(text, known.words))
-        return known.error(message, hint=known.hint, **named)
+        column = _COLUMN.search(text)
+        message = known.message.format(
+            doing=doing, condition=condition, column="" if column is None else f" '{column[1]}'"
+        )
+        return known.error(message, hint=known.hint, detail=cause_of(text, known.words), condition=condition)
     if _holds(text, _READING_TABLES) and "OutOfMemoryError" not in text:
         failed = QueryError if query else EngineError
-        cause = first_sentence(_TASK_FAILED.sub("", text, count=1)).rstrip(".")
         return failed(
-            f"Spark couldn't read a table's file while {doing}: {cause}.",
+            f"Spark couldn't read a table's file while {doing}: {condition}.",
             hint=_HINT_MISSING if _FILE_MISSING in text else _HINT_DAMAGED,
-            condition=condition_of(error),
+            detail=f"{first_sentence(_TASK_FAILED.sub('', text, count=1)).rstrip('.')}.",
+            condition=condition,
         )
     if query:
         cause = first_sentence(text).partition(" Did you mean")[0].partition(" If necessary set ")[0]
         # The query runs inside our parentheses.
         cause = cause.replace("at or near ')'.", "at or near ')', or at the end.")
-        return QueryError(
-            f"Spark rejected the query: {cause}{_line(text)}", hint=_query_hint(text), condition=condition_of(error)
-        )
+        message = f"Spark rejected the query{_line(text)}: {condition}."
+        return QueryError(message, hint=_query_hint(text), detail=cause, condition=condition)
     return EngineError(
-        f"Spark failed while {doing}: {first_sentence(text)}",
+        f"Spark failed while {doing}: {condition}.",
         hint="Run it again with --debug to see the full error.",
-        condition=condition_of(error),
+        detail=first_sentence(text),
+        condition=condition,
     )
 
 
@@ -334,10 +339,11 @@ def unknown_table(error: QueryError) -> str | None:
     """Return the table or view that Spark couldn't find, if that's the error.
 
     Example:
-        >>> unknown_table(QueryError("Spark rejected the query: The table or view `nyc`.`trps` cannot be found. …"))
+        >>> said = "The table or view `nyc`.`trps` cannot be found."
+        >>> unknown_table(QueryError("Spark rejected the query: TABLE_OR_VIEW_NOT_FOUND.", detail=said))
         'nyc.trps'
     """
-    found = _UNKNOWN_TABLE.search(error.message)
+    found = _UNKNOWN_TABLE.search(error.detail or "")
     return None if found is None else ".".join(_QUOTED.findall(found[1]))
 
 

@@ -285,12 +285,14 @@ class SparkTransaction:
                     raise
                 kind = SchemaError if isinstance(error, AnalysisException) else InputError
                 cause = cause_of(str(error), (LOSES,)) if LOSES in str(error) else first_sentence(str(error))
+                condition = condition_of(error)
                 raise kind(
-                    f"The rows can't be written to {table} on branch {self._branch}: {cause}",
+                    f"The rows can't be written to {table} on branch {self._branch}: {condition}.",
                     hint="Convert the values to the table's types first.",
+                    detail=cause,
                     table=str(table),
                     branch=self._branch,
-                    condition=condition_of(error),
+                    condition=condition,
                 ) from error
 
 

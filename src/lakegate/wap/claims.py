@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lakegate.errors import ConflictError, InputError, NotFoundError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
@@ -205,7 +205,7 @@ def _require_replaceable(
         live: Paths of the table's data files.
     """
 
-    def refuse(problem: str, hint: str, **found: object) -> NoReturn:
+    def refuse(problem: str, hint: str, **found: Any) -> NoReturn:
         said = f"Run {run_id} published files of this batch to {request.table} {problem}"
         raise InputError(said, hint=hint, table=str(request.table), other_run_id=run_id, **found)
 

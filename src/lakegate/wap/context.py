@@ -49,7 +49,6 @@ class Context:
         publish_within_s: Seconds after which a commit isn't retried.
         masked: Patterns of columns whose values audits never read out of the engine.
         audit_timeout_s: Seconds after which an audit is stopped; ``None`` for no limit.
-        hides_values: Whether the settings hide any values, perhaps only in reports and alerts.
         keep: How long ``gc`` keeps files after the last commit that needed them, and how far back reverts go.
         format_version: Returns the Iceberg format version for a new table.
     """
@@ -72,6 +71,5 @@ class Context:
     publish_within_s: float = 120.0
     masked: tuple[str, ...] = ()
     audit_timeout_s: float | None = None
-    hides_values: bool = False
     keep: timedelta = timedelta(days=3)
     format_version: Callable[[TableIdentifier], int] = lambda _: 2

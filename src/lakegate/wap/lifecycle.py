@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from lakegate.errors import (
     LeaseLostError,
     OutcomeUnknownError,
     RetryableError,
+    internal_error,
 )
 from lakegate.model.run import Publication, Run, RunError, RunStep
 from lakegate.progress import bound_to, without_secrets
@@ -49,7 +50,6 @@ class Progress:
         before: The suspended run that this was; if it fails now, it's suspended again.
         measured: Metrics that aren't in the journal yet.
         ended: Whether this process has ended the run, even if it couldn't write that to the journal.
-        body_hides_values: Returns whether checks that aren't recorded in the run yet hide values.
     """
 
     def __init__(self, context: Context, run: Run, token: str, deadline: Deadline = NEVER) -> None:
@@ -59,7 +59,6 @@ class Progress:
         self.begun = run
         self.before: Run | None = None
         self.ended = False
-        self.body_hides_values: Callable[[], bool] = lambda: False
         # An earlier attempt's error says nothing about this one.
         self.run = run.model_copy(update={"error": None})
         self._lost = threading.Event()
@@ -146,17 +145,9 @@ class Progress:
 
     def suspend(self, error: LakegateError | None = None) -> None:
         """Suspend the run until its next step, or until this step is retried if it failed with ``error``."""
-        self.run = self.run.model_copy(
-            update={"error": None if error is None else to_run_error(error, hides=self.hides_values)}
-        )
+        self.run = self.run.model_copy(update={"error": None if error is None else to_run_error(error)})
         self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s, counted=self._count())
         _log(self.run)
-
-    @property
-    def hides_values(self) -> bool:
-        """Whether an error of the run may quote values that masks or its checks hide."""
-        settings = self._context.hides_values or bool(self._context.masked)
-        return settings or self.run.hides_values or self.body_hides_values()
 
     def _count(self) -> list[Sample]:
         """Return the metrics since the last call."""
@@ -378,8 +369,7 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
             _fail(context, progress, error, branch_kept=kept)
         case _:
             kept = _drop_own_branch(context, run)
-            said = type(error).__name__ if progress.hides_values else repr(error)  # a user's message may hold values
-            _fail(context, progress, LakegateError(f"Internal error: {said}"), branch_kept=kept)
+            _fail(context, progress, internal_error(error), branch_kept=kept)
 
 
 def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_kept: bool) -> None:
@@ -395,9 +385,7 @@ def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_
             was = {name: getattr(begun, name) for name in names}
             progress.end(**was, branch_kept=True)
         else:
-            progress.end(
-                status="failed", branch_kept=branch_kept, error=to_run_error(error, hides=progress.hides_values)
-            )
+            progress.end(status="failed", branch_kept=branch_kept, error=to_run_error(error))
     except LakegateError as journal_error:
         # The user must see the first error, not this one.
         context.narrator.note(f"The journal couldn't be written: {journal_error.message}")
@@ -505,17 +493,9 @@ def _log(run: Run) -> None:
         _LOG.log(level, "Run %s: %s", run.run_id, run.status, extra={"facts": facts})
 
 
-def to_run_error(error: LakegateError, *, hides: bool) -> RunError:
-    """Return an error for the journal and alerts, without secrets that another program's message may contain.
-
-    Args:
-        hides: Whether values must stay hidden: then the engine's message, which may quote them, is left out.
-    """
+def to_run_error(error: LakegateError) -> RunError:
+    """Return an error for the journal and alerts, without secrets that another program's message may contain."""
     said = error.to_dict()
-    condition = error.context.get("condition") if hides else None
-    if condition and not error.message.endswith(f"{condition}."):  # otherwise its message is left out already
-        hint = "Spark's message may quote values that the settings or a check hide."
-        said |= {"message": f"Spark failed: {condition}.", "hint": hint}
     texts = {key: without_secrets(text) for key, text in said.items() if isinstance(text, str)}
     context = said["context"]
     if isinstance(context, dict):

@@ -40,7 +40,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context
 from lakegate.wap.discard import made_all_commits, retry_on_late_commits
-from lakegate.wap.stage import find_changes, hides_values, hiding_values, new_table
+from lakegate.wap.stage import find_changes, new_table
 
 QUARANTINE_OF_PROPERTY = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
@@ -256,11 +256,7 @@ class _Split:
         self._rows = added_rows(staged)
         self._tests = as_row_tests(context, staged, checks, replaces=request.replaces, masked=request.masked)
         self._engine = context.engine()
-        self._hides = hides_values([check for _, check in checks], (*context.masked, *request.masked))
-        with (
-            context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"),
-            hiding_values(f"rows of {staged.table} were to be quarantined", hides=self._hides),
-        ):
+        with context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"):
             counts = self._engine.count_failing_rows(self._rows, self._tests)
         self.failing = counts.failing
         self.by_check = {test.check: number for test, number in zip(self._tests, counts.by_test, strict=True)}
@@ -280,8 +276,7 @@ class _Split:
         _reset(self._context, staged)
         text = f"Quarantining {self.failing:,} of {staged.rows:,} rows in {self._name}"
         with self._context.narrator.step(text):
-            with hiding_values(f"rows of {staged.table} were quarantined", hides=self._hides):
-                self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target(), self._provenance())
+            self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target(), self._provenance())
             failpoints.reach("after-quarantine")
             quarantined = find_changes(self._context, staged, names)[self._name]
             self._undo_write()

@@ -20,6 +20,7 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
     StorageUnavailableError,
+    internal_error,
 )
 from lakegate.model.maintenance import RebuiltJournal
 from lakegate.model.refs import Ref
@@ -81,9 +82,8 @@ def _note(context: Context, run: Run, text: str) -> None:
 
 
 def _unsettled(run_id: str, error: Exception) -> str:
-    # Another error's text may hold secrets or hidden values.
-    said = error.message if isinstance(error, LakegateError) else f"Internal error: {type(error).__name__}."
-    return f"Run {run_id} couldn't be recovered: {said} After fixing it: lakegate recover {run_id}"
+    known = error if isinstance(error, LakegateError) else internal_error(error)
+    return f"Run {run_id} couldn't be recovered: {known.message} After fixing it: lakegate recover {run_id}"
 
 
 def recover_now(context: Context, run_id: str) -> Run:
@@ -177,7 +177,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
         # The run is published, as its commit says. Drop what was staged since.
         sync(context, progress.run.target)
         kept = progress.run.is_users_branch or _drop_branch(context, progress.run)
-        reason = to_run_error(error, hides=progress.hides_values)
+        reason = to_run_error(error)
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
@@ -261,7 +261,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     return progress.end(
         status="failed",
         branch_kept=stays and ref_exists(context, progress.run.branch),
-        error=to_run_error(reason, hides=progress.hides_values),
+        error=to_run_error(reason),
         detail="Undone: nothing of it was published.",
     )
 

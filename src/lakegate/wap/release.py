@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lakegate.errors import InputError, LakegateError, NotFoundError, SchemaError
+from lakegate.errors import InputError, NotFoundError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import (
     COLUMNS,
@@ -37,7 +37,6 @@ from lakegate.model.words import unknown_column
 from lakegate.ports import Catalog, TableReader
 from lakegate.wap.context import Context
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, takes
-from lakegate.wap.stage import hiding_values
 from lakegate.wap.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -72,20 +71,6 @@ def quarantined_rows(
                 if len(found) == limit:
                     return found
     return found
-
-
-def hides_quarantined(context: Context, pointer: TablePointer) -> bool:
-    """Return whether errors mustn't quote the rows in quarantine, because a run that quarantined some hid values.
-
-    The current checks may be different ones. A run that the journal doesn't know counts as one that hid values.
-    """
-    run_ids: set[Any] = set()
-    try:
-        for batch in context.reader.read_rows(pointer, columns=[RUN_ID]):
-            run_ids.update(batch.column(RUN_ID).unique().to_pylist())
-        return any(run is None or run.hides_values for run in map(context.journal.get, run_ids))
-    except LakegateError:
-        return True
 
 
 @dataclass(slots=True)
@@ -166,15 +151,12 @@ def release(
     table: TableIdentifier,
     chosen: RowSelection,
     changes: Mapping[str, str],
-    *,
-    hides: bool = False,
 ) -> None:
     """Append the chosen rows to their table, and mark them as released.
 
     Args:
         changes: Columns to change, each with a SQL expression. For a column that only the quarantine table has, it may
             be ``NULL``: the column's values are left out then.
-        hides: Whether errors mustn't quote values.
 
     Raises:
         InputError: When no row is chosen, or an expression can't be used.
@@ -192,11 +174,10 @@ def release(
     )
     columns, lost = columns_to_release(table, schema, held, changes)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    with hiding_values(f"quarantined rows of {table} were released", hides=hides or bool(context.masked)):
-        _require_rows(tx, quarantine, chosen, lost)
-        engine.sql(_update(quarantine, mark, _condition(chosen)))
-        rows = engine.sql(_select(", ".join(columns), quarantine, mark))
-        engine.append(table, rows, None, fills=True)
+    _require_rows(tx, quarantine, chosen, lost)
+    engine.sql(_update(quarantine, mark, _condition(chosen)))
+    rows = engine.sql(_select(", ".join(columns), quarantine, mark))
+    engine.append(table, rows, None, fills=True)
 
 
 def columns_to_release(
@@ -250,15 +231,12 @@ def _can_hold(wide: str, narrow: str) -> bool:
     return all(one.other is not None and (one.one is None or takes(one.one, one.other)) for one in differences)
 
 
-def drop(
-    context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection, *, hides: bool = False
-) -> None:
+def drop(tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
     """Delete the chosen rows from the quarantine table, unless they're released. Raises as :func:`release`."""
     quarantine = quarantine_of(table)
     tx.engine.table(quarantine)  # raises when it isn't there
-    with hiding_values(f"quarantined rows of {table} were dropped", hides=hides or bool(context.masked)):
-        _require_rows(tx, quarantine, chosen)
-        tx.engine.sql(f"DELETE FROM {_name(quarantine)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
+    _require_rows(tx, quarantine, chosen)
+    tx.engine.sql(f"DELETE FROM {_name(quarantine)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
 
 
 def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TablePointer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from itertools import zip_longest
 from types import MappingProxyType
@@ -13,10 +12,8 @@ from lakegate.errors import (
     ConflictError,
     EngineError,
     InputError,
-    LakegateError,
     NotFoundError,
 )
-from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
@@ -273,40 +270,11 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     )
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
-    hiding = hiding_values(f"rows of {request.table} were written", hides=hides_values(request.checks, masked))
-    with context.narrator.step(text) as step, hiding:
+    with context.narrator.step(text) as step:
         if request.mode.appends:
             context.engine().append(request.batch, target, step)
         else:
             context.engine().rewrite(request.batch, target, request.mode, step)
-
-
-def hides_values(checks: Sequence[Check], masked: Sequence[str]) -> bool:
-    """Return whether masks or checks hide any values."""
-    return bool(masked) or any(check.examples == 0 for check in checks)
-
-
-@contextmanager
-def hiding_values(when: str, *, hides: bool) -> Iterator[None]:
-    """Keep the engine's text out of its errors if it may quote values that must stay hidden.
-
-    Args:
-        when: What the engine was doing, for the message.
-        hides: Whether there are such values.
-
-    Raises:
-        LakegateError: The engine's error, with only the name of its error condition.
-    """
-    try:
-        yield
-    except LakegateError as error:
-        if not hides or "condition" not in error.context:
-            raise
-        raise type(error)(
-            f"Spark failed when {when}: {error.context['condition']}.",
-            hint="Spark's message may quote values that the settings hide. Spark's log says where it failed.",
-            **error.context,
-        ) from None
 
 
 def new_table(

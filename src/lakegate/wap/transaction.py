@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from lakegate.checks import parse_checks, require_runnable, validate_checks
-from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, LakegateError, QueryError
+from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
@@ -32,7 +32,7 @@ from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import renames_column, require_not_reserved
 from lakegate.wap.recover import recover
-from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, staged_since
+from lakegate.wap.stage import ensure_namespace, new_table, staged_since
 
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
 """Suffixes by which Iceberg reads another state of a table (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
@@ -107,8 +107,7 @@ class Transaction:
         """
         identifier = TableIdentifier.parse(table)
         create = self._create(identifier, partition_by)
-        with self._hiding(identifier):
-            self.engine.append(identifier, rows, create)
+        self.engine.append(identifier, rows, create)
 
     def overwrite(self, table: str, rows: Any, *, partition_by: Sequence[str] = ()) -> None:
         """Replace all rows of a table, creating it if it doesn't exist.
@@ -128,8 +127,7 @@ class Transaction:
             self._require_empty_quarantine(identifier)
         # An empty table is overwritten by appending, but rows that others append meanwhile must not survive.
         self._reads[identifier] = None
-        with self._hiding(identifier):
-            self.engine.overwrite(identifier, rows, create)
+        self.engine.overwrite(identifier, rows, create)
 
     def upsert(self, table: str, rows: Any, *, keys: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         """Update the rows whose ``keys`` match, and insert the others.
@@ -148,9 +146,8 @@ class Transaction:
         create = self._create(identifier, partition_by)
         # Which rows are updated and which are inserted depends on the existing rows.
         self._reads[identifier] = None
-        with self._hiding(identifier):
-            hidden = (column for check in self._hiding_checks(identifier) for column in check.columns)
-            self.engine.upsert(identifier, rows, keys, create, masked=(*self._context.masked, *hidden))
+        hidden = (column for check in self._all_checks(identifier) if check.examples == 0 for column in check.columns)
+        self.engine.upsert(identifier, rows, keys, create, masked=(*self._context.masked, *hidden))
 
     def delete(self, table: str, where: str) -> None:
         """Delete the rows of a table that meet a condition.
@@ -262,13 +259,6 @@ class Transaction:
         require_runnable(usable, schema, self._context.engine())
         self._planned[table] = checks
 
-    def hides_values(self) -> bool:
-        """Return whether a check of a table that the body has named hides values."""
-        try:
-            return any(map(self._hiding_checks, {*self._reads, *self._written, *self._checks}))
-        except LakegateError:
-            return True  # the checks can't be read, so they may
-
     @property
     def reads(self) -> tuple[str, ...]:
         """Tables of the target that were read."""
@@ -323,13 +313,6 @@ class Transaction:
                 if self._context.catalog.get_table(table, branch) is not None:
                     return None if table == name else table
         return None
-
-    def _hiding(self, table: TableIdentifier) -> AbstractContextManager[None]:
-        hides = bool(self._context.masked or self._hiding_checks(table))
-        return hiding_values(f"rows of {table} were written", hides=hides)
-
-    def _hiding_checks(self, table: TableIdentifier) -> Sequence[Check]:
-        return [check for check in self._all_checks(table) if check.examples == 0]
 
     def _create(self, table: TableIdentifier, partition_by: Sequence[str]) -> CreateTable | None:
         self._written.add(table)
@@ -390,7 +373,6 @@ def transaction(
         failpoints.reach("after-branch")
         engine = context.engine().transaction(branch, run_id)
         tx = Transaction(context, progress, engine, configured)
-        progress.body_hides_values = tx.hides_values
         try:
             with progress.step("write"):
                 yield tx

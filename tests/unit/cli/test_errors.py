@@ -61,6 +61,17 @@ def test_a_traceback_has_no_secrets_of_other_programs() -> None:
     assert "hunter2" not in plain.output
 
 
+def test_what_the_engine_said_is_shown_on_the_terminal_only() -> None:
+    error = QueryError("Spark rejected the query: CAST_INVALID_INPUT.", detail="The value 'hush' cannot be cast.")
+    error.__cause__ = OSError("The value 'hush' cannot be cast.")
+    shown = invoke("publish b -o json", FakeLake(publish=error))
+    assert "cause: The value 'hush' cannot be cast." in shown.stderr
+    assert "hush" not in shown.stdout
+    logged = invoke("publish b --log-format json --debug", FakeLake(publish=error))
+    assert "CAST_INVALID_INPUT" in logged.stderr
+    assert "hush" not in logged.output
+
+
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

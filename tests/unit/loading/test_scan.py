@@ -205,11 +205,7 @@ def test_an_internal_error_counts_as_a_failure_of_the_file(lake: FolderLake, clo
     loader = make_loader(lake, clock)
     take_all(loader)
     [checkpoint] = loader.saved
-    assert (checkpoint.outcome, checkpoint.reason) == ("failed", "Internal error: ZeroDivisionError: s3://…@host/x")
-    lake.masks = True
-    lake.put("2.csv")
-    take_all(loader)
-    assert [one.reason for one in loader.saved] == ["Internal error: ZeroDivisionError."]
+    assert (checkpoint.outcome, checkpoint.reason) == ("failed", "Internal error: ZeroDivisionError.")
 
 
 def test_a_file_that_another_run_holds_is_checked_later(lake: FolderLake, clock: FakeClock) -> None:

@@ -206,7 +206,7 @@ def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
         (
             "a.xlsx",
             sheet(text_cell("A1", "id"), number_cell("A2", 1), text_cell("A3", "x")),
-            "cell A3 ('x') is of type text, but the cells above it are of type number",
+            "cell A3 is of type text, but the cells above it are of type number",
         ),
         ("a.xlsx", sheet(text_cell("A1", "id"), number_cell("B2", 1)), "cell B2 has no header above it"),
     ],
@@ -216,8 +216,6 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str, content: bytes, wo
         read(tmp_path, name, content)
     assert words in refused.value.message
     assert refused.value.exit_code == 2
-    refused.value.hide_values()
-    assert "'x'" not in refused.value.message
 
 
 AVRO = {
@@ -390,10 +388,10 @@ def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
     assert {part.columns[1].type for part in batch.parts()} == {"string"}
     (tmp_path / "a.jsonl").write_text('{"n": 9007199254740993, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     with pytest.raises(
-        LakegateError, match=r"has 9007199254740993 in '.*', which a double would round, and fractions in another"
+        LakegateError, match=r"has a number in '.*', which a double would round, and fractions in another"
     ) as refused:
         discover([str(tmp_path)], copies=tmp_path / "copies")
-    assert "has a number in '" in refused.value.without_values
+    assert "9007199254740993" in str(refused.value.detail)
     (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text('{"n": 2}\n', encoding="utf-8")
     with pytest.raises(LakegateError, match=r"c\.jsonl' doesn't have the columns"):

@@ -74,7 +74,7 @@ def test_categories_views_and_unsigned_numbers_become_what_spark_has() -> None:
         (7, "Can't write rows of type int"),
         ([1, 2], "Can't write rows of type list"),
         (pd.DataFrame({"x": [1, "a"]}), "row 1 has a number, row 2 a string"),
-        (pl.DataFrame({"x": pl.Series([object()], dtype=pl.Object)}), "Can't convert this polars DataFrame to Arrow"),
+        (pl.DataFrame({"x": pl.Series([object()], dtype=pl.Object)}), "Column 'x' has Python objects"),
     ],
 )
 def test_what_cannot_be_written_is_said(rows: Any, says: str) -> None:

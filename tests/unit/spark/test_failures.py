@@ -1,6 +1,8 @@
-"""What Spark says of values, where they aren't to be shown."""
+"""Spark's exceptions become errors whose own message has no text of Spark's."""
 
 from __future__ import annotations
+
+import pickle
 
 import pytest
 
@@ -13,21 +15,42 @@ from lakegate.errors import (
     SourceError,
 )
 from lakegate.spark.failures import spark_errors
-from lakegate.wap.stage import hiding_values
 
 
-@pytest.mark.parametrize("hides", [True, False])
-def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"query": True}, {"source": True}])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[CAST_INVALID_INPUT] The value 'hush-4711' of the type \"STRING\" cannot be cast.",
+        "[DIVIDE_BY_ZERO] Division by 'hush-4711'.",
+        "[USER_RAISED_EXCEPTION] Column 'amount' holds hush-4711, which an integer would round.",
+        "[USER_RAISED_EXCEPTION] Column 'amount' holds hush-4711, which a double may round.",
+        "Unsupported table change: 'hush-4711'",
+        "Job aborted.\nCaused by: x.NessieForbiddenException: hush-4711",
+        "Job aborted.\nCaused by: SdkClientException: hush-4711",
+        "org.apache.iceberg.exceptions.NotFoundException: File does not exist: s3://w/name=hush-4711/a.parquet",
+        "hush-4711",
+    ],
+)
+def test_what_spark_says_is_only_in_an_errors_detail(text: str, options: dict[str, bool]) -> None:
     from pyspark.errors import PySparkException
 
-    text = "[CAST_INVALID_INPUT] The value '3000000000' of the type \"STRING\" cannot be cast."
-    with (
-        pytest.raises(SourceError, match="CAST_INVALID_INPUT" if hides else "couldn't read") as caught,
-        hiding_values("rows of nyc.trips were written", hides=hides),
-        spark_errors("writing", source=True),
-    ):
+    with pytest.raises(LakegateError) as caught, spark_errors("writing nyc.trips", **options):
         raise PySparkException(text)
-    assert ("3000000000" in caught.value.message) is not hides
+    error = caught.value
+    assert "hush-4711" in str(error.detail)
+    stored = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (stored.message, stored.hint, stored.context) == (error.message, error.hint, error.context)
+    for told in (str(error), repr(error), str(error.to_dict()), str(vars(stored))):
+        assert "hush-4711" not in told
+
+
+def test_a_value_that_a_column_cannot_hold_is_told_by_its_column() -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(SourceError, match="doesn't fit its column 'amount' while writing"):  # noqa: SIM117
+        with spark_errors("writing", source=True):
+            raise PySparkException("[USER_RAISED_EXCEPTION] Column 'amount' holds 1.5, which an integer would round.")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +127,8 @@ def test_a_tables_file_that_cannot_be_read_is_named(text: str, cause: str, *, qu
 
     with pytest.raises(QueryError if query else EngineError) as caught, spark_errors("working", query=query):
         raise SparkException(text)
-    assert caught.value.message == f"Spark couldn't read a table's file while working: {cause}."
+    assert caught.value.message == "Spark couldn't read a table's file while working: SparkException."
+    assert caught.value.detail == f"{cause}."
     assert (caught.value.hint or "").endswith("lakegate verify" if "NotFound" in text else "lakegate verify --deep")
 
 

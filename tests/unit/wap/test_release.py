@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import Mock
-
-import pyarrow as pa
 import pytest
 
-from lakegate.checks import parse_checks
-from lakegate.errors import EngineError, InputError, SchemaError
+from lakegate.errors import InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, RowSelection
-from lakegate.model.run import Run
+from lakegate.model.quarantine import COLUMNS
 from lakegate.model.schema import Column, Schema
-from lakegate.wap.release import columns_to_release, drop, hides_quarantined
-from support.cli_support import make_run
+from lakegate.wap.release import columns_to_release
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -54,27 +46,3 @@ def test_values_go_into_structs_that_have_grown() -> None:
     for other in ("struct<a: int>", "struct<a: int, b: int>", "list<int>", "string"):
         with pytest.raises(SchemaError, match="can't hold all of its values"):
             columns_to_release(TRIPS, schema(at=other), held, {})
-
-
-def test_errors_quote_no_values_where_they_are_hidden() -> None:
-    context: Any = SimpleNamespace(masked=())
-    tx = Mock(run=SimpleNamespace(run_id="r"))
-    tx.engine.fetch.side_effect = EngineError("The value '+49' …", condition="CAST_INVALID_INPUT")
-    with pytest.raises(EngineError, match="CAST_INVALID_INPUT") as caught:
-        drop(context, tx, TRIPS, RowSelection(), hides=True)
-    assert "+49" not in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("checks", "hides"), [((), False), (("not_null(id)",), False), (("not_null(id)", "not_null(id, examples=0)"), True)]
-)
-def test_rows_stay_hidden_that_were_hidden_when_they_were_set_aside(checks: tuple[str, ...], *, hides: bool) -> None:
-    made = {"request": None, "checks": {"nyc.trips": tuple(one for text in checks for one in parse_checks(text))}}
-    known: dict[str, Run | None] = {"r1": make_run("published", request=None), "r2": make_run("published", **made)}
-    held = pa.table({"_run_id": ["r1", "r2", "r2"]}).to_batches()
-    reader = SimpleNamespace(read_rows=lambda _pointer, **_options: iter(held))
-    context: Any = SimpleNamespace(reader=reader, journal=SimpleNamespace(get=known.get))
-    pointer: Any = None
-    assert hides_quarantined(context, pointer) is hides
-    known["r1"] = None  # as a rebuilt journal says
-    assert hides_quarantined(context, pointer)

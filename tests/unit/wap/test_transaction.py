@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from lakegate.checks import parse_checks
 from lakegate.errors import AuditFailedError, ConfigurationError, ConflictError, InputError, QueryError
 from lakegate.model.quarantine import quarantine_of
 from lakegate.wap.ingest import ingest
@@ -45,18 +44,15 @@ def test_an_exception_discards_everything(house: FakeLakehouse) -> None:
     ("raised", "recorded"),
     [
         (
-            QueryError("The value 'me@x.org' is malformed.", condition="CAST_INVALID_INPUT"),
+            QueryError("Spark failed: CAST_INVALID_INPUT.", detail="The value 'me@x.org' …"),
             "Spark failed: CAST_INVALID_INPUT.",
         ),
-        (QueryError("The audit of a.b couldn't run: CAST.", condition="CAST"), "The audit of a.b couldn't run: CAST."),
-        (ValueError("me@x.org is no address"), "Internal error: ValueError"),
-        (InputError("No such column."), "No such column."),
+        (ValueError("me@x.org is no address"), "Internal error: ValueError."),
     ],
 )
-def test_the_journal_keeps_no_words_that_may_quote_masked_values(
+def test_the_journal_keeps_no_words_that_may_quote_values(
     house: FakeLakehouse, raised: Exception, recorded: str
 ) -> None:
-    house.masked = ("email",)
     with pytest.raises(type(raised)) as caught, begun(house.context) as tx:
         raise raised
     assert caught.value is raised  # who ran it sees all of it
@@ -65,31 +61,11 @@ def test_the_journal_keeps_no_words_that_may_quote_masked_values(
     assert "me@x.org" not in tx.run.model_dump_json()
 
 
-@pytest.mark.parametrize("named_by", ["check", "append", "configured"])
-def test_the_journal_keeps_no_words_that_may_quote_values_of_no_example(house: FakeLakehouse, named_by: str) -> None:
-    hiding = parse_checks("not_null(passengers, examples=0)")
-    ingest(house.context, ordered(house))
-    with (
-        pytest.raises(QueryError),
-        begun(house.context, configured=lambda _: hiding if named_by != "check" else ()) as tx,
-    ):
-        match named_by:
-            case "check":
-                tx.check("nyc.trips", *hiding)
-            case "append":
-                tx.append("nyc.trips", MORE)
-            case _:
-                tx.table("nyc.trips")
-        raise QueryError("The value 'me@x.org' is malformed.", condition="CAST_INVALID_INPUT")
-    assert tx.run.error is not None
-    assert tx.run.error.message == "Spark failed: CAST_INVALID_INPUT."
-
-
 def test_the_journal_keeps_no_secret_that_an_exception_holds(house: FakeLakehouse) -> None:
     with pytest.raises(ValueError, match="hunter22"), begun(house.context) as tx:
         raise ValueError("Can't reach postgresql://me:hunter22@db/x?token=abcdef")
     assert tx.run.error is not None
-    assert tx.run.error.message == 'Internal error: ValueError("Can\'t reach postgresql://…@db/x?token=…")'
+    assert tx.run.error.message == "Internal error: ValueError."
     with pytest.raises(InputError), begun(house.context, "t2") as tx:
         raise InputError("No.", hint="Ask me:hunter22@db.", path="s3://me:hunter22@db/x", rows=3)
     assert tx.run.error is not None

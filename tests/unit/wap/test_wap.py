@@ -291,27 +291,6 @@ def test_an_engine_that_goes_away_leaves_nothing_behind(
     assert (run.status, run.error.code) == ("failed", "engine-unavailable")
 
 
-@pytest.mark.parametrize(
-    "raised", [ValueError("'me@x.org'"), EngineError("'me@x.org'", condition="CAST_INVALID_INPUT")]
-)
-def test_no_error_of_a_run_quotes_values_of_no_example(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, raised: Exception
-) -> None:
-    def broken(*_: Any) -> None:
-        raise raised
-
-    monkeypatch.setattr(FakeLakehouse, "append", broken)
-    with pytest.raises(type(raised)) as caught:
-        ingest(house.context, ordered(house, checks=["not_null(passengers, examples=0)"]))
-
-    run = known(house)
-    assert run.error is not None
-    assert run.status == "failed"
-    assert "me@x.org" not in run.model_dump_json()
-    assert isinstance(raised, ValueError) or "CAST_INVALID_INPUT" in run.error.message
-    assert isinstance(raised, ValueError) or "me@x.org" not in str(caught.value)
-
-
 @pytest.mark.parametrize("point", ["before-stage", "after-branch", "after-stage", "after-audit", "before-publish"])
 def test_an_interrupt_before_the_commit_removes_the_branch(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
