@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -18,7 +17,6 @@ from pyarrow import types
 from lakegate.contracts.document import comment, scalar
 from lakegate.contracts.model import VERSION
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.rows import values_of
 from lakegate.model.schema import Schema, is_masked
 from lakegate.model.types import nested_fields
 from lakegate.model.words import counted
@@ -46,7 +44,7 @@ PATTERNS: Mapping[str, str] = {
     "a date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
     "a URL": r"https?://[!-~]+",
 }
-"""Common formats of text. The patterns mean the same in Python and Java."""
+"""Common formats of text. The patterns mean the same in RE2 and Java."""
 _LONGEST_SHOWN = 40
 
 
@@ -99,7 +97,7 @@ class _Column:
         self.profile = profile
         self._chunks: list[Any] = []
         self._is_bounded = True
-        self._patterns: dict[str, Callable[[str], object]] | None = None
+        self._patterns: tuple[str, ...] | None = None
 
     def add(self, values: Any) -> None:
         profile = self.profile
@@ -124,7 +122,7 @@ class _Column:
 
     def finish(self) -> ColumnProfile:
         profile = self.profile
-        profile.patterns = tuple(self._patterns or ())
+        profile.patterns = self._patterns or ()
         if profile.is_unique:
             values = pa.chunked_array(self._chunks) if self._chunks else None
             profile.is_unique = values is not None and pc.count_distinct(values).as_py() == len(values)
@@ -166,14 +164,12 @@ class _Column:
             profile.values = None
 
     def _match_patterns(self, present: Any) -> None:
-        if self._patterns is None:
-            self._patterns = {name: re.compile(pattern).fullmatch for name, pattern in PATTERNS.items()}
-        if not self._patterns:
-            return
-        texts = values_of(pc.unique(present))
-        for name, matches in list(self._patterns.items()):
-            if not all(map(matches, texts)):
-                del self._patterns[name]
+        texts = pc.unique(present)
+        self._patterns = tuple(
+            name
+            for name in (PATTERNS if self._patterns is None else self._patterns)
+            if pc.all(pc.match_substring_regex(texts, f"^(?:{PATTERNS[name]})$")).as_py()
+        )
 
 
 def shown(value: object) -> str:
