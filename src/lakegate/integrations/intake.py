@@ -27,7 +27,7 @@ def ingest_new(
     settle_s: float = 5.0,
     max_files: int = 100,
     log: Callable[[str], object],
-    show: Callable[[Run], object] = lambda _: None,
+    ingest: Callable[[Lake, str, Sequence[str], IngestOptions], Run] | None = None,
 ) -> dict[str, int]:
     """Ingest what's new, one chunk of files after another.
 
@@ -39,7 +39,7 @@ def ingest_new(
         settle_s: Seconds for which a file must stay unchanged before it's ingested.
         max_files: Maximum number of files in a run.
         log: Gets a line about each chunk without a run, and each file without a table.
-        show: Gets each finished run.
+        ingest: Ingests the files of a chunk, as :meth:`Lake.ingest` does, which is the default.
 
     Returns:
         The number of chunks by outcome: a run's status, or ``failed``.
@@ -50,14 +50,16 @@ def ingest_new(
     """
     if (table is None) == (not routes):
         raise InputError("Pass either a table for all files, or routes.")
-    observer = _Observer(log, show)
+    observer = _Observer(log)
     with leaving_out_secrets(), ExitStack() as stack:
 
         def opened() -> Lake:
             return stack.enter_context(open_lake())
 
         routing = Routes(routes) if table is None else Routes.to(table)
-        loader = FileLoader(opened(), paths, routing, options=options, settle_s=settle_s, max_files=max_files)
+        loader = FileLoader(
+            opened(), paths, routing, options=options, settle_s=settle_s, max_files=max_files, ingest=ingest
+        )
         watch = Watch(loader, PollingFeed(math.inf), observer, reopen=opened, once=True, settle_s=settle_s)
         summary = watch.run()
         if summary.trouble is not None:
@@ -68,10 +70,9 @@ def ingest_new(
 class _Observer:
     """Counts and logs what a watch does."""
 
-    def __init__(self, log: Callable[[str], object], show: Callable[[Run], object]) -> None:
+    def __init__(self, log: Callable[[str], object]) -> None:
         self.outcomes: Counter[str] = Counter()
         self._log = log
-        self._show = show
 
     def scanned(self, found: Scan) -> None:
         for file, why in found.unrouted:
@@ -84,9 +85,7 @@ class _Observer:
         saved: Collection[FileCheckpoint],  # noqa: ARG002 - the watch's
         failure: LakegateError | None,
     ) -> None:
-        if run is not None:
-            self._show(run)
-        elif failure is not None:
+        if run is None and failure is not None:
             self._log(without_secrets(f"{len(chunk.uris)} files for {chunk.table}: {failure.message}"))
         if run is not None or failure is not None:
             self.outcomes["failed" if run is None else run.status] += 1

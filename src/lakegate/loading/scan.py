@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING
@@ -57,6 +57,7 @@ class FileLoader:
             data would be the same.
         again: Retry files that were rejected or given up before this loader was created.
         announced: By URI, when a notification named the file. Its earlier rejections and failures are ignored.
+        ingest: Ingests the files of a chunk into a table, as :meth:`~lakegate.Lake.ingest` does, which is the default.
 
     Attributes:
         lake: The lake. May be replaced after its servers were restarted.
@@ -77,6 +78,7 @@ class FileLoader:
         max_tries: int = 3,
         again: bool = False,
         announced: Mapping[str, datetime] | None = None,
+        ingest: Callable[[Lake, str, Sequence[str], IngestOptions], Run] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.lake = lake
@@ -85,6 +87,7 @@ class FileLoader:
         self._paths = paths
         self._routes = routes
         self._options: IngestOptions = {} if options is None else options
+        self._ingest = ingest or _ingest_by_lake
         self._format = self._options.get("format")
         self._places = WatchedPaths(self._paths, self._format)
         self._max_files = max_files
@@ -163,7 +166,7 @@ class FileLoader:
             left = left if left.run_id is not None else replace(left, run_id=self._run_id(left))
             self._outcomes.begin(self.lake, left)
         try:
-            run: Run | None = self.lake.ingest(left.table, left.uris, **self._options_for(left, timeout_s))
+            run: Run | None = self._ingest(self.lake, left.table, left.uris, self._options_for(left, timeout_s))
         except ConfigurationError as error:
             if timeout_s is not None:
                 self._outcomes.release(self.lake, left, error)
@@ -396,6 +399,10 @@ class _ScanState:
     recheck_s: float = 0.0
     runs: dict[str, Run | None] = field(default_factory=dict)
     suspended: dict[str, Chunk] = field(default_factory=dict)
+
+
+def _ingest_by_lake(lake: Lake, table: str, uris: Sequence[str], options: IngestOptions) -> Run:
+    return lake.ingest(table, uris, **options)
 
 
 class _StableFiles:

@@ -26,11 +26,13 @@ from prefect.types.entrypoint import EntrypointType
 from lakegate.config import find_home
 from lakegate.errors import LakegateError, RetryableError
 from lakegate.integrations.intake import ingest_new
-from lakegate.integrations.prefect.flows import wap_flow
-from lakegate.integrations.prefect.steps import error_line, open_lake, show_audit
+from lakegate.integrations.prefect.flows import REJECTED, run_id_of, wap_flow
+from lakegate.integrations.prefect.steps import error_line, open_lake
+from lakegate.lake import IngestOptions, Lake
 from lakegate.loading.routes import absolute
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import OnChanged, OnFailure
+from lakegate.model.run import Run
 
 LANDED = "lakegate.file.landed"
 """Name of the event. Its payload is ``{"table": "nyc.trips", "path": "s3://bucket/trips.parquet"}``."""
@@ -48,7 +50,7 @@ def intake_flow(
     max_files: int = 100,
     home: str | None = None,
 ) -> State[Any]:
-    """Ingest new files in chunks, and show the audit of each as an artifact.
+    """Ingest new files in chunks, each in a :func:`wap_flow` of its own.
 
     Args:
         paths: Files, folders, patterns or prefixes.
@@ -72,12 +74,25 @@ def intake_flow(
             settle_s=settle_s,
             max_files=max_files,
             log=get_run_logger().warning,
-            show=partial(show_audit, home),
+            ingest=partial(_ingest_in_flow, home),
         )
     except LakegateError as error:
         return Failed(message=error_line(error), data=error)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
     return Completed(message=f"Chunks: {counts}." if counts else "Nothing new.", data=outcomes)
+
+
+def _ingest_in_flow(home: str | None, lake: Lake, table: str, uris: Sequence[str], options: IngestOptions) -> Run:
+    """Ingest a chunk by write, audit and publish as tasks. Returns the run, also a rejected one; raises its error."""
+    if "run_id" in options:  # another process, with a time limit, has suspended it
+        return lake.ingest(table, uris, **options)
+    state: State[Any] = wap_flow(table=table, path=list(uris), **options, home=home, return_state=True)
+    if state.is_completed() or state.name == REJECTED:
+        return lake.run(run_id_of(state.state_details.flow_run_id))
+    error = state.result(raise_on_failure=False)
+    if isinstance(error, LakegateError):
+        raise error
+    raise RetryableError(f"The flow run that ingests {len(uris)} files into {table} is {state.name}.", table=table)
 
 
 def deployments(
