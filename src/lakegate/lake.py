@@ -915,6 +915,7 @@ class Lake:
             SchemaError: The table has no column for a row's value, or the column's type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
+        self._find_quarantine(identifier)
         new = dict(changes or {})
         chosen = RowSelection(run_id=run_id, check=check, where=where)
         try:
@@ -955,6 +956,7 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
+        self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
         return self._run_transaction(
             lambda tx: drop(tx, identifier, chosen),

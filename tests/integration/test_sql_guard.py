@@ -214,6 +214,5 @@ def test_a_query_keeps_to_its_commit_and_the_next_sees_what_was_published(
         tx.sql(f"DELETE FROM {table} WHERE id = 3")
     after = lake.query(f"SELECT sum(id) AS n FROM {table}")
     assert [one.to_arrow()["n"].to_pylist() for one in (before, after)] == [[6], [3]]
-    with pytest.raises(QueryError, match=r"\(line 2\)") as caught:
+    with pytest.raises(QueryError, match=r"near 'x'.*\(line 2\)"):
         lake.query("SELECT 1 -- one\nFORM x")
-    assert "near 'x'" in str(caught.value.detail)
