@@ -58,7 +58,7 @@ def summary(*reports: AuditReport) -> str:
     """Return how many checks ran and failed, and how they were answered, such as from file metrics."""
     results = [result for report in reports for result in report.results]
     if not results:
-        return "no checks (add some with --check or in lakegate.toml)"
+        return "no checks"
     counts = {words: sum(result.evidence == evidence for result in results) for evidence, words in _EVIDENCE.items()}
     answered = [f"{number} {words}" for words, number in counts.items() if number]
     failed = sum(len(report.failures) for report in reports)

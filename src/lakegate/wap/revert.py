@@ -101,10 +101,16 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
     Raises:
         NotFoundError: When the table didn't exist then.
         InputError: When that state was replaced longer than ``gc.keep`` ago; when the commit isn't in the history of
-            ``main``; when the table was renamed since; or when ``table`` is a quarantine table, and rows were
-            quarantined in it or released from it since.
+            ``main``; when the table was renamed since; or when ``table`` is a quarantine table.
         LakegateError: As for :func:`~lakegate.wap.table_commit.run_plan`.
     """
+    if is_quarantine(table):
+        # Which runs stand is recorded for both as one, so neither can go back without the other.
+        raise InputError(
+            f"{table} can't be restored alone: it's the quarantine table of {table_of(table)}.",
+            hint=f"To restore both: lakegate table restore {table_of(table)} --at {at.hash[:12]}",
+            table=str(table),
+        )
     then = context.catalog.get_table(table, at)
     if then is None:
         raise NotFoundError(
@@ -436,10 +442,13 @@ class _Revert:
         )
 
     def _refuse(self, reason: str, table: TableIdentifier | str, dependents: Sequence[str] = ()) -> NoReturn:
-        first = "Revert the later runs first, the newest first. Or restore" if dependents else "To restore"
+        # Of commits without a run, such as a compaction's, none can be reverted.
+        can_go_first = dependents and not any(one.startswith("commit ") for one in dependents)
+        first = "Revert the later runs first, the newest first. Or restore" if can_go_first else "To restore"
+        whole = table_of(table) if isinstance(table, TableIdentifier) and is_quarantine(table) else table
         raise NotRevertableError(
             f"Run {self._run_id} can't be reverted: {reason}.",
-            hint=f"{first} the table to an earlier state: lakegate table restore {table} --at TIME",
+            hint=f"{first} the table to an earlier state: lakegate table restore {whole} --at TIME",
             run_id=self._run_id,
             table=str(table),
             dependents=list(dependents),
@@ -485,7 +494,7 @@ def _require_publish(context: Context, commit: Commit) -> None:
 
 
 def _require_restorable(history: _History, table: TableIdentifier) -> None:
-    """Refuse to restore a table across a rename, or a quarantine table alone if its table changed with it."""
+    """Refuse to restore a table across a rename."""
     renamed = history.rename_of(table)
     if renamed is not None:
         old, new = renames_in(renamed)[0]
@@ -494,15 +503,6 @@ def _require_restorable(history: _History, table: TableIdentifier) -> None:
             hint=f"Choose a state since then: lakegate table restore {new} --at {renamed.hash}",
             table=str(table),
             run_id=run_of(renamed),
-        )
-    both = {str(table), str(table_of(table))}
-    commit = next((one for one in history.commits if is_quarantine(table) and both <= {*one.tables}), None)
-    if commit is not None:
-        raise InputError(
-            f"{table} can't be restored alone: {_label(commit)} has since changed it together with {table_of(table)}.",
-            hint=f"Restore both: lakegate table restore {table_of(table)}",
-            table=str(table),
-            commit=commit.hash,
         )
 
 

@@ -227,6 +227,17 @@ def test_quarantined_rows_go_with_the_table_that_their_file_is_ingested_into_aga
     assert house.add("r4", MIXED, file="r2", checks=SETS_ASIDE).status == "skipped"
 
 
+def test_a_quarantine_table_is_restored_with_its_table_only(house: House) -> None:
+    """Alone, it would take the runs back that wrote to its table since, whose rows stay there."""
+    house.add("r1", MIXED, checks=SETS_ASIDE)
+    then = house.head()
+    house.add("r2", [{"id": 3, "fare": 3}], checks=())
+    with pytest.raises(InputError, match=r"can't be restored alone") as refused:
+        restore_table(house.context, ASIDE, then, new_run_id="x")
+    assert refused.value.hint == f"To restore both: lakegate table restore nyc.trips --at {then.hash[:12]}"
+    assert house.status("r2") == ("published", None)
+
+
 def test_a_lost_journal_learns_what_was_reverted_before_its_table_was_dropped(house: House) -> None:
     house.add("r1", MIXED, checks=SETS_ASIDE)
     house.add("r2", [{"id": 3, "fare": 3}], checks=())

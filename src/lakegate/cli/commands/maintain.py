@@ -42,7 +42,7 @@ def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: tim
     TABLE is a name or a pattern, such as 'nyc.*'. Default: all tables on main. The section maintenance of the settings,
     and each table's own, define when something is due.
 
-    Each change to a table is a run of its own, which can be reverted. You can stop it at any time: the next round
+    Each change to a table is a run of its own. You can stop it at any time: the next round
     continues. A table that fails doesn't hold up the others. Run it from cron, from lakegate watch (maintenance.every),
     or from an orchestrator. Only one process maintains a lake at a time.
 
