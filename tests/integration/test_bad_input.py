@@ -130,7 +130,7 @@ def test_checks_that_cannot_be_asked(lake: Lake, table: str, tmp_path: Path, che
     with unchanged(lake), pytest.raises(CheckError) as caught:
         lake.ingest(table, source, checks=["not_null(id)", check])
     require_refusal(caught.value)
-    told = f"{caught.value.message} {caught.value.hint}"
+    told = f"{caught.value.message} {caught.value.hint} {caught.value.detail}"
     assert message in told
     assert hint in told
 
@@ -139,7 +139,8 @@ def test_a_check_that_breaks_on_the_data_is_the_checks_fault(lake: Lake, table: 
     source = write_trips(tmp_path / "a.parquet", 5)
     with unchanged(lake), pytest.raises(CheckError) as caught:
         lake.ingest(table, source, checks=["sql('CAST(note AS INT) > 3')"])
-    require_refusal(caught.value, table, "CAST(note AS INT) > 3", "cannot be cast")
+    require_refusal(caught.value, table, "CAST(note AS INT) > 3", "CAST_INVALID_INPUT")
+    assert "cannot be cast" in str(caught.value.detail)
 
 
 BAD_NAMES = ('ns."t"', "ns.a b", "ns.t@main", "ns.a;b", "ns.zürich", "ns..t", "", "t", "ns.a/b")
