@@ -65,7 +65,7 @@ def test_the_rows_read_without_spark_are_sparks(lake: Lake, ref: str, spark_says
 @pytest.mark.parametrize(
     "where",
     [
-        "pickup >= '2024-01-15' AND pickup < '2024-01-16'",
+        "pickup >= '2024-01-15T00:00:00' AND pickup < '2024-01-16T00:00:00'",
         "note IS NOT NULL OR tip_amount > 50",
         "NOT (amount > 10) AND store_and_fwd_flag != 'Y'",
         "PULocationID IN (74, 75, 263) AND note IS NULL",
