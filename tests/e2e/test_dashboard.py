@@ -132,7 +132,7 @@ def test_every_page_of_a_large_lake_is_sound_and_can_be_shared(browser: Browser,
             _open(other, shared)
             other.get_by_role("heading", name="Run 2").wait_for()
             other.get_by_role("link", name="Table ").first.click()
-            for view in ("Columns", "Checks", "Schema", "Publishes"):
+            for view in ("Columns", "Checks", "Publishes"):
                 other.get_by_role("radio", name=view).click()
                 other.wait_for_function(_IS_DRAWN)
                 _fits_any_screen(other)

@@ -20,7 +20,6 @@ from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import RELEASED_BY
 from lakegate.model.refs import MAIN, Ref, TablePointer
-from lakegate.model.schema import is_masked
 from lakegate.model.tables import Snapshot, TableMetadata
 from lakegate.points import resolve
 from lakegate.ports import Catalog, TableReader
@@ -203,10 +202,6 @@ class ReadModel:
         if isinstance(error, CatalogUnavailableError):
             with self._lock:
                 self._catalog = None
-
-    def is_masked(self, column: str) -> bool:
-        """Return whether the settings hide the values of a column, or of a column that contains it."""
-        return is_masked(self.settings.masked, column)
 
     def branches(self) -> tuple[Ref, ...]:
         """Return all branches except ``main``, by name."""

@@ -1,28 +1,19 @@
-"""One table on ``main``: its columns, schema changes, snapshots, NULL rates, bounds and check history."""
+"""One table on ``main``: its columns, snapshots and check history."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time
-from decimal import Decimal
-from functools import lru_cache
-from typing import Any
+from datetime import datetime
 
 from lakegate.dashboard.model import ReadModel, ResultPage, TableFacts, lineage_of, paginate, rows_after, searchable
-from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, CheckRecord, RunLine
-from lakegate.model.schema import Column, ColumnChange, column_changes
-from lakegate.model.tables import AddedFiles, ColumnStatistics, Snapshot
-
-Scalar = str | int | float | bool | None
-_MOST_COLUMNS = 200
-_LONGEST_BOUND = 200
+from lakegate.model.schema import Column
+from lakegate.model.tables import Snapshot
 
 
 class TableDetail(Value):
@@ -35,21 +26,6 @@ class TableDetail(Value):
     columns: tuple[Column, ...]
     partition_by: tuple[str, ...] = ()
     facts: TableFacts
-
-
-class SchemaLine(Value):
-    """One schema of a table's history.
-
-    Attributes:
-        since: Time of the first snapshot written with it.
-        changes: Differences from the schema before; all columns for the first schema.
-    """
-
-    schema_id: int
-    since: datetime | None = None
-    run_id: str | None = None
-    columns: int
-    changes: tuple[ColumnChange, ...]
 
 
 class SnapshotLine(Value):
@@ -73,28 +49,6 @@ class SnapshotLine(Value):
     size_bytes: int | None = None
     run_id: str | None = None
     is_current: bool = False
-
-
-class ColumnPoint(Value):
-    """The values that one snapshot added to a column, from the metrics of its data files.
-
-    Attributes:
-        null_share: Share of NULLs, from 0 to 1; ``None`` if a file lacks the count.
-        lower: Lower bound of the values; ``None`` if unknown, like ``upper``. Text may be truncated.
-    """
-
-    at: datetime
-    null_share: float | None = None
-    lower: Scalar = None
-    upper: Scalar = None
-
-
-class ColumnHistory(Value):
-    """A column over the newest snapshots that added rows, oldest first. Masked columns have no bounds."""
-
-    column: str
-    type: str
-    points: tuple[ColumnPoint, ...] = ()
 
 
 class CheckHistory(Value):
@@ -128,24 +82,6 @@ def get_table(model: ReadModel, table: str) -> TableDetail:
     )
 
 
-def schema_changes(model: ReadModel, table: str) -> tuple[SchemaLine, ...]:
-    """Return how a table's schema evolved, oldest first."""
-    lines = []
-    before: Mapping[int, Column] = {}
-    for version in model.reader.schemas(_pointer(model, table)):
-        lines.append(
-            SchemaLine(
-                schema_id=version.schema_id,
-                since=version.since,
-                run_id=version.run_id,
-                columns=len(version.field_ids),
-                changes=tuple(column_changes(before, version.by_id)),
-            )
-        )
-        before = version.by_id
-    return tuple(lines)
-
-
 def list_snapshots(
     model: ReadModel, table: str, *, limit: int = 50, cursor: str | None = None
 ) -> ResultPage[SnapshotLine]:
@@ -160,31 +96,6 @@ def list_snapshots(
     return ResultPage[SnapshotLine](items=items, next=following, total=len(newest_first))
 
 
-def column_history(model: ReadModel, table: str, *, limit: int = 20) -> tuple[ColumnHistory, ...]:
-    """Return the NULL rate and bounds of a table's first 200 columns in what its newest ``limit`` snapshots added."""
-    pointer = _pointer(model, table)
-    snapshots = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)
-    adding = [one for one in snapshots if _summary_number(one, "added-records") != 0][-limit:]
-    sums = model.read_each(adding, lambda snapshot: _column_sums(model, pointer, snapshot.snapshot_id))
-    added = []
-    for snapshot, values in zip(adding, sums, strict=True):
-        if isinstance(values, LakegateError):
-            raise values
-        added.append((snapshot, values))
-    return tuple(
-        ColumnHistory(
-            column=column.name,
-            type=column.type,
-            points=tuple(
-                _point(snapshot, values, column.name, bounds=not model.is_masked(column.name))
-                for snapshot, values in added
-                if column.name in values[1]
-            ),
-        )
-        for column in model.metadata(pointer).table_schema.columns[:_MOST_COLUMNS]
-    )
-
-
 def check_history(model: ReadModel, table: str, *, limit: int = 40) -> tuple[CheckHistory, ...]:
     """Return the results of each check of a table in its newest runs, failing checks first."""
     table = searchable(table)
@@ -194,28 +105,6 @@ def check_history(model: ReadModel, table: str, *, limit: int = 40) -> tuple[Che
         records[record.check].append(record)
     histories = [_history(of_check, lines) for of_check in records.values()]
     return tuple(sorted(histories, key=lambda one: (one.failing_since is None, one.severity == "warn", one.check)))
-
-
-def as_scalar(value: Any) -> Scalar:
-    """Return a bound or partition value in a form that survives JSON.
-
-    Example:
-        >>> as_scalar(date(2026, 1, 31)), as_scalar(0.5), as_scalar(float("nan")), as_scalar(b"ab")
-        ('2026-01-31', 0.5, 'nan', '0x6162')
-    """
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case str():
-            return value[:_LONGEST_BOUND]
-        case bytes():
-            return f"0x{value[:_LONGEST_BOUND].hex()}"
-        case date() | time():
-            return value.isoformat()
-        case _:
-            return (f"{value:f}" if isinstance(value, Decimal) else str(value))[:_LONGEST_BOUND]
 
 
 def _pointer(model: ReadModel, table: str) -> TablePointer:
@@ -245,44 +134,6 @@ def _snapshot(one: Snapshot, pointer: TablePointer) -> SnapshotLine:
         size_bytes=_summary_number(one, "total-files-size"),
         run_id=one.summary.get(RUN_ID_PROPERTY),
         is_current=one.snapshot_id == pointer.snapshot_id,
-    )
-
-
-_ColumnSums = tuple[int, Mapping[str, tuple[int | None, Scalar, Scalar]]]
-
-
-@lru_cache(maxsize=2_000)
-def _column_sums(model: ReadModel, pointer: TablePointer, snapshot_id: int) -> _ColumnSums:
-    """Return the number of rows that a snapshot added, and the NULLs and bounds of each column."""
-    added: AddedFiles = model.reader.added_files(pointer, [snapshot_id])
-    columns: dict[str, list[ColumnStatistics]] = defaultdict(list)
-    for file in added.files:
-        for name, statistics in file.columns.items():
-            columns[name].append(statistics)
-    return added.rows, {name: _merge_statistics(statistics) for name, statistics in columns.items()}
-
-
-def _merge_statistics(found: Sequence[ColumnStatistics]) -> tuple[int | None, Scalar, Scalar]:
-    nulls = [one.null_count for one in found]
-    # A file of only NULLs has no bounds, and doesn't change those of the others.
-    bounded = [one for one in found if one.value_count is None or one.value_count != one.null_count]
-    lower, upper = ([getattr(one, side) for one in bounded] for side in ("lower", "upper"))
-    known = [None if None in side or not side else side for side in (lower, upper)]
-    return (
-        None if None in nulls else sum(filter(None, nulls)),
-        as_scalar(None if known[0] is None else min(known[0])),
-        as_scalar(None if known[1] is None else max(known[1])),
-    )
-
-
-def _point(snapshot: Snapshot, added: _ColumnSums, column: str, *, bounds: bool) -> ColumnPoint:
-    rows, columns = added
-    nulls, lower, upper = columns[column]
-    return ColumnPoint(
-        at=snapshot.time,
-        null_share=nulls / rows if nulls is not None and rows else None,
-        lower=lower if bounds else None,
-        upper=upper if bounds else None,
     )
 
 

@@ -28,7 +28,6 @@ from lakegate.iceberg.metadata import Document, MetadataFile
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
 from lakegate.model.refs import TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, DataFile, SchemaVersion, Snapshot, TableChange, TableMetadata
 
@@ -93,33 +92,14 @@ class IcebergTableReader:
         return self._files.metadata(pointer).snapshots
 
     def schemas(self, pointer: TablePointer) -> Sequence[SchemaVersion]:
-        """Return the schemas that the table has had up to ``pointer``, oldest first.
-
-        A schema that was replaced before any snapshot used it has no time.
-        """
-        file, _ = self._file_and_schema(pointer)
-        document = file.document
-        first: dict[int, Snapshot] = {}
-        written = {one["snapshot-id"]: one.get("schema-id") for one in document.get("snapshots") or ()}
-        for snapshot in file.snapshots:
-            schema_id = written.get(snapshot.snapshot_id)
-            if schema_id is not None:
-                first.setdefault(schema_id, snapshot)
+        """Return the schemas that the table has had up to ``pointer``, oldest first."""
         found = []
-        for known in metadata.schemas(document):
+        for known in metadata.schemas(self._files.metadata(pointer).document):
             schema_id = known.get("schema-id", 0)
             with read_errors(f"Schema {schema_id} of {pointer.metadata_location}", pointer):
                 schema = metadata.iceberg_schema(known)
-            at = first.get(schema_id)
-            found.append(
-                SchemaVersion(
-                    schema_id=schema_id,
-                    table_schema=_columns_of(schema),
-                    field_ids=tuple(field.field_id for field in schema.fields),
-                    since=None if at is None else at.time,
-                    run_id=None if at is None else at.summary.get(RUN_ID_PROPERTY),
-                )
-            )
+            field_ids = tuple(field.field_id for field in schema.fields)
+            found.append(SchemaVersion(schema_id=schema_id, table_schema=_columns_of(schema), field_ids=field_ids))
         return found
 
     def change(

@@ -96,15 +96,11 @@ class SchemaVersion(Value):
     Attributes:
         schema_id: Its id in the table's metadata.
         field_ids: Id of each column. A renamed column keeps its id.
-        since: Time of the first snapshot written with it; ``None`` if none is known.
-        run_id: The run that wrote that snapshot.
     """
 
     schema_id: int
     table_schema: Schema
     field_ids: tuple[int, ...]
-    since: datetime | None = None
-    run_id: str | None = None
 
     @property
     def by_id(self) -> dict[int, Column]:

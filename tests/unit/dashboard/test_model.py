@@ -15,9 +15,7 @@ from lakegate.dashboard.model import open_read_model
 from lakegate.dashboard.overview import overview
 from lakegate.journal.database import BUSY_TIMEOUT_S
 from lakegate.local.state import ServiceStatus
-from support.fakes import FakeLakehouse
 from support.lakes import components_of
-from unit.dashboard.conftest import model_of
 
 
 class Stack:
@@ -49,14 +47,6 @@ def test_looking_starts_nothing_and_finds_a_server_that_was_started_anew(tmp_pat
         assert ":1/" in repr(model.catalog)
         assert [one.part for one in overview(model).problems] == ["catalog"], "nobody answers there"
         assert ":2/" in repr(model.catalog)
-
-
-@pytest.mark.parametrize(
-    ("column", "hidden"), [("email", True), ("E_MAIL", False), ("Home_Name", True), ("name", False)]
-)
-def test_masked_columns_are_patterns_in_any_case(house: FakeLakehouse, column: str, hidden: bool) -> None:
-    model = model_of(house, ui={"masked": ["EMAIL", "*_name"]})
-    assert model.is_masked(column) is hidden
 
 
 def test_a_locked_journal_is_said_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

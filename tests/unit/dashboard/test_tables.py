@@ -7,29 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyiceberg.types import LongType, StringType
 
-from lakegate.config import Settings
 from lakegate.dashboard.history import list_commits
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.tables import (
-    ColumnHistory,
     TableDetail,
     check_history,
-    column_history,
     get_table,
     list_snapshots,
-    schema_changes,
 )
 from lakegate.errors import IdentifierError, InputError, NotFoundError
-from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.journal.journal import Journal
-from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
-from lakegate.testing import MemoryCatalog
 from support.big_lake import HOSTILE, BigLake, big_lake
-from support.iceberg_tables import append, iceberg_tables, pointer_to
-from support.memory_journal import MemoryDatabase
 
 Load = Callable[..., Run]
 
@@ -54,58 +43,6 @@ def test_snapshots_say_what_each_added(big: BigLake) -> None:
     assert newest.rows == (second.rows or 0) + 40
     assert (newest.rows_added, newest.rows_removed) == (40, 0)
     assert page.total == (newest.rows or 0) // 40
-
-
-def test_null_rates_and_bounds_by_snapshot(big: BigLake) -> None:
-    found = {one.column: one for one in column_history(big.model(), big.tables[0], limit=3)}
-    points = found["c00"].points
-    total = list_snapshots(big.model(), big.tables[0]).total
-    assert total is not None
-    assert [point.null_share for point in points] == [nulls / 40 for nulls in (total - 3, total - 2, total - 1)]
-    assert (points[-1].lower, points[-1].upper) == (total - 1, 39)
-    assert found["pickup"].points[0].lower == "2026-01-01T00:00:00+00:00"
-    assert found["region"].points[0].upper == "south"
-    assert ColumnHistory.model_validate_json(found["fare"].model_dump_json()) == found["fare"]
-
-
-def test_masked_columns_have_no_bounds(big: BigLake) -> None:
-    model = big.model()
-    model.settings = Settings.model_validate({"ui": {"masked": ["reg*"]}})
-    [one] = [one for one in column_history(model, big.tables[0]) if one.column == "region"]
-    assert {(point.lower, point.upper) for point in one.points} == {(None, None)}
-    assert one.points[0].null_share == 0
-
-
-def test_the_columns_of_a_table_over_time(tmp_path: Path) -> None:
-    with iceberg_tables(tmp_path) as tables:
-        table = tables.create()
-        append(table, [1])
-        with table.update_schema() as update:
-            update.add_column("fare", LongType())
-            update.rename_column("region", "zone")
-        table.append(table.scan().to_arrow())
-        with table.update_schema() as update:
-            update.delete_column("fare")
-            update.add_column("note", StringType())
-        pointer = pointer_to(table, None)
-    catalog = MemoryCatalog()
-    request = CommitRequest(
-        branch="main", base=catalog.get_ref("main").hash, message="m", puts=(pointer,), namespaces=(("nyc",),)
-    )
-    catalog.commit(request)
-    reader, journal = IcebergTableReader(), Journal(MemoryDatabase())
-    model = ReadModel(catalog=lambda: catalog, reader=lambda: reader, journal=lambda: journal, settings=Settings())
-    first, *later = schema_changes(model, "nyc.trips")
-    assert [(one.change, one.column) for one in first.changes] == [("added", "id"), ("added", "region")]
-    assert first.since is not None
-    changes = [(one.change, one.column, one.before) for schema in later for one in schema.changes]
-    assert changes == [
-        ("renamed", "zone", "region"),
-        ("added", "fare", None),
-        ("added", "note", None),
-        ("dropped", "fare", "long"),
-    ]
-    assert later[-1].since is None, "nothing was written with it"
 
 
 def test_since_when_a_check_fails(model: ReadModel, load: Load) -> None:
@@ -140,7 +77,7 @@ def test_a_metadata_file_that_is_gone_is_named(tmp_path: Path) -> None:
     lake = big_lake(tmp_path, runs=4, tables=1, branches=0)
     model, table = lake.model(), lake.tables[0]
     shutil.rmtree(tmp_path / ".lakegate/warehouse" / table.replace(".", "/"))
-    for read in (get_table, list_snapshots, column_history, schema_changes):
+    for read in (get_table, list_snapshots):
         with pytest.raises(NotFoundError, match="doesn't exist"):
             read(model, table)
     assert list_commits(model).items

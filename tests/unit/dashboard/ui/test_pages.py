@@ -126,7 +126,7 @@ def test_a_run_shows_its_checks_files_and_commands(made: BigLake) -> None:
     assert "doesn't exist" in texts(opened("run", run="nowhere")).replace("\\", "")
 
 
-@pytest.mark.parametrize("view", ["Publishes", "Columns", "Checks", "Schema"])
+@pytest.mark.parametrize("view", ["Publishes", "Columns", "Checks"])
 def test_every_view_of_a_table_is_drawn(made: BigLake, view: str) -> None:
     share(made)
     page = opened("table", table=made.tables[0], view=view)

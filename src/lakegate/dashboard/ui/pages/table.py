@@ -1,4 +1,4 @@
-"""One table on main: its publishes, columns, checks and schema changes."""
+"""One table on main: its publishes, columns and checks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,13 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from lakegate.dashboard.tables import (
-    ColumnHistory,
-    Scalar,
-    SnapshotLine,
-    check_history,
-    column_history,
-    get_table,
-    list_snapshots,
-    schema_changes,
-)
+from lakegate.dashboard.tables import SnapshotLine, TableDetail, check_history, get_table, list_snapshots
 from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.session import shared
-from lakegate.model.words import counted, share, size
+from lakegate.model.words import size
 
 _PAGE_SIZE = 50
-_POINTS = 30
 _CHECK_RUNS = 40
-_MOST_CHARTED = 6
 
 
 def show() -> None:
@@ -51,21 +40,20 @@ def show() -> None:
     with st.container(horizontal=True):
         parts.link("runs", "Its runs", table=name)
         parts.link("branches", "Its branches", of=name)
-    views: Mapping[str, Callable[[str], None]] = {
+    views: Mapping[str, Callable[[TableDetail], None]] = {
         "Publishes": _show_publishes,
         "Columns": _show_columns,
         "Checks": _show_checks,
-        "Schema": _show_schema,
     }
     chosen = st.segmented_control(
         "View", list(views), default="Publishes", required=True, key="view", bind="query-params"
     )
     with parts.boundary(f"the table's {chosen.lower()}"):
-        views[chosen](name)
+        views[chosen](detail)
 
 
-def _show_publishes(name: str) -> None:
-    page = parts.read_page(lambda cursor: list_snapshots(shared().model, name, limit=_PAGE_SIZE, cursor=cursor))
+def _show_publishes(detail: TableDetail) -> None:
+    page = parts.read_page(lambda cursor: list_snapshots(shared().model, detail.table, limit=_PAGE_SIZE, cursor=cursor))
     if not page.items:
         st.info("Nothing has been written to this table yet.")
         return
@@ -104,52 +92,16 @@ def _snapshot(line: SnapshotLine) -> dict[str, object]:
     }
 
 
-def _show_columns(name: str) -> None:
-    columns = column_history(shared().model, name, limit=_POINTS)
-    with_nulls = [one for one in columns if any(point.null_share for point in one.points)]
-    with_nulls.sort(key=lambda one: -max(point.null_share or 0 for point in one.points))
-    charted = [
-        (parts.clean(one.column, longest=60), _utc(point.at), point.null_share)
-        for one in with_nulls[:_MOST_CHARTED]
-        for point in one.points
-    ]
-    if charted:
-        names, times, shares = zip(*charted, strict=True)
-        st.line_chart({"column": names, "time": times, "NULL rate": shares}, x="time", y="NULL rate", color="column")
-    parts.table([_column(one) for one in columns], columns=_COLUMNS, label="Columns")
-    st.caption(f"From the metrics of the data files that each of the last {_POINTS} publishes added.")
+def _show_columns(detail: TableDetail) -> None:
+    rows = [{"Column": one.name, "Type": one.type, "Required": one.required} for one in detail.columns]
+    parts.table(rows, label="Columns")
 
 
-_COLUMNS = {"NULL rate over time": st.column_config.LineChartColumn(y_min=0, y_max=1)}
-
-
-def _column(one: ColumnHistory) -> dict[str, object]:
-    newest = one.points[-1] if one.points else None
-    known = [point.null_share for point in one.points if point.null_share is not None]
-    is_hidden = shared().access.settings.examples == 0 or shared().model.is_masked(one.column)
-    return {
-        "Column": one.column,
-        "Type": one.type,
-        "NULLs in the last publish": "" if newest is None or newest.null_share is None else _percent(newest.null_share),
-        "NULL rate over time": known,
-        "Lowest": "hidden" if is_hidden else _bound(None if newest is None else newest.lower),
-        "Highest": "hidden" if is_hidden else _bound(None if newest is None else newest.upper),
-    }
-
-
-def _percent(part: float) -> str:
-    return share(round(part * 1_000_000), 1_000_000) or "0 %"
-
-
-def _bound(value: Scalar) -> str:
-    return "" if value is None else str(value)
-
-
-def _show_checks(name: str) -> None:
-    found = check_history(shared().model, name, limit=_CHECK_RUNS)
+def _show_checks(detail: TableDetail) -> None:
+    found = check_history(shared().model, detail.table, limit=_CHECK_RUNS)
     if not found:
         st.info("No checks have run on this table. Add some to lakegate.toml:")
-        parts.commands([f'[tables."{name}"]', 'checks = ["row_count(min=1)"]'])
+        parts.commands([f'[tables."{detail.table}"]', 'checks = ["row_count(min=1)"]'])
         return
     failing = sum(one.failing_since is not None for one in found)
     words = f"{failing} of {len(found)} fail" if failing else f"All {len(found)} passed the last time"
@@ -172,24 +124,6 @@ def _show_checks(name: str) -> None:
         columns={"Failing rows, run by run": st.column_config.BarChartColumn(y_min=0)},
         label="Checks of the table",
     )
-
-
-def _show_schema(name: str) -> None:
-    rows = [
-        {
-            "Schema": line.schema_id,
-            "First written": line.since,
-            "By run": line.run_id or "",
-            "Change": change.change,
-            "Column": change.column,
-            "Before": change.before or "",
-            "After": change.after or "",
-        }
-        for line in reversed(schema_changes(shared().model, name))
-        for change in line.changes
-    ]
-    parts.table(rows, label="Changes of the schema")
-    st.caption(f"{counted(len(rows), 'change')}, the newest first.")
 
 
 if __name__ == "__main__":
