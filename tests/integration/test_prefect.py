@@ -308,7 +308,7 @@ def test_a_backfill_that_is_killed_and_has_a_bad_day_goes_on_when_run_again(
 
     def backfill(*, times: int = 1, **more: str) -> list[str]:
         done = subprocess.run(
-            (*warm.python(warm.PREFECT), "-c", BACKFILL, table, str(tmp_path), str(times)),
+            (*warm.python(warm.PREFECT), "-c", BACKFILL, table, f"{tmp_path}/%Y-%m-%d.parquet", str(times)),
             env=server.environment(lake.home, **more),
             cwd=lake.home,
             capture_output=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lakegate.errors import NotFoundError
-from lakegate.model.batch import Claim, KnownFile, SourceColumn, SourceFile
+from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.request import IngestPlan, WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
@@ -17,11 +17,6 @@ from lakegate.sources.discovery import FoundFile, list_files
 from support.cli_support import FAILED, PUBLICATION, REQUEST, make_run
 
 ROWS = 10
-
-
-def made_schema(*names: str) -> Schema:
-    """Return a schema of columns of whole numbers."""
-    return Schema(columns=tuple(Column(name=name, type="long") for name in names))
 
 
 def day_files(folder: Path, *days: int, month: str = "2024-01") -> list[Path]:
@@ -42,8 +37,6 @@ class Archive:
         troubles: What happens to a chunk that holds a file, by the file's name: an error is raised, a text is the
             status of its run (or ``held``: its last file is another run's), a function is called.
         ingested: Names of the files of each run, in the order in which the runs began.
-        columns: What a file's columns are, by its name; by default ``id``.
-        inferred: What was inferred of a file, by its name.
         most_at_once: The most chunks that were under way at a time.
     """
 
@@ -51,8 +44,6 @@ class Archive:
     troubles: dict[str, BaseException | str | Callable[[], object]] = field(default_factory=dict)
     ingested: list[tuple[str, ...]] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
-    columns: dict[str, Schema] = field(default_factory=dict)
-    inferred: dict[str, tuple[SourceColumn, ...]] = field(default_factory=dict)
     most_at_once: int = 0
     lakes: list[ArchiveLake] = field(default_factory=list)
     _under_way: int = 0
@@ -119,10 +110,8 @@ class ArchiveLake:
             trouble = self._archive.troubles.get(name)
             if isinstance(trouble, BaseException):
                 raise trouble
-        columns = self._archive.columns.get(_name(paths[0]), made_schema("id"))
-        batch = REQUEST.batch.model_copy(update={"columns": self._archive.inferred.get(_name(paths[0]), ())})
-        request = REQUEST.model_copy(update={"schema_mode": options.get("schema") or "strict", "batch": batch})
-        return IngestPlan(request=request, exists=bool(self._archive.published), table_schema=columns)
+        columns = Schema(columns=(Column(name="id", type="long"),))
+        return IngestPlan(request=REQUEST, exists=bool(self._archive.published), table_schema=columns)
 
     def ingest(self, table: str, paths: Sequence[str], **options: Any) -> Run:
         self.threads.add(threading.get_ident())

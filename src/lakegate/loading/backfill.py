@@ -46,11 +46,7 @@ from lakegate.loading.backfill_plan import (
 from lakegate.loading.file_outcomes import has_published
 from lakegate.loading.periods import parse_range
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.request import IngestPlan
 from lakegate.model.run import Run, RunError
-from lakegate.model.schema import Schema
-from lakegate.model.types import UNKNOWN, unknown_as_string
-from lakegate.wap.schema_fit import fit
 
 if TYPE_CHECKING:
     from lakegate.lake import IngestOptions, Lake
@@ -217,11 +213,11 @@ class Backfill:
     Args:
         lake_factory: Opens a lake; each worker thread gets its own.
         table: ``namespace.table``. The first chunk creates it if it doesn't exist.
-        paths: Files, folders and globs, with or without date fields, such as ``trips/%Y/%m/green_%Y-%m-%d*.parquet``
+        paths: Files, folders and globs, with date fields, such as ``trips/%Y/%m/green_%Y-%m-%d*.parquet``
             (:class:`~lakegate.loading.periods.Template`).
         since: Start of the range: a date, month or time; open if ``None``.
         until: End of the range, inclusive; open if ``None``.
-        by: Where a file's time comes from: a date in its path, or its modification time.
+        by: Where a file's time comes from: the date fields in its path, or its modification time.
         chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files. By default the finest
             unit of the dates in the files' paths.
         options: Options for :meth:`lakegate.lake.Lake.ingest`, except ``run_id`` and ``on_busy``, which the backfill
@@ -303,28 +299,17 @@ class Backfill:
         """Return the errors that would stop chunks before they write anything. Changes nothing.
 
         Returns:
-            By chunk name, what's wrong with its files, columns or checks. Chunks that could be written are left out.
+            By chunk name, what's wrong with its files or checks, and how they differ from an existing table. Chunks
+            that could be written are left out.
 
         Raises:
             RetryableError: If the catalog, the journal or the engine is unreachable.
         """
         problems: dict[str, InputError] = {}
-        columns: Schema | None = None  # the columns that the chunks so far would give a new table
         with self._factory() as lake:
             for chunk in plan.to_do:
                 try:
-                    planned = lake.plan(chunk.table, [file.uri for file in chunk.to_do], **self._options)
-                    request = planned.request
-                    if not planned.exists and columns is not None:
-                        found = fit(
-                            _file_schema(planned),
-                            columns,
-                            name=request.table,
-                            file_format=request.batch.format,
-                            mode=request.schema_mode,
-                        )
-                        columns = columns.changed(found.changes)
-                    columns = columns or planned.table_schema
+                    lake.plan(chunk.table, [file.uri for file in chunk.to_do], **self._options)
                 except InputError as error:
                     problems[chunk.name] = error
         return problems
@@ -404,15 +389,3 @@ def _outcome(run: Run, left: int) -> Outcome:
     if left:
         return "later"
     return "already" if run.skipped_files else "empty"
-
-
-def _file_schema(planned: IngestPlan) -> Schema:
-    """Return a chunk's columns as an existing table would see them: a column without values fits any type."""
-    columns = []
-    known = {one.name.lower(): one for one in planned.request.batch.columns}
-    for column in planned.table_schema.columns:
-        found = known.get(column.name.lower())
-        kind = None if found is None else UNKNOWN if found.type == "null" else found.inferred
-        is_same = kind is not None and unknown_as_string(kind) == column.type
-        columns.append(column.model_copy(update={"type": kind}) if is_same else column)
-    return Schema(columns=tuple(columns))

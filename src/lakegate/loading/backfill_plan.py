@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from lakegate.errors import InputError
-from lakegate.loading.periods import UNITS, Period, Template, TimeRange, Unit, date_in, is_template
+from lakegate.loading.periods import UNITS, Period, Template, TimeRange, Unit, is_template
 from lakegate.loading.routes import location
 from lakegate.model.base import Value
 from lakegate.model.batch import Claim, KnownFile
@@ -26,6 +26,9 @@ FileState = Literal["new", "published", "changed", "busy"]
 """A file's state in the table. ``changed``: the same path was published earlier with other content."""
 
 _SIZED = re.compile(r"([1-9][0-9]{0,5})(?: +files?)?", re.ASCII)
+_DATE_HINT = (
+    "Mark the date in the path, as in 'trips/%Y/%m/green_%Y-%m-%d*.parquet', or use modification times: --by modified."
+)
 _CHUNK_UNITS: tuple[Unit, ...] = ("hour", "day", "month", "year")
 
 
@@ -129,28 +132,25 @@ def find_files(
 
     Args:
         listed: Lists the files at given paths, as :meth:`lakegate.lake.Lake.list_files` does.
-        paths: Files, folders and globs, with or without date fields (:class:`~lakegate.loading.periods.Template`).
+        paths: Files, folders and globs, with date fields (:class:`~lakegate.loading.periods.Template`) or, by
+            modification time, without.
 
     Raises:
         InputError: If there are none, or a file's time is unknown.
     """
     found: dict[str, DatedFile] = {}
-    undated: list[str] = []
     for path in paths:
         template = Template(path) if is_template(path) else None
-        globs = (path,) if template is None else template.globs(wanted if by == "path" else TimeRange())
+        if template is None and by == "path":
+            raise InputError(f"'{path}' doesn't say where the date of its files is.", hint=_DATE_HINT, path=path)
         is_empty = True
-        for file in listed(globs):
+        for file in listed((path,) if template is None else template.globs(wanted if by == "path" else TimeRange())):
             is_empty = False
-            period = _period(file, template, by)
-            if period is None:
-                undated.append(location(file.uri))
-            elif wanted.overlaps(period):
+            period = _period(file, None if by == "modified" else template)
+            if wanted.overlaps(period):
                 found.setdefault(file.uri, DatedFile(period, file))
         if is_empty and template is None:
             raise InputError(f"No files found at '{path}'.", hint="Check the path.", path=path)
-    if undated:
-        raise _undated(undated)
     if not found:
         raise InputError(
             f"No files in the range at {', '.join(paths)}.",
@@ -191,22 +191,14 @@ def finest_unit(files: Iterable[DatedFile]) -> Unit:
     return UNITS[min(max(UNITS.index(one.period.unit) for one in files), UNITS.index("hour"))]
 
 
-def _period(file: FoundFile, template: Template | None, by: DatedBy) -> Period | None:
-    if by == "modified":
+def _period(file: FoundFile, template: Template | None) -> Period:
+    if template is None:
         return Period.of(file.modified_at, "second")
     path = location(file.uri)
-    return date_in(path) if template is None else template.read(path)
-
-
-def _undated(paths: Sequence[str]) -> InputError:
-    more = f" (and {len(paths) - 1:,} more)" if len(paths) > 1 else ""
-    return InputError(
-        f"Can't tell the date of '{paths[0]}'{more}: its path has no date, or more than one.",
-        hint="Mark the date in the path, as in 'trips/%Y/%m/green_%Y-%m-%d*.parquet', or use modification times: "
-        "--by modified.",
-        file=paths[0],
-        files=list(paths[:100]),
-    )
+    period = template.read(path)
+    if period is None:
+        raise InputError(f"'{path}' has no date where '{template.text}' has one.", hint=_DATE_HINT, file=path)
+    return period
 
 
 def _grouped(files: Sequence[DatedFile], chunking: Chunking) -> Iterator[tuple[str, Sequence[DatedFile]]]:

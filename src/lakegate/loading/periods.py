@@ -1,10 +1,10 @@
-"""Periods of time in UTC: ranges, dates in file paths, and path templates with date fields."""
+"""Periods of time in UTC: ranges, and path templates with date fields."""
 
 from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -128,73 +128,6 @@ def parse_range(since: str | date | None, until: str | date | None) -> TimeRange
 def _first_moment(text: str, zone: str | None = None) -> datetime:
     """Return the first moment, in UTC, of the period that a truncated ISO time names."""
     return datetime.fromisoformat(f"{text}{'0001-01-01T00:00:00'[len(text) :]}{zone or '+00:00'}").astimezone(UTC)
-
-
-_YEAR = r"(?P<year>(?:19|20|21)[0-9]{2})"
-_MONTH = r"(?P<month>0[1-9]|1[0-2])"
-_DAY = r"(?P<day>0[1-9]|[12][0-9]|3[01])"
-_DATES = re.compile(rf"(?<![0-9]){_YEAR}(?P<between>[-_.]?){_MONTH}(?P=between){_DAY}(?![0-9])")
-# A month isn't followed by what looks like a day: 2024-02-30 isn't February.
-_MONTHS = re.compile(rf"(?<![0-9]){_YEAR}[-_.]{_MONTH}(?![0-9]|[-_.][0-9])")
-_FOLDER_DATES = re.compile(rf"(?:^|/){_YEAR}/{_MONTH}(?:/{_DAY}(?:/(?P<hour>[01][0-9]|2[0-3]))?)?(?=/|$)")
-_PARTITIONS = re.compile(r"(?:^|/)(?P<unit>year|month|day|hour)=(?P<value>[0-9]{1,4})(?=/|$)", re.IGNORECASE)
-_PARTITION_UNITS: tuple[Unit, ...] = ("year", "month", "day", "hour")
-
-
-def date_in(path: str) -> Period | None:
-    """Return the date in a path; ``None`` if it has none, or more than one.
-
-    The file's name takes precedence over its folders, ``year=2024/month=01/day=31`` over other folders, and inner
-    folders over outer ones.
-
-    Example:
-        >>> date_in("/backup_2025-01-01/green_20240131.csv"), date_in("/trips/year=2024/month=1/part-0.parquet")
-        (Period(2024-01-31), Period(2024-01))
-        >>> date_in("/trips/2024/01/31/part-0.parquet"), date_in("/trips/2024-01-01_2024-01-31.csv")
-        (Period(2024-01-31), None)
-    """
-    folder, _, name = path.rpartition("/")
-    for found in (
-        _dates_in_segment(name),
-        _dates_in_partitions(folder),
-        *map(_dates_in_segment, reversed(folder.split("/"))),
-        [period for match in _FOLDER_DATES.finditer(folder) for period in _match_periods(match)][-1:],
-    ):
-        if found:
-            return found[0] if len(found) == 1 else None
-    return None
-
-
-def _dates_in_segment(part: str) -> Sequence[Period]:
-    """Return the distinct days in a path segment, or its distinct months if it has no days."""
-    days = _distinct(_DATES.finditer(part), "day")
-    return days or _distinct(_MONTHS.finditer(part), "month")
-
-
-def _dates_in_partitions(folder: str) -> Sequence[Period]:
-    values = {match["unit"].lower(): int(match["value"]) for match in _PARTITIONS.finditer(folder)}
-    known = [values[unit] for unit in _PARTITION_UNITS if unit in values]
-    if not known or list(values) != list(_PARTITION_UNITS[: len(known)]):
-        return ()
-    return tuple(_period(known))
-
-
-def _distinct(found: Iterator[re.Match[str]], unit: Unit) -> Sequence[Period]:
-    return tuple(dict.fromkeys(period for match in found for period in _match_periods(match) if period.unit == unit))
-
-
-def _match_periods(match: re.Match[str]) -> Iterator[Period]:
-    values = match.groupdict()
-    return _period([int(values[unit]) for unit in _PARTITION_UNITS if values.get(unit)])
-
-
-def _period(values: Sequence[int]) -> Iterator[Period]:
-    """Yield the period of the given year, month, day and hour (the last ones optional), if it exists."""
-    year, month, day, hour = (*values, *(1, 1, 0)[len(values) - 1 :])
-    try:
-        yield Period.of(datetime(year, month, day, hour, tzinfo=UTC), _PARTITION_UNITS[len(values) - 1])
-    except ValueError:
-        return
 
 
 _FIELDS: Mapping[str, tuple[Unit, int]] = {

@@ -12,13 +12,11 @@ from click.testing import Result
 from lakegate.errors import EngineError, SourceError
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillReport, ChunkResult
-from lakegate.model.batch import SourceColumn
-from lakegate.model.schema import Column, Schema
-from support.backfill_support import Archive, day_files, made_schema
+from support.backfill_support import Archive, day_files
 from support.cli_support import invoke
 
 DAY_1, DAY_2, DAY_3 = (f"green_2024-01-0{day}.parquet" for day in (1, 2, 3))
-BACKFILL = ["backfill", "nyc.trips", "trips", "--from", "2024-01-01", "--to", "2024-01-31"]
+BACKFILL = ["backfill", "nyc.trips", "trips/green_%Y-%m-%d.parquet", "--from", "2024-01-01", "--to", "2024-01-31"]
 
 
 @pytest.fixture
@@ -51,25 +49,9 @@ def test_a_dry_run_finds_what_the_run_would_refuse(archive: Archive) -> None:
     assert [chunk["error"] and chunk["error"]["message"] for chunk in chunks] == [None, "The file is damaged.", None]
 
 
-def test_a_dry_run_of_a_new_table_compares_later_chunks_with_the_first(in_a_project: Path) -> None:
-    day_files(in_a_project / "trips", 1, 2, 3)
-    archive = Archive(columns={DAY_2: made_schema("id", "fare"), DAY_3: made_schema("ID")})
-    outcome = run(archive, "--dry-run")
-    assert outcome.exit_code == 2
-    assert "'fare' (long) isn't in the table" in outcome.stdout
-    assert outcome.stdout.count("would be refused:") == 1
-    assert run(archive, "--dry-run", "--schema", "evolve").exit_code == 0
-    table, empty = (
-        Schema(columns=(Column(name="id", type=kind), Column(name="tags", type=f"list<{kind}>")))
-        for kind in ("long", "string")
-    )
-    archive.columns = {DAY_1: table, DAY_2: empty, DAY_3: table}
-    assert run(archive, "--dry-run").exit_code == 2
-    tags = SourceColumn(name="tags", type="list<element: string>", inferred="list<unknown>")
-    archive.inferred = {DAY_2: (SourceColumn(name="id", type="null"), tags)}
-    assert run(archive, "--dry-run").exit_code == 0
-    archive.troubles = {DAY_1: SourceError("One:\n- a\n- b"), DAY_2: SourceError("One:\n- a\n- b")}
-    assert "2024-01-01 and 1 more would be refused: One:\n- a\n- b\n" in run(archive, "--dry-run").stdout
+def test_a_problem_of_many_chunks_is_shown_once(archive: Archive) -> None:
+    archive.troubles = {DAY_2: SourceError("One:\n- a\n- b"), DAY_3: SourceError("One:\n- a\n- b")}
+    assert "2024-01-02 and 1 more would be refused: One:\n- a\n- b\n" in run(archive, "--dry-run").stdout
 
 
 def test_the_plan_as_json(archive: Archive) -> None:
@@ -170,7 +152,8 @@ def test_an_interrupted_backfill_says_how_to_continue(
         (["--from", "2024-02"], "before it starts"),
         (["--chunk", "week"], "Invalid chunk size 'week'"),
         (["--parallel", "0"], "0 is not in the range"),
-        (["nowhere/"], "No files found at 'nowhere/'"),
+        (["nowhere/", "--by", "modified"], "No files found at 'nowhere/'"),
+        (["trips/"], "'trips/' doesn't say where the date of its files is."),
         (["trips/%Y-%d.parquet"], "has no month"),
     ],
 )

@@ -30,8 +30,10 @@ def archive() -> Archive:
 
 
 def backfill(archive: Archive, *paths: Path | str, **options: Any) -> Backfill:
+    """Return a backfill of ``paths``: patterns, and folders of files that are named by the day."""
     since, until = options.pop("since", None), options.pop("until", None)
-    return Backfill(archive.lake, "nyc.trips", [str(path) for path in paths], since, until, **options)
+    dated = [f"{path}/**/*_%Y-%m-%d.parquet" if isinstance(path, Path) else path for path in paths]
+    return Backfill(archive.lake, "nyc.trips", dated, since, until, **options)
 
 
 def run_all(archive: Archive, folder: Path, **options: Any) -> BackfillReport:
@@ -66,10 +68,11 @@ def test_the_plan_has_a_chunk_for_each_day_of_the_range_oldest_first(archive: Ar
 def test_a_file_partly_in_the_range_is_ingested_whole_and_reported(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "green_2024-01.parquet").touch()
     (tmp_path / "green_2024-02.parquet").touch()
-    plan = backfill(archive, tmp_path, since="2024-01-20", until="2024-01-25").plan()
+    monthly = f"{tmp_path}/green_%Y-%m.parquet"
+    plan = backfill(archive, monthly, since="2024-01-20", until="2024-01-25").plan()
     assert names(plan) == ["2024-01"]
     assert plan.beyond == 1
-    assert backfill(archive, tmp_path, since="2024-01", until="2024-02").plan().beyond == 0
+    assert backfill(archive, monthly, since="2024-01", until="2024-02").plan().beyond == 0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_chunks(archive: Archive, tmp_path: Path, chunk: str | None, expected: l
     day_files(tmp_path, 1, 2)
     day_files(tmp_path, 1, month="2024-02")
     (tmp_path / "green_2024-03.parquet").touch()
-    assert names(backfill(archive, tmp_path, chunk=chunk).plan()) == expected
+    assert names(backfill(archive, tmp_path, f"{tmp_path}/green_%Y-%m.parquet", chunk=chunk).plan()) == expected
 
 
 def test_a_template_marks_the_date(archive: Archive, tmp_path: Path) -> None:
@@ -97,22 +100,26 @@ def test_a_template_marks_the_date(archive: Archive, tmp_path: Path) -> None:
         (tmp_path / name).touch()
     template = f"{tmp_path}/%Y/%m/*.parquet"
     assert names(backfill(archive, template, since="2024-02").plan()) == ["2024-02"]
-    assert names(backfill(archive, tmp_path).plan()) == ["2025-05-05"]
+    assert names(backfill(archive, f"{tmp_path}/**/*_%Y-%m-%d.parquet").plan()) == ["2025-05-05"]
 
 
 def test_by_modified_uses_modification_times(archive: Archive, tmp_path: Path) -> None:
     for name, second in (("a.parquet", 0), ("b.parquet", 86_400), ("c.parquet", 86_401)):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (second, second))
-    assert names(backfill(archive, tmp_path, by="modified").plan()) == ["1970-01-01", "1970-01-02"]
-    assert names(backfill(archive, tmp_path, by="modified", until="1970").plan()) == ["1970-01-01", "1970-01-02"]
+    assert names(backfill(archive, str(tmp_path), by="modified").plan()) == ["1970-01-01", "1970-01-02"]
+    assert names(backfill(archive, str(tmp_path), by="modified", until="1970").plan()) == ["1970-01-01", "1970-01-02"]
 
 
-def test_a_file_without_a_date_is_named(archive: Archive, tmp_path: Path) -> None:
-    day_files(tmp_path, 1)
-    (tmp_path / "trips.parquet").touch()
-    with pytest.raises(InputError, match=r"the date of '.*trips\.parquet':") as caught:
-        backfill(archive, tmp_path).plan()
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [("", "doesn't say where the date"), ("/trips*%Y/x.parquet", r"trips_0000/x\.parquet' has no date where")],
+)
+def test_a_file_without_a_date_is_named(archive: Archive, tmp_path: Path, pattern: str, told: str) -> None:
+    (tmp_path / "trips_0000").mkdir()
+    (tmp_path / "trips_0000" / "x.parquet").touch()
+    with pytest.raises(InputError, match=told) as caught:
+        backfill(archive, f"{tmp_path}{pattern}").plan()
     assert "--by modified" in str(caught.value.hint)
 
 

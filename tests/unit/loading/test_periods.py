@@ -17,7 +17,6 @@ from lakegate.loading.periods import (
     Template,
     TimeRange,
     Unit,
-    date_in,
     is_template,
     parse_period,
     parse_range,
@@ -98,31 +97,6 @@ def test_a_range_includes_both_ends(since: str | date, until: str | date, start:
 def test_an_invalid_time_is_refused_by_name(text: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"'{text}'")):
         parse_period(text)
-
-
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
-        ("/a/green_2024-01-31.csv", "2024-01-31"),
-        ("/a/20240131T0600.csv", "2024-01-31"),
-        ("/a/green_tripdata_2024-01.parquet", "2024-01"),
-        ("/t/year=2024/month=01/day=31/part-0.parquet", "2024-01-31"),
-        ("/t/YEAR=2024/a.parquet", "2024"),
-        ("/t/dt=2024-01-31/a.parquet", "2024-01-31"),
-        ("/t/2024/01/31/07/a.parquet", "2024-01-31T07"),
-        ("/2023-01-01/in/2024-01-31/a.parquet", "2024-01-31"),
-        ("/a/2024-01-31_copy_of_2024-01-31.csv", "2024-01-31"),
-        ("/a/2024-02-30.csv", None),
-        ("/a/from_2024-01-01_to_2024-01-31.csv", None),
-        ("/a/trips.csv", None),
-        ("/a/123420240131.csv", None),
-        ("/t/month=01/day=31/a.csv", None),
-        ("/t/year=2024/month=13/a.csv", None),
-    ],
-)
-def test_the_date_of_a_path(path: str, told: str | None) -> None:
-    found = date_in(path)
-    assert (None if found is None else str(found)) == told
 
 
 @pytest.mark.parametrize(

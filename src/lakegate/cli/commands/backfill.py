@@ -49,10 +49,10 @@ _STEP_WIDTH = 36
     "backfill",
     makes_run=True,
     examples=(
-        "lakegate backfill nyc.trips trips/ --from 2024-01-01 --to 2024-03-31 --parallel 4",
+        "lakegate backfill nyc.trips 'trips/%Y-%m-%d.parquet' --from 2024-01-01 --to 2024-03-31 --parallel 4",
         "lakegate backfill nyc.trips 'trips/%Y/%m/green_%Y-%m-%d*.parquet' --from 2024-01 --to 2024-03 --dry-run",
         "lakegate backfill nyc.trips landing/ --by modified --from 2024-06 --chunk '50 files'",
-        "lakegate backfill nyc.trips trips/ -c 'not_null(fare)' --stop-on-failure -o json",
+        "lakegate backfill nyc.trips 'trips/%Y-%m/*' -c 'not_null(fare)' --stop-on-failure -o json",
     ),
 )
 @table_argument
@@ -93,8 +93,8 @@ _STEP_WIDTH = 36
 def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool, **given: Any) -> None:
     """Ingest the files of a time range into TABLE, oldest first, several chunks at a time.
 
-    PATH is a file, a folder or a pattern, which can include the date: 'trips/%Y/%m/day_%d*.parquet'. Without one, dates
-    are recognized in file and folder names: 2024-01-31, 20240131, 2024-01, 2024/01/31, year=2024/month=01/day=31.
+    PATH is a pattern that says where the date is: 'trips/%Y/%m/day_%d*.parquet', 'trips/year=%Y/month=%m/*'. With --by
+    modified, it's a file, a folder or a pattern, with or without a date.
 
     --from and --to are inclusive: --to 2024-03 means until the end of March. Times are UTC. A file that is only partly
     in the range is ingested whole.
