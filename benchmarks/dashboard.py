@@ -50,9 +50,7 @@ def _pages(lake: BigLake) -> Mapping[str, _Read]:
 
     def whole_table(model: ReadModel) -> None:
         tables.get_table(model, table)
-        tables.schema_changes(model, table)
         tables.list_snapshots(model, table)
-        tables.column_history(model, table)
         tables.check_history(model, table)
         runs.list_runs(model, RunFilter(table=table))
 
