@@ -14,22 +14,18 @@ _RESOURCES = ("models", "seeds", "snapshots")
 _TESTS = ("tests", "data_tests")
 _OPTIONS = (
     "name", "config", "severity", "where", "tags", "description", "error_if", "warn_if", "enabled", "meta", "fail_calc",
+    "limit", "store_failures", "store_failures_as",
 )  # fmt: skip
 _REF = re.compile(r"\s*(?:\{\{)?\s*ref\(\s*(?:['\"][^'\"]+['\"]\s*,\s*)?['\"]([^'\"]+)['\"][^)]*\)\s*(?:\}\})?\s*")
 _SOURCE = re.compile(r"\s*(?:\{\{)?\s*source\(\s*['\"]([^'\"]+)['\"]\s*,\s*['\"]([^'\"]+)['\"]\s*\)\s*(?:\}\})?\s*")
-_MORE_THAN = re.compile(r"\s*(?:>\s*([0-9]+)|!=\s*0)\s*")
 _TABLE_KEYS = frozenset(
-    {"name", "description", "columns", "config", "meta", "tags", "identifier", "constraints", "freshness",
-     "loaded_at_field", *_TESTS}
+    {"name", "description", "columns", "config", "meta", "tags", "identifier", "constraints", *_TESTS}
 )  # fmt: skip
 _COLUMN_KEYS = frozenset(
     {"name", "description", "data_type", "constraints", "tags", "config", "meta", "quote", *_TESTS}
 )
-_SOURCE_KEYS = ("name", "schema", "tables", "description", "config", "freshness", "loaded_at_field")
-_CONFIG_KEYS = ("schema", "alias", "tags", "meta", "freshness", "loaded_at_field")
-_RUN_OPTIONS = ("limit", "store_failures", "store_failures_as")
-"""Options about how dbt runs a test, which lakegate doesn't have."""
-_PERIODS = {"minute": "m", "hour": "h", "day": "d"}
+_SOURCE_KEYS = ("name", "schema", "tables", "description", "config")
+_CONFIG_KEYS = ("schema", "alias", "tags", "meta")
 
 
 def is_dbt(document: Document) -> bool:
@@ -88,11 +84,6 @@ def _lose_jinja(draft: Draft, node: Node, *keys: str) -> None:
             draft.lose(node.keys[key], key, f"it contains Jinja, which only dbt can render; the table is {draft.table}")
 
 
-def _freshness_of(source: Node) -> Node | None:
-    config = source.get("config")
-    return source.get("freshness") or (None if config is None else config.get("freshness"))
-
-
 class _DbtTable:
     """A model or table while it's being read.
 
@@ -103,7 +94,6 @@ class _DbtTable:
 
     def __init__(self, node: Node, schema: str, namespace: str | None, source: Node | None = None) -> None:
         self._node = node
-        self._source_freshness = None if source is None else _freshness_of(source)
         self._namespace = namespace or "default"
         name = _name_of(node, "identifier") or _config(node, "alias") or text_of(node.get("name")) or ""
         self.name = f"{schema}.{name}"
@@ -121,7 +111,6 @@ class _DbtTable:
         config = node.get("config") or Node({}, node.mark)
         draft.description = text_of(node.get("description"))
         draft.tags = (*words_of(node.get("tags")), *words_of(config.get("tags")))
-        self._freshness(node, config)
         meta = node.get("meta") or config.get("meta")
         draft.owner = None if meta is None else text_of(meta.get("owner"))
         listed: list[tuple[Node, DraftColumn]] = []
@@ -137,8 +126,6 @@ class _DbtTable:
             column.type = column.type or (None if kind is None else sql_type(kind))
             if kind is not None and column.type is None:
                 draft.lose(one.keys["data_type"], f"data_type {kind}", "not an Iceberg type; the column may have any")
-            elif kind is not None:
-                draft.lose_length(one.keys["data_type"], kind, column.type)
         for one, column in listed:
             self._rules(one, column)
             draft.lose_unknown_keys(one, _COLUMN_KEYS)
@@ -148,20 +135,6 @@ class _DbtTable:
         _lose_jinja(draft, config, "schema", "alias")
         draft.lose_unknown_keys(config, _CONFIG_KEYS, prefix="config ")
         return draft
-
-    def _freshness(self, node: Node, config: Node) -> None:
-        at = next((one for one in (node, config) if "freshness" in one.mapping), None)
-        given = self._source_freshness if at is None else at.get("freshness")
-        if given is None:  # a table's null switches off its source's
-            return
-        for key in ("error_after", "warn_after"):
-            after = given.get(key)
-            count, period = (None, None) if after is None else (after.get("count"), text_of(after.get("period")))
-            if count is not None and isinstance(count.value, int) and period in _PERIODS and not self._draft.freshness:
-                self._draft.freshness = f"{count.value}{_PERIODS[period]}"
-            elif after is not None:
-                self._draft.lose(after.mark, f"freshness {key}", "a contract has only one freshness limit")
-        self._draft.lose_unknown_keys(given, ("error_after", "warn_after"), prefix="freshness ")
 
     def _rules(self, node: Node, column: DraftColumn | None) -> None:
         for one in self._draft.listed(node, "constraints"):
@@ -193,30 +166,16 @@ class _DbtTable:
         if name is None:
             self._draft.lose(node.mark, "a test", "it's neither a name nor a name with arguments")
             return
-        own = {key: value for key, value in arguments.items() if key not in (*_OPTIONS, *_RUN_OPTIONS)}
+        own = {key: value for key, value in arguments.items() if key not in _OPTIONS}
         # Since dbt 1.10, a test's arguments may be under a key of their own.
         own = own.pop("arguments") if isinstance(own.get("arguments"), dict) and len(own) == 1 else own
         config = arguments.get("config") if isinstance(arguments.get("config"), dict) else {}
-        options = {
-            key: value for key, value in {**arguments, **(config or {})}.items() if key in (*_OPTIONS, *_RUN_OPTIONS)
-        }
+        options = {key: value for key, value in {**arguments, **(config or {})}.items() if key in _OPTIONS}
         try:
             kind, columns, translated = self._check(name, own, column, options)
         except NoCheckError as error:
             self._draft.lose(mark, name, str(error))
             return
-        for key in (*_RUN_OPTIONS, "meta"):
-            if key in options:
-                self._draft.lose(mark, f"{name}: {key}", "about how dbt runs it")
-        if options.get("error_if") or options.get("warn_if"):
-            what = {"unique": "keys", "accepted_values": "values", "not_accepted_values": "values"}.get(kind)
-            if what is not None:
-                why = f"lakegate counts the rows that have such {what}"
-                self._draft.lose(mark, f"{name}: a number of {what}", why)
-        nullable = [one for one in columns if not self._is_required(one)] if kind == "unique" else []
-        if nullable and len(columns) > 1:
-            what = f"{name}: rows with NULL in {', '.join(nullable)}"
-            self._draft.lose(mark, what, "lakegate ignores rows with any NULL in the key")
         self._draft.add(mark, name, kind, columns, translated)
 
     def _check(self, name: str, arguments: Arguments, column: DraftColumn | None, options: Arguments) -> CheckParts:
@@ -232,10 +191,6 @@ class _DbtTable:
         if options.get("where") and translated.get("where"):
             raise NoCheckError("it has two filters")
         return kind, columns, {**_translated_options(options), **translated}
-
-    def _is_required(self, name: str) -> bool:
-        found = [one for one in self._draft.columns if one.name.lower() == name.lower()]
-        return any(one.required or f"not_null({one.name})" in map(str, one.checks) for one in found)
 
     def _table(self, text: Any) -> str:
         if isinstance(text, str) and (source := _SOURCE.fullmatch(text)):
@@ -273,8 +228,9 @@ def _translated_options(options: Arguments) -> Arguments:
         raise NoCheckError("it contains Jinja, which only dbt can render")
     if options.get("enabled") is False:
         raise NoCheckError("it is disabled")
-    if options.get("fail_calc") is not None:
-        raise NoCheckError(f"it counts failures as {options['fail_calc']!r}; lakegate counts rows")
+    for key in ("fail_calc", "error_if", "warn_if"):
+        if options.get(key) is not None:
+            raise NoCheckError(f"it has {key}; lakegate's checks count rows, and have a 'tolerance'")
     translated: Arguments = {
         name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)
     }
@@ -285,18 +241,4 @@ def _translated_options(options: Arguments) -> Arguments:
         raise NoCheckError(f"severity {severity!r} is neither error nor warn")
     if severity == "warn":
         translated["severity"] = "warn"
-    condition = options.get("warn_if" if severity == "warn" else "error_if")
-    other = options.get("error_if" if severity == "warn" else "warn_if")
-    if condition is not None:
-        translated["tolerance"] = _most_failing(str(condition)) or None
-    if other is not None and str(other).replace(" ", "") not in ("!=0", ">0"):
-        raise NoCheckError(f"it warns and fails at different row counts ({other!r})")
     return translated
-
-
-def _most_failing(condition: str) -> int:
-    """Return the largest number of failing rows for which ``error_if`` or ``warn_if`` is false."""
-    found = _MORE_THAN.fullmatch(condition)
-    if found is None:
-        raise NoCheckError(f"{condition!r} isn't of the form '> N'")
-    return int(found[1] or 0)

@@ -1,17 +1,17 @@
 """Parses a YAML file into nodes that know their lines, and writes YAML values. Nothing in a file is executed.
 
-PyYAML (with libyaml, if available) composes the text into nodes. This module interprets them by YAML 1.2's core schema,
-where ``no`` and ``12:30`` are text rather than ``False`` and ``750``, and refuses tags and duplicate keys.
+PyYAML (with libyaml, if available) parses the text. This module reads values by YAML 1.2's core schema, where ``no``
+and ``12:30`` are text rather than ``False`` and ``750``, and refuses tags, anchors and duplicate keys.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 
@@ -20,8 +20,6 @@ from lakegate.model.words import rounded
 
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60
-_MAX_NODES = 500_000
-"""Counted with all aliases expanded: a few lines of nested aliases can expand to billions of nodes."""
 _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -34,9 +32,6 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
 _WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _PLAIN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:[ .][A-Za-z0-9_]+)*")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-Path_: TypeAlias = Sequence[str | int]
-"""The way to a node: keys of mappings and positions in lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +87,8 @@ class Node:
             return [node.plain() for node in self.value]
         return self.value
 
-    def find(self, path: Path_) -> tuple[Node, Mark]:
-        """Return the node at ``path``, or the last one on the way to it, and the place of its key."""
+    def find(self, path: Sequence[str | int]) -> tuple[Node, Mark]:
+        """Return the node at ``path`` (keys and positions), or the last one on the way, and the place of its key."""
         node, mark = self, self.mark
         for step in path:
             if isinstance(step, str) and step in node.mapping:
@@ -126,16 +121,15 @@ def located(name: str, mark: Mark, problem: str, *, hint: str | None = None) -> 
     return ConfigurationError(f"{place}: {problem}", hint=hint, file=name, line=mark.line, column=mark.column)
 
 
-def read_document(path: Path, *, name: str | None = None, aliases: bool = False) -> Document:
+def read_document(path: Path, *, name: str | None = None) -> Document:
     """Read a YAML file.
 
     Args:
         name: Its name in messages. Default: its path.
-        aliases: Allow anchors, aliases and merge keys (``<<``). Limits apply to their expansions.
 
     Raises:
         ConfigurationError: With file, line and column, if the file can't be read, isn't YAML, or contains what isn't
-            allowed: several documents, tags, duplicate keys, or more than half a million values.
+            allowed: several documents, tags, anchors, aliases, merge keys (``<<``), or duplicate keys.
     """
     shown = name or str(path)
     try:
@@ -148,10 +142,10 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
         raise ConfigurationError(f"{shown} isn't UTF-8 text: {error.reason}.", file=shown) from None
     except OSError as error:
         raise ConfigurationError(f"Can't read {shown}: {error.strerror}.", file=shown) from None
-    return parse_document(text, name=shown, aliases=aliases)
+    return parse_document(text, name=shown)
 
 
-def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
+def parse_document(text: str, *, name: str) -> Document:
     """Parse YAML text as :func:`read_document` does.
 
     Example:
@@ -159,8 +153,7 @@ def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
         {'country': 'NO'}
     """
     try:
-        _refuse(text, name, aliases=aliases)
-        node = yaml.compose(text, Loader=_LOADER)
+        return Document(name, _root(text, name))
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         mark = Mark(1, 1) if at is None else _mark(at)
@@ -170,97 +163,79 @@ def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
         before = text[: getattr(error, "position", 0) or 0]
         mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise located(name, mark, f"invalid YAML: {getattr(error, 'reason', error)}.") from None
-    return Document(name, Node(None, Mark(1, 1)) if node is None else _Reader(name, aliases=aliases).read(node))
 
 
-def _refuse(text: str, name: str, *, aliases: bool) -> None:
-    """Refuse what isn't allowed before anything is built: composing a deep file would overflow the stack."""
-    depth = documents = 0
+def _root(text: str, name: str) -> Node:
+    """Return the outermost node. Built from events, because composing a deep file would overflow the stack."""
+    root: Node | None = None
+    around: list[Node] = []  # the lists and mappings that are open
     for event in yaml.parse(text, Loader=_LOADER):
         mark = _mark(event.start_mark)
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                raise located(name, mark, "a second document begins here.", hint="Write one document per file.")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.NodeEvent):
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            if depth > _MAX_DEPTH:
+        if isinstance(event, yaml.DocumentStartEvent) and root is not None:
+            raise located(name, mark, "a second document begins here.", hint="Write one document per file.")
+        if isinstance(event, yaml.CollectionEndEvent):
+            around.pop()
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        _refuse(event, name, mark)
+        parent = around[-1] if around else None
+        if parent is not None and isinstance(parent.value, dict) and len(parent.keys) == len(parent.value):
+            _add_key(parent, event, name, mark)
+            continue
+        if isinstance(event, yaml.ScalarEvent):
+            value = event.value if event.style else _resolved(event.value, name, mark)
+            node = Node(value, mark, text=event.value)
+        else:
+            node = Node([] if isinstance(event, yaml.SequenceStartEvent) else {}, mark)
+            around.append(node)
+            if len(around) > _MAX_DEPTH:
                 raise located(name, mark, f"more than {_MAX_DEPTH} levels of nesting.")
-            if event.anchor is not None and not aliases:
-                sign = "alias '*" if isinstance(event, yaml.AliasEvent) else "anchor '&"
-                hint = "Write the value out where it's needed."
-                raise located(name, mark, f"{sign}{event.anchor}' isn't allowed here.", hint=hint)
-            if getattr(event, "tag", None) is not None:
-                hint = "Write plain values; text may be in quotes."
-                raise located(name, mark, f"tag '{event.tag}' isn't allowed.", hint=hint)
+        if parent is None:
+            root = node
+        elif isinstance(parent.value, list):
+            parent.value.append(node)
+        else:
+            parent.value[next(reversed(parent.keys))] = node
+    return Node(None, Mark(1, 1)) if root is None else root
 
 
-class _Reader:
-    """Turns PyYAML's nodes, which know their lines, into ours, which know their values."""
+def _refuse(event: Any, name: str, mark: Mark) -> None:
+    if event.anchor is not None:
+        sign = "alias '*" if isinstance(event, yaml.AliasEvent) else "anchor '&"
+        hint = "Write the value out where it's needed."
+        raise located(name, mark, f"{sign}{event.anchor}' isn't allowed here.", hint=hint)
+    if event.tag is not None:
+        hint = "Write plain values; text may be in quotes."
+        raise located(name, mark, f"tag '{event.tag}' isn't allowed.", hint=hint)
 
-    def __init__(self, name: str, *, aliases: bool) -> None:
-        self._name = name
-        self._aliases = aliases
-        self._count = self._depth = 0
 
-    def read(self, node: Any, *, is_key: bool = False) -> Node:
-        """Return a node with all that is below it."""
-        mark = _mark(node.start_mark)
-        self._count += 1
-        if self._count > _MAX_NODES:
-            raise located(self._name, mark, f"more than {_MAX_NODES:,} values.")
-        if isinstance(node, yaml.ScalarNode):
-            value = node.value if is_key or node.style else self._resolved(node.value, mark)
-            return Node(value, mark, text=node.value)
-        if is_key:
-            raise located(self._name, mark, "a key must be text.")
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:  # by aliases, perhaps one that holds itself
-            raise located(self._name, mark, f"more than {_MAX_DEPTH} levels of nesting.")
-        is_list = isinstance(node, yaml.SequenceNode)
-        read = Node([self.read(item) for item in node.value], mark) if is_list else self._mapping(node, mark)
-        self._depth -= 1
-        return read
+def _add_key(mapping: Node, event: Any, name: str, mark: Mark) -> None:
+    """Add a key whose value comes next."""
+    if not isinstance(event, yaml.ScalarEvent):
+        raise located(name, mark, "a key must be text.")
+    key = event.value
+    if key in mapping.keys:
+        problem = f"key '{key}' already appears on line {mapping.keys[key].line}."
+        raise located(name, mark, problem, hint="Write each key once.")
+    if key == "<<":
+        raise located(name, mark, "merge key '<<' isn't allowed here.", hint="Write the values out.")
+    mapping.keys[key] = mark
 
-    def _mapping(self, node: Any, mark: Mark) -> Node:
-        found, merged = Node({}, mark), Node({}, mark)
-        written: dict[str, Mark] = {}
-        for key_node, value_node in node.value:
-            key = self.read(key_node, is_key=True)
-            if (earlier := written.get(key.text)) is not None:
-                problem = f"key '{key.text}' already appears on line {earlier.line}."
-                raise located(self._name, key.mark, problem, hint="Write each key once.")
-            written[key.text] = key.mark
-            if key.text != "<<":
-                found.value[key.text], found.keys[key.text] = self.read(value_node), key.mark
-            elif not self._aliases:
-                problem, hint = "merge key '<<' isn't allowed here.", "Write the values out."
-                raise located(self._name, key.mark, problem, hint=hint)
-            else:
-                value = self.read(value_node)
-                for source in value.items or [value]:
-                    if not isinstance(source.value, dict):
-                        raise located(self._name, value.mark, "'<<' merges mappings only.")
-                    merged.value = {**source.value, **merged.value}
-                    merged.keys = {**source.keys, **merged.keys}
-        return Node({**merged.value, **found.value}, mark, {**merged.keys, **found.keys})
 
-    def _resolved(self, text: str, mark: Mark) -> Any:
-        if text in _PLAIN:
-            return _PLAIN[text]
-        if _LEADING_ZERO.fullmatch(text):
-            hint = f"Write '{text}' in quotes, or without leading zeros."
-            raise located(self._name, mark, f"{text} may be a number or a code.", hint=hint)
-        if _INTEGER.fullmatch(text):
-            return int(text)
-        if _FLOAT.fullmatch(text):
-            if (problem := rounded(text)) is not None:
-                hint = f"For a decimal column, write '{text}' in quotes."
-                raise located(self._name, mark, f"{problem}.", hint=hint)
-            return float(text)
-        return float(text.lower().replace(".", "")) if _SPECIAL_FLOAT.fullmatch(text) else text
+def _resolved(text: str, name: str, mark: Mark) -> Any:
+    """Return a scalar without quotes as the value that it stands for."""
+    if text in _PLAIN:
+        return _PLAIN[text]
+    if _LEADING_ZERO.fullmatch(text):
+        hint = f"Write '{text}' in quotes, or without leading zeros."
+        raise located(name, mark, f"{text} may be a number or a code.", hint=hint)
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        if (problem := rounded(text)) is not None:
+            raise located(name, mark, f"{problem}.", hint=f"For a decimal column, write '{text}' in quotes.")
+        return float(text)
+    return float(text.lower().replace(".", "")) if _SPECIAL_FLOAT.fullmatch(text) else text
 
 
 def _mark(mark: Any) -> Mark:
@@ -274,27 +249,43 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(one)
 
 
-def scalar(value: object) -> str:
-    """Return a value as YAML that YAML 1.1 parsers also read as the same value.
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
+    """Quotes text that YAML 1.1 or 1.2 might read as anything else, and writes no anchors."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Return a text's node."""
+        is_plain = _PLAIN_TEXT.fullmatch(text) is not None and text.lower() not in _WORDS_OF_YAML
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Return whether to write a value again where it's used again."""
+        del data
+        return True
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def as_yaml(value: object, *, flow: bool | None) -> str:
+    """Return a value as YAML that parsers of YAML 1.1 and 1.2 read as the same value.
+
+    Args:
+        flow: Write collections in brackets: all, none, or (``None``) those without further ones inside.
+    """
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    return text
+
+
+def one_line(value: object) -> str:
+    """Return a value as YAML in one line.
 
     Example:
-        >>> scalar("cash"), scalar("no"), scalar("1: x"), scalar(2.5), scalar(None)
-        ('cash', '"no"', '"1: x"', '2.5', 'null')
+        >>> one_line("cash"), one_line("no"), one_line("1: x"), one_line([2.5, None])
+        ('cash', '"no"', '"1: x"', '[2.5, null]')
     """
-    if not isinstance(value, str):
-        return json.dumps(value)
-    return value if is_plain(value) else _quoted(value)
-
-
-def is_plain(text: str) -> bool:
-    """Return whether a text needs no quotes: every version of YAML reads it as this text."""
-    return _PLAIN_TEXT.fullmatch(text) is not None and text.lower() not in _WORDS_OF_YAML
-
-
-def _quoted(text: str) -> str:
-    """Return text in double quotes. YAML has JSON's escapes, but no surrogate pairs."""
-    written = "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in text.replace("\\", "\\\\"))
-    return '"' + written.replace('"', '\\"') + '"'
+    return as_yaml(value, flow=True).removesuffix("...\n").rstrip("\n")
 
 
 def comment(text: str) -> str:

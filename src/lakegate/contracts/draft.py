@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakegate.checks.registry import find_check
-from lakegate.contracts.document import Mark, Node, comment, scalar
+from lakegate.contracts.document import Mark, Node, as_yaml, comment
 from lakegate.contracts.model import SQL_TYPES, VERSION, column_type
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
@@ -46,7 +46,6 @@ class DraftColumn:
     required: bool = False
     description: str | None = None
     tags: tuple[str, ...] = ()
-    was: tuple[str, ...] = ()
     checks: list[Check] = field(default_factory=list)
 
 
@@ -55,7 +54,6 @@ class Draft:
     """One table of a file in another format.
 
     Attributes:
-        options: The contract's other keys.
         untranslated: What the contract lacks or says differently.
     """
 
@@ -66,7 +64,6 @@ class Draft:
     tags: tuple[str, ...] = ()
     freshness: str | None = None
     partition_by: tuple[str, ...] = ()
-    options: dict[str, Any] = field(default_factory=dict)
     columns: list[DraftColumn] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     untranslated: list[Untranslated] = field(default_factory=list)
@@ -83,13 +80,6 @@ class Draft:
     def lose(self, mark: Mark, what: str, why: str) -> None:
         """Note that something can't be translated."""
         self.untranslated.append(Untranslated(mark.line, what, why))
-
-    def lose_length(self, mark: Mark, written: str, type_: str | None) -> None:
-        """Note that a type's length or precision is lost in translation."""
-        if type_ in ("string", "binary", "float", "double") and "(" in written:
-            is_text = type_ == "string"
-            size = "length; to limit it, add length_between" if is_text else "size"
-            self.lose(mark, f"type {written}", f"it's {type_} here, of any {size}")
 
     def lose_unknown_keys(self, node: Node, known_keys: Collection[str], *, prefix: str = "") -> None:
         """Note the keys of a mapping that aren't translated."""
@@ -142,27 +132,21 @@ class Draft:
         Args:
             source: The original file, for the comment at the top.
         """
-        lines = [
-            f"# Translated from {comment(source)}, line {self.line}.",
-            f"version: {VERSION}",
-            f"table: {scalar(self.table)}",
-        ]
-        texts = {"description": self.description, "owner": self.owner, "freshness": self.freshness}
-        lines += [f"{key}: {scalar(value)}" for key, value in texts.items() if value is not None]
-        lists = {"tags": self.tags, "partition_by": self.partition_by}
-        lines += [f"{key}: {flow(list(values))}" for key, values in lists.items() if values]
-        lines += [f"{key}: {flow(value)}" for key, value in self.options.items()]
+        contract = {
+            "version": VERSION,
+            "table": self.table,
+            "description": self.description,
+            "owner": self.owner,
+            "freshness": self.freshness,
+            "tags": list(self.tags),
+            "partition_by": list(self.partition_by),
+            "columns": [_column(column) for column in self.columns],
+            "checks": [entry_of(check, in_column=False) for check in self.checks],
+        }
+        comments = [f"# Translated from {comment(source)}, line {self.line}."]
         if self.untranslated:
-            lines.append("# Not translated:")
-            lines += [f"# - {comment(str(one))}" for one in merged_notes(self.untranslated)]
-        if self.columns:
-            lines.append("columns:")
-        for column in self.columns:
-            lines += [f"  {line}" for line in _column(column)]
-        if self.checks:
-            lines.append("checks:")
-            lines += [f"  - {entry(check, in_column=False)}" for check in self.checks]
-        return "\n".join(lines) + "\n"
+            comments += ["# Not translated:", *(f"# - {comment(note)}" for note in merged_notes(self.untranslated))]
+        return "\n".join([*comments, as_yaml(_without_blanks(contract), flow=None)])
 
 
 def merged_notes(untranslated: Iterable[Untranslated]) -> list[str]:
@@ -178,29 +162,21 @@ def merged_notes(untranslated: Iterable[Untranslated]) -> list[str]:
     return notes
 
 
-def _column(column: DraftColumn) -> Iterator[str]:
-    yield f"- name: {scalar(column.name)}"
-    for key in ("type", "description"):
-        if (value := getattr(column, key)) is not None:
-            yield f"  {key}: {scalar(value)}"
-    for key in ("was", "tags"):
-        if values := getattr(column, key):
-            yield f"  {key}: {flow(list(values))}"
-    if column.required:
-        yield "  required: true"
-    if column.checks:
-        yield "  checks:"
-        yield from (f"    - {entry(check, in_column=True)}" for check in column.checks)
+def _column(column: DraftColumn) -> dict[str, Any]:
+    return _without_blanks(
+        {
+            "name": column.name,
+            "type": column.type,
+            "description": column.description,
+            "tags": list(column.tags),
+            "required": column.required or None,
+            "checks": [entry_of(check, in_column=True) for check in column.checks],
+        }
+    )
 
 
-def entry(check: Check, *, in_column: bool) -> str:
-    """Return a check as YAML: an entry of a contract's list.
-
-    Example:
-        >>> entry(Check(kind="unique", columns=("a", "b")), in_column=False)
-        '{unique: {columns: [a, b]}}'
-    """
-    return flow(entry_of(check, in_column=in_column))
+def _without_blanks(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None and value != []}
 
 
 def entry_of(check: Check, *, in_column: bool) -> str | dict[str, Any]:
@@ -210,15 +186,6 @@ def entry_of(check: Check, *, in_column: bool) -> str | dict[str, Any]:
     columns = {"columns": list(check.columns)} if definition.columns and not in_column else {}
     arguments = {**columns, **check.arguments, **definition.options_of(check)}
     return {check.kind: arguments} if arguments else check.kind
-
-
-def flow(value: Any) -> str:
-    """Return a value as YAML in one line."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{scalar(key)}: {flow(one)}' for key, one in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(flow, value))}]"
-    return scalar(value)
 
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}")

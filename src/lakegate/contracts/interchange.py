@@ -22,7 +22,7 @@ def read_foreign(path: Path, *, namespace: str | None = None) -> list[Draft]:
     Raises:
         ConfigurationError: With file, line and column, if the file can't be read or has neither format.
     """
-    document = read_document(path, aliases=True)
+    document = read_document(path)
     if is_odcs(document):
         drafts = read_odcs(document, namespace=namespace)
     elif is_dbt(document):

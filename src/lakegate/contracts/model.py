@@ -6,24 +6,20 @@ arguments, or a check's text.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from lakegate.checks.definition import CheckDefinition, CheckOptions
 from lakegate.checks.parse import parse_checks
 from lakegate.checks.registry import find_check, known_checks
-from lakegate.config import MaintenancePolicy, TableOptions
+from lakegate.config import TableOptions
 from lakegate.contracts.document import Mark, Node
 from lakegate.errors import CheckError, LakegateError
 from lakegate.model.base import Value
-from lakegate.model.batch import CsvOptions
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.types import type_words
@@ -50,10 +46,6 @@ SQL_TYPES = {
     "serial": "int", "bigserial": "long",
 }  # fmt: skip
 """Databases' types and Iceberg's for them."""
-_SYNONYMS = {
-    **SQL_TYPES, "str": "string", "float32": "float", "number": "decimal(38, 0)", "numeric": "decimal(38, 0)",
-    "array": "list<string>", "object": "struct<a: int>",
-}  # fmt: skip
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 _FIXED = re.compile(r"fixed\[\d+\]")
 _NESTED = re.compile(r"(?:list|map|struct)<.+>")
@@ -84,7 +76,7 @@ def column_type(text: str) -> str:
     spaced = re.sub(r"\s*([,:])\s*", r"\1 ", text)
     if _NESTED.fullmatch(text) and type_words(spaced) <= _WORDS:
         return spaced
-    guess = _SYNONYMS.get(text.lower()) or nearest(text, TYPES)
+    guess = SQL_TYPES.get(text.lower()) or nearest(text, TYPES)
     also = f"; did you mean '{guess}'?" if guess else ""
     raise ValueError(f"'{text}' isn't an Iceberg type{also}")
 
@@ -148,9 +140,6 @@ class Contract(TableOptions):
     """The columns that the table must have, in any order."""
     checks: tuple[Any, ...] = ()
     """Checks of several columns or of the batch: ``row_count: {min: 1}``, ``unique: {columns: [a, b]}``."""
-
-
-_DOCUMENTED: tuple[type[BaseModel], ...] = (Contract, TableOptions, ContractColumn, CsvOptions, MaintenancePolicy)
 
 
 class EntryError(Exception):
@@ -312,8 +301,6 @@ def contract_schema(names: Sequence[str] | None = None) -> dict[str, Any]:
     checks = [find_check(name) for name in (known_checks() if names is None else names)]
     schema = Contract.model_json_schema()
     definitions = schema.setdefault("$defs", {})
-    for model in _DOCUMENTED:
-        _document(definitions.get(model.__name__, schema if model in Contract.__mro__ else {}), model)
     options = {name: _of(kind) for name, kind in sorted(get_type_hints(CheckOptions, include_extras=True).items())}
     definitions["CheckOptions"] = {"properties": options}
     for one in checks:
@@ -323,29 +310,7 @@ def contract_schema(names: Sequence[str] | None = None) -> dict[str, Any]:
     del definitions["CheckOptions"]
     definitions["ContractColumn"]["properties"]["checks"]["items"] = {"$ref": "#/$defs/ColumnCheck"}
     schema["properties"]["checks"]["items"] = {"$ref": "#/$defs/TableCheck"}
-    return {"$schema": _DIALECT, "title": "Contract of a table (lakegate)", **schema, "description": _summary(Contract)}
-
-
-def _document(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    properties = schema.get("properties", {})
-    for name, text in _docstrings(model):
-        if name in properties:
-            properties[name]["description"] = " ".join(text.replace("``", "").split())
-            properties[name].pop("title", None)
-
-
-def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the text below each field of a class."""
-    (cls,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    body: list[ast.stmt] = getattr(cls, "body", [])
-    for field, text in pairwise(body):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=docstring)):
-                yield name, str(docstring)
-
-
-def _summary(model: type[BaseModel]) -> str:
-    return inspect.cleandoc(model.__doc__ or "").partition("\n")[0]
+    return {"$schema": _DIALECT, **schema, "title": "Contract of a table (lakegate)"}
 
 
 def _entry(checks: Sequence[CheckDefinition[Any]]) -> dict[str, Any]:

@@ -8,14 +8,11 @@ from __future__ import annotations
 import math
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from itertools import dropwhile
 from typing import Any, NamedTuple
 
-import yaml
 from open_data_contract_standard.model import (
-    CustomProperty,
     DataQuality,
     OpenDataContractStandard,
     Relationship,
@@ -27,7 +24,7 @@ from open_data_contract_standard.model import (
 from pydantic import ValidationError
 
 from lakegate.checks.registry import find_check
-from lakegate.contracts.document import Document, Node, is_plain, walk
+from lakegate.contracts.document import Document, Node, as_yaml, walk
 from lakegate.contracts.draft import Draft, DraftColumn, NoCheckError, entry_of, one_line_of, sql_type
 from lakegate.contracts.model import EntryError, read_entry
 from lakegate.contracts.store import LoadedContract
@@ -43,48 +40,32 @@ _LOGICAL_OF = {
     "timestamp": "timestamp", "timestamptz": "timestamp", "time": "time", "list": "array", "map": "object",
     "struct": "object", "decimal": "number",
 }  # fmt: skip
-_SIZES = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long",
-          "f32": "float", "f64": "double"}  # fmt: skip
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
 _UNITS = {
     **dict.fromkeys(("s", "sec", "second", "seconds"), "s"), **dict.fromkeys(("m", "min", "minute", "minutes"), "m"),
     **dict.fromkeys(("h", "hr", "hour", "hours"), "h"), **dict.fromkeys(("d", "day", "days"), "d"),
     **dict.fromkeys(("w", "week", "weeks"), "w"),
 }  # fmt: skip
-_FRESHNESS = ("freshness", "frequency", "latency")
-"""Service-level properties about freshness, in order of preference."""
-_LESS = Decimal("1e-12")
-"""Turns 'less than' a percentage into 'at most': it's less than the percentage of one row in a trillion rows."""
+_FRESHNESS = ("freshness", "frequency")
+"""Service-level properties about freshness."""
 _OPERATORS = (
     "mustBe", "mustNotBe", "mustBeGreaterThan", "mustBeGreaterOrEqualTo", "mustBeLessThan", "mustBeLessOrEqualTo",
     "mustBeBetween", "mustNotBeBetween",
 )  # fmt: skip
 _CONTRACT_KEYS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 _TABLE_KEYS = frozenset(
-    {"name", "physicalName", "physicalType", "description", "tags", "properties", "quality", "relationships",
-     "customProperties"}
+    {"name", "physicalName", "physicalType", "description", "tags", "properties", "quality", "relationships"}
 )  # fmt: skip
 _COLUMN_KEYS = frozenset(
     {"name", "physicalName", "description", "tags", "quality", "relationships", "logicalType", "physicalType",
      "logicalTypeOptions", "required", "unique", "primaryKey", "primaryKeyPosition", "partitioned",
-     "partitionKeyPosition", "properties", "items", "customProperties"}
+     "partitionKeyPosition", "properties", "items"}
 )  # fmt: skip
 _QUALITY_KEYS = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
      "dimension", "engine", "implementation", *_OPERATORS}
 )  # fmt: skip
 _INNER_RULES = ("quality", "relationships", "logicalTypeOptions", "required", "unique", "primaryKey", "partitioned")
-_METRICS = {
-    "not_null": "nullValues", "unique": "duplicateValues", "accepted_values": "invalidValues",
-    "matches": "invalidValues",
-}  # fmt: skip
-_OWN = "lakegate."
-"""Prefix of lakegate's own custom properties."""
-_OWN_OPTIONS = frozenset(
-    {"extra_columns", "format_version", "schema", "write_mode", "key", "delete_when", "csv", "maintenance",
-     "quarantine_limit"}
-)  # fmt: skip
-"""Keys of contracts that ODCS has no words for."""
 
 
 def is_odcs(document: Document) -> bool:
@@ -115,11 +96,10 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
         for each in table.properties or []
     }
     others |= {table.name or "": (_physical_name(table), "") for table in tables}
-    names = [{table.name or "", _physical_name(table)} for table in tables]
     drafts = []
-    for table, node, own in zip(tables, root.items_of("schema"), names, strict=True):
+    for table, node in zip(tables, root.items_of("schema"), strict=True):
         draft = _OdcsTable(table, node, namespace or found or "default", others).read()
-        _read_root(draft, contract, root, own, set().union(*names))
+        _read_root(draft, contract, root)
         drafts.append(draft)
     return drafts
 
@@ -145,22 +125,14 @@ def _physical_name(table: SchemaObject | SchemaProperty) -> str:
     return one_line_of(table.physicalName) or one_line_of(table.name) or ""
 
 
-def _read_root(
-    draft: Draft, contract: OpenDataContractStandard, root: Node, names: set[str], all_names: set[str]
-) -> None:
-    """Read what a contract says about all of its tables, or about the one with these ``names``."""
-    levels = zip(contract.slaProperties or [], root.items_of("slaProperties"), strict=True)
-    rank = {name: number for number, name in enumerate(_FRESHNESS)}
-    for level, node in sorted(levels, key=lambda pair: rank.get(pair[0].property or "", len(rank))):
-        tables = {element.strip().partition(".")[0] for element in (level.element or "").split(",")}
-        if tables <= all_names - names:
-            continue
-        if level.property in rank and level.unit in _UNITS and type(level.value) is int and not draft.freshness:
+def _read_root(draft: Draft, contract: OpenDataContractStandard, root: Node) -> None:
+    """Read what a contract says about all of its tables."""
+    for level, node in zip(contract.slaProperties or [], root.items_of("slaProperties"), strict=True):
+        is_of_all = level.property in _FRESHNESS and not level.element
+        if is_of_all and level.unit in _UNITS and type(level.value) is int and not draft.freshness:
             draft.freshness = f"{level.value}{_UNITS[level.unit or '']}"
-            if level.property != "freshness":
-                draft.lose(node.mark, f"slaProperties {level.property}", f"it became 'freshness: {draft.freshness}'")
         else:
-            draft.lose(node.mark, f"slaProperties {level.property}", "lakegate doesn't check it")
+            draft.lose(node.mark, f"slaProperties {level.property}", "a contract has one freshness limit, of its table")
     draft.tags = draft.tags or tuple(contract.tags or ())
     draft.owner = contract.team.name if isinstance(contract.team, Team) else None
     for key, mark in root.keys.items():
@@ -198,14 +170,6 @@ class _OdcsTable:
             self._column(each, inner, column)
         self._keys(listed)
         self._rules(table, node, None)
-        for custom, inner in zip(table.customProperties or [], node.items_of("customProperties"), strict=True):
-            name = custom.property or ""
-            if name == "partition_by" and isinstance(custom.value, str):
-                draft.partition_by = (*(part for part in draft.partition_by if part != custom.value), custom.value)
-            elif name.startswith(_OWN) and name.removeprefix(_OWN) in _OWN_OPTIONS:
-                draft.options[name.removeprefix(_OWN)] = custom.value
-            else:
-                draft.lose(inner.mark, "customProperties", "lakegate has no such key")
         draft.lose_unknown_keys(node, _TABLE_KEYS)
         return draft
 
@@ -217,11 +181,6 @@ class _OdcsTable:
         column.type = column.type or self._type(each, node)
         if each.unique:
             draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
-        for custom, inner in zip(each.customProperties or [], node.items_of("customProperties"), strict=True):
-            if custom.property == f"{_OWN}was":
-                column.was = tuple(map(str, custom.value or ()))
-            else:
-                draft.lose(inner.mark, "customProperties", "lakegate has no such key")
         self._options(each.logicalTypeOptions or {}, node, column)
         self._rules(each, node, column)
         inner_nodes = (found for key in ("properties", "items") if (found := node.get(key)) is not None)
@@ -245,8 +204,6 @@ class _OdcsTable:
         logical, physical = each.logicalType, each.physicalType
         options = each.logicalTypeOptions or {}
         found = None if physical is None else sql_type(physical)
-        if physical is not None:
-            self._draft.lose_length(node.keys["physicalType"], physical, found)
         if logical == "timestamp":
             return "timestamptz" if options.get("timezone") is True else found or "timestamp"
         if logical == "array" and each.items is not None:
@@ -258,8 +215,7 @@ class _OdcsTable:
             fields = [(name, kind) for name, kind in kinds if name and kind is not None]
             found = struct_text(fields) if fields and len(fields) == len(kinds) else found
         elif found is None and logical is not None:
-            found = _SIZES.get(str(options.get("format"))) or _LOGICAL.get(logical)
-            found = found or ("double" if logical == "number" and not physical else None)
+            found = _LOGICAL.get(logical) or ("double" if logical == "number" and not physical else None)
         if found is None and (logical or physical):
             mark = node.keys["physicalType" if physical else "logicalType"]
             self._draft.lose(mark, f"type {physical or logical}", "not an Iceberg type; the column may have any")
@@ -284,8 +240,6 @@ class _OdcsTable:
         add("length_between", {"min": "minLength", "max": "maxLength"})
         # As in JSON Schema, a pattern may match anywhere in the text.
         add("matches", {"pattern": "pattern"})
-        if _SIZES.get(str(left.get("format")), "") == column.type:
-            del left["format"]
         for key in left.keys() - {"timezone"}:
             self._draft.lose(keys[key], f"logicalTypeOptions {key}", "lakegate translates no such option")
 
@@ -410,10 +364,10 @@ def _tolerance(rule: DataQuality) -> int | str | None:
     """Return the most failing rows that a rule allows; ``None`` for none."""
     operator, value = _operator(rule)
     is_percent = (rule.unit or "").lower() == "percent"
-    most: float | Decimal = value[-1] if isinstance(value, list) else value
+    most = value[-1] if isinstance(value, list) else value
     from_none = operator == "mustBeBetween" and value[0] == 0
-    if operator == "mustBeLessThan":
-        most = Decimal(str(most)) - _LESS if is_percent else math.ceil(most) - 1
+    if operator == "mustBeLessThan" and not is_percent:
+        most = math.ceil(most) - 1
     elif operator != "mustBeLessOrEqualTo" and not from_none and not (operator == "mustBe" and most == 0):
         raise NoCheckError("its operator isn't an upper limit of failing rows")
     if most < 0 or (is_percent and most > 100):
@@ -431,18 +385,14 @@ def _is_number(value: object) -> bool:
 
 
 def write_odcs(contract: LoadedContract) -> str:
-    """Return a contract as ODCS YAML. Checks without a library metric have type ``custom`` and lakegate's own syntax.
+    """Return a contract as ODCS YAML. Its checks are rules of type ``custom`` in lakegate's own syntax.
 
-    :func:`read_odcs` reads it back as a contract with the same checks.
+    :func:`read_odcs` reads it back as a contract with the same columns and checks. How the table is loaded and
+    maintained isn't in it, nor are partition transforms: ODCS has no words for them.
     """
     terms, table = contract.contract, contract.table
     listed = {column.name for column in terms.columns}
     rest = [check for check in contract.checks if len(check.columns) != 1 or check.columns[0] not in listed]
-    # From the first transform on, so that the order is kept: the columns' own marks come first.
-    transforms = dropwhile(lambda part: "(" not in part, terms.partition_by)
-    options = terms.model_dump(mode="json", include=set(_OWN_OPTIONS), exclude_defaults=True)
-    custom: list[tuple[str, Any]] = [("partition_by", part) for part in transforms]
-    custom += [(f"{_OWN}{key}", value) for key, value in options.items()]
     freshness = (terms.freshness or "").strip()  # validated: a number and the letter of a unit
     level = ServiceLevelAgreementProperty(property="frequency", value=int(freshness[:-1] or 0), unit=freshness[-1:])
     document = OpenDataContractStandard(
@@ -461,29 +411,12 @@ def write_odcs(contract: LoadedContract) -> str:
                 description=terms.description,
                 tags=list(terms.tags) or None,
                 properties=list(_properties(contract)) or None,
-                quality=_qualities(rest, None, terms.owner),
-                customProperties=_custom(custom),
+                quality=_qualities(rest, terms.owner),
             )
         ],
         slaProperties=[level] if freshness else None,
     )
-    plain = document.model_dump(exclude_none=True, by_alias=True)
-    return str(yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=math.inf))
-
-
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-    """Quotes text that YAML 1.1 or 1.2 might read as anything else."""
-
-    def represent_text(self, text: str) -> yaml.ScalarNode:
-        """Return a text's node."""
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain(text) else '"')
-
-
-_Dumper.add_representer(str, _Dumper.represent_text)
-
-
-def _custom(properties: Iterable[tuple[str, Any]]) -> list[CustomProperty] | None:
-    return [CustomProperty(property=key, value=value) for key, value in properties] or None
+    return as_yaml(document.model_dump(exclude_none=True, by_alias=True), flow=False)
 
 
 def _properties(contract: LoadedContract) -> Iterator[SchemaProperty]:
@@ -505,61 +438,14 @@ def _properties(contract: LoadedContract) -> Iterator[SchemaProperty]:
             required=column.required or None,
             partitioned=is_part or None,
             partitionKeyPosition=partitions.index(column.name) + 1 if is_part else None,
-            customProperties=_custom([(f"{_OWN}was", list(column.was))] if column.was else []),
-            quality=_qualities(own, column.name, terms.owner),
+            quality=_qualities(own, terms.owner),
         )
 
 
-def _qualities(checks: list[Check], column: str | None, owner: str | None) -> list[DataQuality] | None:
+def _qualities(checks: list[Check], owner: str | None) -> list[DataQuality] | None:
     rules = []
     for check in checks:
-        plain = check.model_copy(update={"owner": None}) if check.owner == owner else check
-        implementation = entry_of(plain, in_column=False)
-        own = DataQuality(type="custom", engine="lakegate", implementation=implementation)
-        rules.append(_as_metric(plain, column) or own)
+        own = check.model_copy(update={"owner": None}) if check.owner == owner else check
+        implementation = entry_of(own, in_column=False)
+        rules.append(DataQuality(type="custom", engine="lakegate", implementation=implementation))
     return rules or None
-
-
-def _as_metric(check: Check, column: str | None) -> DataQuality | None:
-    """Return a check as an ODCS metric; ``None`` if a metric can't express it."""
-    options = find_check(check.kind).options_of(check)
-    tolerance, severity = options.pop("tolerance", 0), options.pop("severity", "error")
-    texts = {key: options.pop(key) for key in ("name", "description", "tags") if key in options}
-    is_of_batch = options.pop("scope", "batch") == "batch"
-    # The metric for duplicates is about all rows of the table.
-    if options or severity == "quarantine" or (check.kind == "unique" and is_of_batch):
-        return None
-    rule = _row_count(check) if check.kind == "row_count" else _count_of_failing(check, column, tolerance)
-    if rule is None:
-        return None
-    return DataQuality(**rule, severity="warning" if severity == "warn" else None, **texts)
-
-
-def _row_count(check: Check) -> dict[str, Any] | None:
-    if not check.arguments.keys() <= {"min", "max"}:  # a comparison with earlier batches
-        return None
-    low, high = check.arguments.get("min"), check.arguments.get("max")
-    if low is not None and high is not None:
-        limit = {"mustBe": low} if low == high else {"mustBeBetween": [low, high]}
-    else:
-        limit = {"mustBeLessOrEqualTo": high} if low is None else {"mustBeGreaterOrEqualTo": low}
-    return {"metric": "rowCount", **limit}
-
-
-def _count_of_failing(check: Check, column: str | None, tolerance: int | str) -> dict[str, Any] | None:
-    metric = _METRICS.get(check.kind)
-    if metric is None or (column is None and check.kind != "unique"):
-        return None
-    rule, arguments = {"metric": metric}, dict(check.arguments)
-    given: dict[str, Any] = {}
-    if check.kind == "unique" and column is None:
-        given["properties"] = list(check.columns)
-    for ours, theirs in (("values", "validValues"), ("pattern", "pattern")):
-        if ours in arguments:
-            given[theirs] = arguments.pop(ours)
-    if arguments:
-        return None
-    is_percent = isinstance(tolerance, str)
-    most = float(tolerance.removesuffix("%")) if isinstance(tolerance, str) else tolerance
-    limit = {"mustBeLessOrEqualTo" if tolerance else "mustBe": most}
-    return {**rule, "arguments": given or None, **limit, "unit": "percent" if is_percent else None}

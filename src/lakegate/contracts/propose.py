@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
 from pyarrow import types
 
-from lakegate.contracts.document import comment, scalar
+from lakegate.contracts.document import comment, one_line
 from lakegate.contracts.model import VERSION
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema, is_masked
@@ -33,7 +33,6 @@ _KEY_TYPES = ("int", "long", "string", "uuid")
 _FEW_NULLS = 0.05
 _LONGEST_VALUE = 60
 _NUMBERS = ("int", "long", "float", "double")
-_MOST = 2**53
 MOST_VALUES = 50
 """Distinct values to count for each column. A column with more has no list of values."""
 MOST_KEYS = 5_000_000
@@ -201,12 +200,12 @@ def propose(
     lines += [
         f"# Proposed from {counted(rows, 'row')} of {comment(source)}, all of which pass. Review and correct it.",
         f"version: {VERSION}",
-        f"table: {scalar(str(table))}",
+        f"table: {one_line(str(table))}",
         "# owner: who looks after the table",
         "# freshness: 1d",
     ]
     if partition_by:
-        lines.append(f"partition_by: [{', '.join(map(scalar, partition_by))}]")
+        lines.append(f"partition_by: [{', '.join(map(one_line, partition_by))}]")
     if columns:
         lines.append("columns:")
     for column in columns:
@@ -218,9 +217,9 @@ def propose(
 
 
 def _column(column: ColumnProfile) -> Iterator[str]:
-    yield f"- name: {scalar(column.name)}"
+    yield f"- name: {one_line(column.name)}"
     if column.type != "unknown":
-        yield f"  type: {scalar(column.type)}"
+        yield f"  type: {one_line(column.type)}"
     yield from (f"  # {comment(fact)}" for fact in _facts(column))
     if "${" in column.name:  # no check can name it, because Spark replaces ${…}
         return
@@ -260,18 +259,14 @@ def _checks(column: ColumnProfile) -> Iterator[tuple[str, str]]:
         return
     listed = _listed(column)
     if listed is not None:
-        yield f"accepted_values: [{', '.join(map(scalar, listed))}]", f"all that occur in {column.present:,} rows"
+        yield f"accepted_values: [{', '.join(map(one_line, listed))}]", f"all that occur in {column.present:,} rows"
         return
     pattern = next((name for name in PATTERNS if name in column.patterns), None)
     if pattern is not None:
         yield f"matches: {json.dumps(f'^{PATTERNS[pattern]}$')}", f"each is {pattern}"
-    ends = _ends(column)
-    if ends:
-        written = ", ".join(f"{name}: {scalar(value)}" for name, value in ends.items())
-        yield (
-            f"in_range: {{{written}, severity: warn}}",
-            f"{shown(column.low)} to {shown(column.high)}, with some margin",
-        )
+    least = _least(column)
+    if least is not None:
+        yield f"in_range: {{min: {one_line(least)}, severity: warn}}", f"{shown(column.low)} to {shown(column.high)}"
 
 
 def _is_key(column: ColumnProfile) -> bool:
@@ -291,48 +286,19 @@ def _listed(column: ColumnProfile) -> list[str] | None:
     return sorted(values) if all(value.isprintable() and value for value in values) else None
 
 
-def _ends(column: ColumnProfile) -> dict[str, Any]:
-    """Return the ends of a range that contains all values, with some margin."""
-    low, high = column.low, column.high
-    if low is None or high is None or column.nans:
-        return {}
-    if isinstance(low, (date, datetime)):
-        # New values are usually later, so there's no upper end. Errors are often dates long ago.
-        zoned = low.astimezone(UTC) if isinstance(low, datetime) and low.tzinfo is not None else low
-        return {"min": f"{zoned.year:04}-01-01"}
-    is_number = column.type in _NUMBERS or column.type.startswith("decimal")
-    if not is_number or not all(math.isfinite(one) for one in (low, high)):
-        return {}
-    ends: dict[str, Any] = {}
-    smallest, greatest = Decimal(str(low)), Decimal(str(high))
-    if smallest >= 0:
-        ends["min"] = 0
-    elif (rounded := -_round_up_doubled(-smallest)) > -_MOST:
-        ends["min"] = rounded
-    if greatest > 0 and (rounded := _round_up_doubled(greatest)) < min(_MOST, _limit(column.type)):
-        ends["max"] = rounded
-    return ends
+def _least(column: ColumnProfile) -> int | str | None:
+    """Return a lower limit that similar rows will probably keep; ``None`` if there is none.
 
-
-def _limit(kind: str) -> float:
-    if kind == "int":
-        return 2**31 - 1
-    if kind.startswith("decimal"):
-        precision, scale = map(int, kind[8:-1].split(","))
-        return 10.0 ** (precision - scale) - 1
-    return math.inf
-
-
-def _round_up_doubled(number: Decimal) -> int:
-    """Return a round number that is at least twice ``number``.
-
-    Example:
-        >>> [_round_up_doubled(Decimal(number)) for number in ("0.3", "7", "41", "260")]
-        [1, 20, 100, 1000]
+    There is no upper one: amounts grow, and new dates are later. Errors are often negative, or dates long ago.
     """
-    wanted = max(int((number * 2).to_integral_value(ROUND_CEILING)), 1)
-    size: int = 10 ** (len(str(wanted)) - 1)
-    return next(step * size for step in (1, 2, 5, 10) if step * size >= wanted)
+    low = column.low
+    if low is None or column.nans:
+        return None
+    if isinstance(low, (date, datetime)):
+        zoned = low.astimezone(UTC) if isinstance(low, datetime) and low.tzinfo is not None else low
+        return f"{zoned.year:04}-01-01"
+    is_number = column.type in _NUMBERS or column.type.startswith("decimal")
+    return 0 if is_number and low >= 0 and math.isfinite(column.high) else None
 
 
 def _share(part: int, whole: int) -> str:

@@ -77,25 +77,6 @@ def test_what_is_not_allowed_is_said_with_its_place(text: str, said: str) -> Non
     assert caught.value.context["file"] == "x"
 
 
-def test_aliases_stand_for_what_they_name_where_they_are_allowed() -> None:
-    text = "base: &b {severity: warn, x: 1}\nmade: {<<: *b, x: 2}\nlist: [*b, *b]"
-    read = parse_document(text, name="x", aliases=True).root.plain()
-    base = {"severity": "warn", "x": 1}
-    assert read == {"base": base, "made": {"severity": "warn", "x": 2}, "list": [base, base]}
-
-
-def test_aliases_of_aliases_are_counted_as_what_they_stand_for() -> None:
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    with pytest.raises(ConfigurationError, match=r"x:\d+:\d+: more than 500,000 values"):
-        parse_document("\n".join(lines), name="x", aliases=True)
-
-
-def test_an_alias_can_not_hold_itself() -> None:
-    with pytest.raises(ConfigurationError, match="more than 60 levels"):
-        parse_document("a: &a [*a]", name="x", aliases=True)
-
-
 def test_without_libyaml_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakegate.contracts.document._LOADER", yaml.SafeLoader)
     assert parse_document("a: [NO, 1.5, 'x: y', {b: ~}]", name="x").root.plain() == {

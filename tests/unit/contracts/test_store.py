@@ -222,10 +222,8 @@ def test_the_shipped_schema_takes_what_the_reader_takes(entry: dict[str, Any]) -
     assert not list(schema().iter_errors(value))
 
 
-def test_the_schema_describes_every_key() -> None:
-    properties = schema().schema["properties"]
-    assert properties.keys() == Contract.model_fields.keys()
-    assert all(one.get("description") for one in properties.values())
+def test_the_schema_has_every_key() -> None:
+    assert schema().schema["properties"].keys() == Contract.model_fields.keys()
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,8 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
 def export(app: App, /, *, contract: str) -> None:
     """Print a contract in ODCS 3.1, the Open Data Contract Standard.
 
-    Nothing is left out: checks without a metric in ODCS get the type custom and the engine lakegate.
+    Checks become rules of type custom for the engine lakegate. ODCS has no words for how a table is loaded,
+    partitioned by transforms and maintained.
     """
     from lakegate.contracts.odcs import write_odcs
     from lakegate.contracts.store import Contracts
