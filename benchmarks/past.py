@@ -21,23 +21,23 @@ import pyarrow.parquet as pq
 from benchmarks.harness import progress
 from benchmarks.staging import CHECKS, COLUMNS, ROWS, Staging, source_file
 from lakegate.config import HOME_NAME
+from lakegate.context import Context
 from lakegate.journal import runs as stored
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.request import IngestRequest
-from lakegate.model.run import RUN_ID_PROPERTY, PastCommit, Run, new_run_id
-from lakegate.wap.context import Context
-from lakegate.wap.history import (
+from lakegate.ledger.event import (
     AUDIT_PROPERTY,
     BRANCH_PROPERTY,
     FILES_PROPERTY,
     TABLES_PROPERTY,
     encode_files,
     event_of,
-    sync,
 )
+from lakegate.ledger.sync import sync
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import RUN_ID_PROPERTY, PastCommit, Run, new_run_id
 from lakegate.wap.ingest import ingest
 
 _APPENDS = 100

@@ -17,10 +17,10 @@ import httpx
 from benchmarks.harness import Figure, Prepare, prepared
 from benchmarks.past import Past
 from benchmarks.staging import Staging
+from lakegate.context import Context
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.run import Run
-from lakegate.wap.context import Context
 from lakegate.wap.publish import publish
 
 APPENDS = 50

@@ -32,15 +32,16 @@ from benchmarks.harness import Figure, progress
 from benchmarks.staging import Staging, source_file
 from lakegate.components import Components
 from lakegate.config import load_settings
+from lakegate.context import Context
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.lake import Lake
+from lakegate.ledger.event import AUDIT_PROPERTY, BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, encode_files
+from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.progress import SilentNarrator
-from lakegate.wap.context import Context
-from lakegate.wap.history import AUDIT_PROPERTY, BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.publish import publish
 
 _LIMIT = 1.2

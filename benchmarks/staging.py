@@ -20,14 +20,14 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from lakegate.checks import parse_checks
+from lakegate.context import Context
+from lakegate.ledger.sync import sync
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, CommitRequest, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
 from lakegate.wap.audit import audit
-from lakegate.wap.context import Context
-from lakegate.wap.history import sync
 from lakegate.wap.stage import missing_namespaces, new_table, staged_table
 
 ROWS = 10

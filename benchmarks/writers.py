@@ -20,11 +20,11 @@ from benchmarks.harness import Figure, Prepare, prepared, progress
 from benchmarks.staging import ROWS, Staging
 from lakegate.components import Components
 from lakegate.config import load_settings
+from lakegate.context import Context
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.run import Publication, Run
 from lakegate.progress import SilentNarrator
-from lakegate.wap.context import Context
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.publish import publish
 

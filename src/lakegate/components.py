@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
 from lakegate.config import HOME_NAME, Settings, StorageSettings, is_project
+from lakegate.context import Context, Subscriber
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.local.stack import LocalStack
@@ -22,7 +23,6 @@ from lakegate.model.secrets import is_loopback
 from lakegate.model.words import parse_age, parse_duration
 from lakegate.ports import Catalog, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
 from lakegate.storage.objects import canonical, is_remote
-from lakegate.wap.context import Context, Subscriber
 
 if TYPE_CHECKING:
     from lakegate.contracts.store import Contracts

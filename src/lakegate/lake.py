@@ -26,6 +26,7 @@ from lakegate.config import (
     load_settings,
     override_settings,
 )
+from lakegate.context import Context
 from lakegate.errors import (
     AuditFailedError,
     ConfigurationError,
@@ -36,6 +37,7 @@ from lakegate.errors import (
     QueryError,
     RetryableError,
 )
+from lakegate.ledger.sync import sync
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
@@ -92,12 +94,10 @@ from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_given_up, alert_late, find_late
 from lakegate.wap.audit import audit_state
-from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc, warehouse_time
-from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock

@@ -14,10 +14,10 @@ from lakegate.components import Components
 from lakegate.errors import NewerFormatError
 from lakegate.journal.factory import open_sqlite
 from lakegate.lake import Lake
+from lakegate.ledger.event import FILES_PROPERTY, TABLES_PROPERTY
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.progress import SilentNarrator
-from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY
 
 pytestmark = pytest.mark.jvm
 

@@ -13,7 +13,7 @@ from lakegate.components import Components
 from lakegate.config import TableSettings
 from lakegate.errors import AlreadyPublishedError, AuditFailedError, InputError
 from lakegate.lake import Lake
-from lakegate.wap.history import files_in
+from lakegate.ledger.event import files_in
 from support.e2e_support import Cli
 from support.flow_support import when_reached
 from support.lakes import components_of

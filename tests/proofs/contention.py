@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from lakegate.context import Context
 from lakegate.errors import SchemaError
 from lakegate.lake import Lake, connect
+from lakegate.ledger.publication import before_commit, published_files
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import Run
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
-from lakegate.wap.context import Context
-from lakegate.wap.history import before_commit, published_files
 from proofs.harness import Workers, ids, ids_by_spark, journal_problems, known_runs
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job

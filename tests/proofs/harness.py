@@ -22,11 +22,11 @@ from pyiceberg.table import StaticTable
 from lakegate.config import HOME_NAME
 from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake
+from lakegate.ledger.event import event_of
 from lakegate.local.state import StackFolder
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.run import Run
-from lakegate.wap.history import event_of
 from proofs.worker import Answer, Job
 from support import warm
 from support.lakes import components_of

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from lakegate.ledger.event import TABLES_PROPERTY, files_in, reverts_in
 from lakegate.model.refs import Commit
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.wap.history import TABLES_PROPERTY, files_in, reverts_in
 from proofs.operations import BAD_FILE, TABLES, CheckSet, File, Ingest, Step, Transact
 
 Row: TypeAlias = tuple[int | None, int | None, str]

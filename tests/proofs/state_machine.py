@@ -31,6 +31,7 @@ from lakegate.errors import (
 from lakegate.journal.files import CLAIMED, PUBLISHED
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import CLAIMS, LEASES
+from lakegate.ledger.sync import sync
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest
@@ -40,7 +41,6 @@ from lakegate.testing import MemoryCatalog
 from lakegate.wap import failpoints, optimistic_commit, review
 from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import gc
-from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert

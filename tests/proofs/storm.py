@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakegate.lake import Lake, connect
+from lakegate.ledger.event import event_of
 from lakegate.model.refs import MAIN
 from lakegate.wap.failpoints import POINTS
-from lakegate.wap.history import event_of
 from proofs.harness import Worker, WorkerDiedError, Workers, ids, ids_by_spark, journal_problems
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job

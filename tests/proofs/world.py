@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lakegate.context import Context
 from lakegate.errors import RetryableError
 from lakegate.journal.history import ANY_HEAD
 from lakegate.journal.journal import Journal
@@ -25,7 +26,6 @@ from lakegate.model.tables import AddedFiles, StoredFile
 from lakegate.ports import Catalog
 from lakegate.progress import SilentNarrator
 from lakegate.telemetry.metrics import Sample
-from lakegate.wap.context import Context
 from proofs.faulty_catalog import Fault, FaultyCatalog, Line
 from proofs.model import Effect, Model, Rows, State, content, uri_of
 from proofs.operations import TABLES, At, Break, Crash, Do, File, Interrupt, Stall

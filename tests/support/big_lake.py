@@ -31,6 +31,7 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import CLAIMS
+from lakegate.ledger.event import FILES_PROPERTY, KIND_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.identifiers import TableIdentifier
@@ -50,7 +51,6 @@ from lakegate.model.run import (
 )
 from lakegate.ports import Catalog
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.history import FILES_PROPERTY, KIND_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files
 
 HOSTILE = "<script>alert(1)</script> \u202eltr\u202c 🐘 `x` $x^2$ [l](javascript:alert(1)) |a| \x1b[31m"
 """What may be in a name of a file or in a value: markup, Markdown, LaTeX, a change of direction, terminal colours."""

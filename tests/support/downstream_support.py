@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from lakegate.context import Context, Subscriber
 from lakegate.errors import DownstreamUnavailableError
 from lakegate.model.downstream import Delivery, DownstreamEvent, DownstreamKind, Subscription
 from lakegate.model.run import Run
 from lakegate.ports import Downstream, Notifier
-from lakegate.wap.context import Context, Subscriber
 from lakegate.wap.downstream import send
 from support.memory_journal import MemoryDatabase
 from support.revert_support import House

@@ -16,6 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
+from lakegate.context import Context
 from lakegate.iceberg.lineage import TableState, classify
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
@@ -44,7 +45,6 @@ from lakegate.ports import Step
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap import failpoints
-from lakegate.wap.context import Context
 from support.fakes_editor import TableEdits
 from support.fakes_keys import KeyLookups, added_groups
 from support.fakes_quarantine import SettingAside
@@ -82,7 +82,7 @@ class _Process:
 
 
 class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
-    """Engine and table reader over one memory; hands out :class:`~lakegate.wap.context.Context`."""
+    """Engine and table reader over one memory; hands out :class:`~lakegate.context.Context`."""
 
     shares_files = True
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from lakegate.checks import parse_checks
+from lakegate.context import Context
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestPlan, IngestRequest
 from lakegate.model.run import Run, StagedTable
 from lakegate.wap import failpoints
-from lakegate.wap.context import Context
 from lakegate.wap.plan import plan
 from lakegate.wap.transaction import Transaction, transaction
 from support.fakes import FakeLakehouse

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from lakegate.context import Context
 from lakegate.errors import InputError
 from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
@@ -17,7 +18,6 @@ from lakegate.model.tables import Snapshot, StoredFile
 from lakegate.ports import Engine, FileStore, TableEditor, TableReader
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
 from support.memory_journal import MemoryDatabase
 

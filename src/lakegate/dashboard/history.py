@@ -8,18 +8,11 @@ from itertools import islice
 from typing import Literal
 
 from lakegate.dashboard.model import Problem, ReadModel, ResultPage, invalid_cursor, page_size
+from lakegate.ledger.event import ACCEPTED_BY_PROPERTY, ACCEPTED_PROPERTY, kind_of, reverts_in, run_of, tables_in
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
 from lakegate.model.refs import MAIN, Commit
 from lakegate.model.run import RunLine
-from lakegate.wap.history import (
-    ACCEPTED_BY_PROPERTY,
-    ACCEPTED_PROPERTY,
-    kind_of,
-    reverts_in,
-    run_of,
-    tables_in,
-)
 
 CommitKind = Literal["publish", "revert", "restore", "other"]
 _KINDS: Mapping[str | None, CommitKind] = {"revert": "revert", "restore": "restore"}

@@ -2,5 +2,5 @@
 
 Every step takes and returns frozen values that survive JSON, and is idempotent by run id, so an orchestrator only
 sequences steps. Nothing here depends on a technology: implementations come in through
-:class:`~lakegate.wap.context.Context`.
+:class:`~lakegate.context.Context`.
 """

@@ -8,12 +8,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lakegate.context import Context
 from lakegate.errors import LakegateError
 from lakegate.model.downstream import Delivery, GivenUpFile, LateTable, Level, Notice
 from lakegate.model.run import Notification, Run
 from lakegate.model.words import parse_duration
 from lakegate.ports import Narrator, Notifier
-from lakegate.wap.context import Context
 
 if TYPE_CHECKING:
     from lakegate.journal.journal import Journal

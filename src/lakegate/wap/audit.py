@@ -8,7 +8,10 @@ from typing import Any
 
 from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
 from lakegate.checks.history import BatchHistory, PastBatch
+from lakegate.context import Context
 from lakegate.errors import AuditTimeoutError, InputError, LakegateError, SchemaError
+from lakegate.ledger.event import renames_in, with_quarantine_renames
+from lakegate.ledger.publication import published_to
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash
 from lakegate.model.quarantine import RowTest, is_quarantine
@@ -20,9 +23,7 @@ from lakegate.model.types import type_differences
 from lakegate.model.words import counted
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
-from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline, cancel_engine_at
-from lakegate.wap.history import published_to, renames_in, with_quarantine_renames
 from lakegate.wap.stage import changes_between
 
 ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]

@@ -11,15 +11,15 @@ from typing import Final
 
 from pydantic import Field, ValidationError
 
+from lakegate.context import Context
 from lakegate.errors import InputError, LakegateError, NewerFormatError
+from lakegate.ledger.event import packed, unpacked
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Acceptance, Run, StagedTable
 from lakegate.model.tables import Snapshot
-from lakegate.wap.context import Context
-from lakegate.wap.history import packed, unpacked
 
 RUN_PROPERTY = "lakegate.run"
 FORMAT: Final = 1

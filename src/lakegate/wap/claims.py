@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from lakegate.context import Context
 from lakegate.errors import ConflictError, InputError, NotFoundError, RetryableError
+from lakegate.ledger.event import MODE_PROPERTY, files_in, tables_in
+from lakegate.ledger.publication import find_commit, published_to
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, Ref
 from lakegate.model.request import IngestRequest
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
-from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
 from lakegate.wap.optimistic_commit import give_up_publish_locks
 from lakegate.wap.recover import recover
 

@@ -11,6 +11,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Self
 
+from lakegate.context import Context
 from lakegate.errors import (
     EngineError,
     EngineUnavailableError,
@@ -18,7 +19,6 @@ from lakegate.errors import (
     SourceError,
     StorageUnavailableError,
 )
-from lakegate.wap.context import Context
 
 _AFTER_CANCEL = (EngineError, EngineUnavailableError, SourceError, StorageUnavailableError)
 """Errors that an engine raises when its work is cancelled, perhaps while it reads a file."""

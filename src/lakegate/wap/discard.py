@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -17,11 +18,11 @@ from lakegate.errors import (
     NotFoundError,
     RetryableError,
 )
+from lakegate.ledger.publication import EarlierAttemptError, find_publication
+from lakegate.ledger.sync import sync
 from lakegate.model.refs import MAIN, Commit, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Lease, Run
 from lakegate.points import require_branch, unknown_ref
-from lakegate.wap.context import Context
-from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.optimistic_commit import require_nobody_publishes
 
 T = TypeVar("T")

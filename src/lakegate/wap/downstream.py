@@ -18,6 +18,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from datetime import datetime, timedelta
 
+from lakegate.context import Context, Subscriber
 from lakegate.errors import (
     CatalogUnavailableError,
     DownstreamError,
@@ -26,6 +27,7 @@ from lakegate.errors import (
     NotFoundError,
     RetryableError,
 )
+from lakegate.ledger.sync import sync
 from lakegate.model.downstream import ChangedTable, Delivery, DownstreamCheck, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
@@ -34,8 +36,6 @@ from lakegate.ports import Downstream
 from lakegate.progress import one_line, without_secrets
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_undelivered
-from lakegate.wap.context import Context, Subscriber
-from lakegate.wap.history import sync
 
 BUDGET_S = 30.0
 """Seconds after which a process that ended a run starts no further delivery."""

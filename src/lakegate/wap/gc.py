@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyPublishedError,
     ConflictError,
@@ -37,7 +38,6 @@ from lakegate.model.tables import StoredFile
 from lakegate.model.words import duration
 from lakegate.ports import FileStore, WarehouseFiles
 from lakegate.wap.branches import is_unchanged_since
-from lakegate.wap.context import Context
 from lakegate.wap.discard import is_own
 from lakegate.wap.downstream import needed_states
 from lakegate.wap.reachable import MARGIN, Reachable, canonical

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Literal
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyPublishedError,
     ConflictError,
@@ -15,16 +16,16 @@ from lakegate.errors import (
     NotFoundError,
     NotReplayableError,
 )
+from lakegate.ledger.publication import EarlierAttemptError, find_publication
+from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Lease, Run
 from lakegate.wap import failpoints
 from lakegate.wap.claims import ClaimedFiles, claim_files
-from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
-from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_same_columns
 from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock

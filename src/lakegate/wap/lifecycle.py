@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from tenacity.stop import stop_when_event_set
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
     AuditTimeoutError,
@@ -23,17 +24,17 @@ from lakegate.errors import (
     RetryableError,
     internal_error,
 )
+from lakegate.ledger.publication import EarlierAttemptError, find_publication
+from lakegate.ledger.sync import sync
 from lakegate.model.run import Publication, Run, RunError, RunStep
 from lakegate.progress import bound_to, without_secrets
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Measurements, Sample, count_ending, count_steps, measuring
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
-from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own
 from lakegate.wap.downstream import send
-from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.optimistic_commit import UnansweredCommitInterrupt
 
 _LOG = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
 from lakegate.config import MaintenancePolicy
+from lakegate.context import Context
 from lakegate.errors import (
     CatalogUnavailableError,
     EngineUnavailableError,
@@ -24,7 +25,6 @@ from lakegate.model.maintenance import GcReport, MaintenanceAction, MaintenanceR
 from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import Run, RunError
 from lakegate.model.words import counted, did_you_mean, parse_age, size
-from lakegate.wap.context import Context
 
 COMPACTED_AT = 5
 """Number of small files from which Iceberg compacts a partition (its ``min-input-files``)."""

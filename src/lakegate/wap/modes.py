@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lakegate.context import Context
 from lakegate.errors import CheckError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import RELEASED_BY
@@ -17,7 +18,6 @@ from lakegate.model.request import IngestRequest, ModeName, WriteMode
 from lakegate.model.schema import Schema
 from lakegate.model.types import type_differences
 from lakegate.model.words import counted, unknown_column
-from lakegate.wap.context import Context
 from lakegate.wap.quarantine import quarantine_table
 
 if TYPE_CHECKING:

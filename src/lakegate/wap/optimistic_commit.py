@@ -14,6 +14,7 @@ from types import FrameType, MappingProxyType
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
+from lakegate.context import Context
 from lakegate.errors import (
     AuditFailedError,
     ConflictError,
@@ -23,13 +24,12 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
+from lakegate.ledger.publication import published_to
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
 from lakegate.telemetry.metrics import RETRIES, WAIT_SECONDS, measure
 from lakegate.wap import failpoints
-from lakegate.wap.context import Context
-from lakegate.wap.history import published_to
 
 LOSSES_BEFORE_LOCK = 2
 """How often a run may lose to others until it holds the publish lock while it's written again."""

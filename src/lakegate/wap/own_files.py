@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from posixpath import dirname, normpath
 
+from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.tables import FOLDER_PROPERTIES
 from lakegate.model.words import counted
-from lakegate.wap.context import Context
 from lakegate.wap.reachable import canonical
 
 _TABLES_AT_ONCE = 16

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
+from lakegate.context import Context
 from lakegate.errors import AlreadyExistsError, ConflictError, InputError, SchemaError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
@@ -15,7 +16,6 @@ from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.types import type_differences, unknown_as_string, without_unknown
 from lakegate.ports import Engine
 from lakegate.wap.audit import schemas_at
-from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, ref_exists
 from lakegate.wap.modes import columns_to_write, require_mode, resolve_mode
 from lakegate.wap.quarantine import quarantines_rows, require_not_reserved, require_quarantinable

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
     AuditFailedError,
@@ -20,6 +21,8 @@ from lakegate.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
+from lakegate.ledger.event import event_of, mode_of, run_of, run_properties
+from lakegate.ledger.publication import find_publication, publication_of, require_not_published, require_this_attempt
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
@@ -34,19 +37,8 @@ from lakegate.model.run import (
 from lakegate.wap import failpoints
 from lakegate.wap.audit import recheck_table
 from lakegate.wap.branches import store_verdict
-from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER
 from lakegate.wap.discard import discard, discard_own
-from lakegate.wap.history import (
-    event_of,
-    find_publication,
-    mode_of,
-    publication_of,
-    require_not_published,
-    require_this_attempt,
-    run_of,
-    run_properties,
-)
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
 from lakegate.wap.stage import kept_writing, namespaces_for

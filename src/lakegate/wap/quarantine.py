@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from lakegate.context import Context
 from lakegate.errors import (
     ConfigurationError,
     ConflictError,
@@ -38,7 +39,6 @@ from lakegate.model.types import can_promote, is_lossless
 from lakegate.model.words import counted
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
-from lakegate.wap.context import Context
 from lakegate.wap.discard import made_all_commits, retry_on_late_commits
 from lakegate.wap.stage import find_changes, new_table
 

@@ -15,12 +15,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from posixpath import normpath
 
+from lakegate.context import Context
 from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.maintenance import GcProblem
 from lakegate.model.refs import MAIN, Commit, Ref, TablePointer
 from lakegate.model.words import counted, duration
 from lakegate.ports import Step
-from lakegate.wap.context import Context
 
 MARGIN = timedelta(hours=1)
 """How much longer than ``gc.keep`` files stay."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,
@@ -22,6 +23,8 @@ from lakegate.errors import (
     StorageUnavailableError,
     internal_error,
 )
+from lakegate.ledger.publication import EarlierAttemptError, find_publication
+from lakegate.ledger.sync import History, read_history, sync
 from lakegate.model.maintenance import RebuiltJournal
 from lakegate.model.refs import Ref
 from lakegate.model.run import Lease, Run
@@ -29,11 +32,9 @@ from lakegate.progress import bound_to
 from lakegate.telemetry.metrics import measuring
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.branches import store_verdict, stored_runs, stored_runs_in
-from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.downstream import send
-from lakegate.wap.history import EarlierAttemptError, History, find_publication, read_history, sync
 from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
 from lakegate.wap.optimistic_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.publish import RejectedLateError, publish
@@ -103,7 +104,7 @@ def settle(
     too; the catalog accepts only one of a run's two commits. The owner of a run that hasn't passed can no longer
     publish it, because it can't record that it passed. Before a run is recorded as failed, we wait for any process
     that is publishing it, and search the target for its commit once more. If the commit arrives even later,
-    :func:`lakegate.wap.history.sync` corrects the record.
+    :func:`lakegate.ledger.sync.sync` corrects the record.
 
     Args:
         publishes: Whether to publish a run that passed its audit; if not, it's discarded like the others.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import (
@@ -35,7 +36,6 @@ from lakegate.model.sqltext import sql_string
 from lakegate.model.types import type_differences, type_parts
 from lakegate.model.words import unknown_column
 from lakegate.ports import Catalog, TableReader
-from lakegate.wap.context import Context
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, takes
 from lakegate.wap.transaction import Transaction
 

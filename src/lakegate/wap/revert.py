@@ -15,20 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
 
+from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, NotRevertableError
-from lakegate.model.batch import SourceFile
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import SUFFIX, is_quarantine, table_of
-from lakegate.model.refs import MAIN, Commit, Ref, TablePointer
-from lakegate.model.run import Action, Run, UndoneTable
-from lakegate.model.tables import DataFile, TableChange
-from lakegate.points import require_branch
-from lakegate.wap.context import Context
-from lakegate.wap.history import (
+from lakegate.ledger.event import (
     COMPACTION_PROPERTY,
     files_in,
-    files_of_snapshots,
-    find_commit,
     keys_in,
     kind_of,
     reads_in,
@@ -36,9 +27,17 @@ from lakegate.wap.history import (
     reverts_in,
     revived_in,
     run_of,
-    sync,
     tables_in,
 )
+from lakegate.ledger.publication import files_of_snapshots, find_commit
+from lakegate.ledger.sync import sync
+from lakegate.model.batch import SourceFile
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import SUFFIX, is_quarantine, table_of
+from lakegate.model.refs import MAIN, Commit, Ref, TablePointer
+from lakegate.model.run import Action, Run, UndoneTable
+from lakegate.model.tables import DataFile, TableChange
+from lakegate.points import require_branch
 from lakegate.wap.quarantine import quarantine_table
 from lakegate.wap.reachable import is_kept, require_kept, too_old
 from lakegate.wap.table_commit import TablePlan, TablesPlan, dropped_table, rows_and_files, run_plan

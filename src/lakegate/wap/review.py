@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
+from lakegate.context import Context
 from lakegate.errors import AuditFailedError, InputError, RetryableError
+from lakegate.ledger.publication import commit_of, find_unpublished, publication_of
+from lakegate.ledger.sync import sync
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Ref
 from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import as_classified, find_owner, manual_run, store_run, store_verdict
-from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
-from lakegate.wap.history import commit_of, find_unpublished, publication_of, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check
 from lakegate.wap.publish import publish

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import zip_longest
 from types import MappingProxyType
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -34,7 +35,6 @@ from lakegate.points import find, require_branch
 from lakegate.ports import TableReader
 from lakegate.wap import failpoints
 from lakegate.wap.branches import store_request, stored_runs
-from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, made_all_commits
 from lakegate.wap.own_files import all_tables, require_own_files
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
     AuditFailedError,
@@ -20,6 +21,8 @@ from lakegate.errors import (
     NotReplayableError,
     OutcomeUnknownError,
 )
+from lakegate.ledger.event import AUDIT_PROPERTY, COMPACTION_PROPERTY, TABLES_PROPERTY, run_of
+from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
@@ -30,8 +33,6 @@ from lakegate.model.words import counted, moment, unknown_column
 from lakegate.points import unknown_table
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
-from lakegate.wap.context import Context
-from lakegate.wap.history import AUDIT_PROPERTY, COMPACTION_PROPERTY, TABLES_PROPERTY, run_of, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, holding_publish_lock
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved

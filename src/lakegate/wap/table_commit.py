@@ -11,26 +11,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable
-from lakegate.wap import failpoints
-from lakegate.wap.context import Context
-from lakegate.wap.history import (
+from lakegate.ledger.event import (
     KIND_PROPERTY,
     RENAMES_PROPERTY,
     REVERTS_PROPERTY,
     REVIVES_PROPERTY,
     TABLES_PROPERTY,
     encode_revived,
-    find_publication,
     kind_of,
     packed,
     reads_in,
-    sync,
     tables_in,
 )
+from lakegate.ledger.publication import find_publication
+from lakegate.ledger.sync import sync
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable
+from lakegate.wap import failpoints
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
 from lakegate.wap.reachable import require_files

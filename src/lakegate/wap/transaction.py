@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakegate.checks import parse_checks, require_runnable, validate_checks
+from lakegate.context import Context
 from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
+from lakegate.ledger.sync import sync
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
@@ -24,9 +26,7 @@ from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import store_run
-from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
-from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.publish import RejectedLateError, publish, reject

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
+from lakegate.context import Context
 from lakegate.errors import InputError, LakegateError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import Flaw, FlawKind, NeededFile, VerifyFinding, VerifyReport
@@ -22,7 +23,6 @@ from lakegate.model.tables import StoredFile
 from lakegate.model.words import counted, size
 from lakegate.points import unknown_table
 from lakegate.ports import FileStore
-from lakegate.wap.context import Context
 from lakegate.wap.gc import Garbage, collectable_before
 from lakegate.wap.reachable import canonical
 from lakegate.wap.verify_journal import MainCommits, journal_findings

@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from lakegate.context import Context
 from lakegate.journal.history import NetHistory, net_history, with_outcome
 from lakegate.journal.pages import PageCursor, RunFilter
+from lakegate.ledger.event import COMPACTION_PROPERTY, event_of, run_of, unreadable_in
 from lakegate.model.maintenance import VerifyFinding
 from lakegate.model.refs import MAIN, Commit, Ref
 from lakegate.model.run import HistoryEvent, Run
 from lakegate.model.words import counted
 from lakegate.ports import Step
-from lakegate.wap.context import Context
-from lakegate.wap.history import COMPACTION_PROPERTY, event_of, run_of, unreadable_in
 
 _PROGRESS_EVERY = 100
 _RUNS_AT_ONCE = 500

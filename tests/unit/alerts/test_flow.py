@@ -11,13 +11,13 @@ import pytest
 
 from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import NotifySettings
+from lakegate.context import Context
 from lakegate.errors import AuditFailedError, EngineError, RetryableError
 from lakegate.journal.journal import Journal
 from lakegate.model.downstream import Notice
 from lakegate.model.run import Notification, Run
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_late, find_late
-from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import recover
 from lakegate.wap.review import accepted

@@ -16,6 +16,7 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from lakegate.config import Settings
+from lakegate.context import Subscriber
 from lakegate.downstream import DownstreamContext, open_downstream
 from lakegate.downstream.openlineage import EventContext, as_json, events
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
@@ -23,7 +24,6 @@ from lakegate.model.batch import SourceFile
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.model.run import Run, UndoneTable
 from lakegate.ports import Downstream
-from lakegate.wap.context import Subscriber
 from support.cli_support import (
     BATCH,
     FAILED,

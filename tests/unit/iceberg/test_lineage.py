@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
+from lakegate.context import Context
 from lakegate.errors import InputError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.lineage import TableState, classify
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.tables import Snapshot, TableChange
-from lakegate.wap.context import Context
 from lakegate.wap.stage import require_safe_properties
 from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
 

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakegate.errors import ConflictError, EngineUnavailableError
+from lakegate.ledger.sync import sync
 from lakegate.telemetry.metrics import (
     METRICS,
     OVERFLOW,
@@ -21,7 +22,6 @@ from lakegate.telemetry.metrics import (
     measuring,
 )
 from lakegate.telemetry.prometheus import text
-from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.cli_support import FakeLake, invoke

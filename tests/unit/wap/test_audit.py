@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from lakegate.checks import parse_checks
+from lakegate.context import Context
 from lakegate.errors import InputError
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.checks import AuditReport, CheckResult
@@ -18,7 +19,6 @@ from lakegate.model.refs import Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.audit import audit_state, measured_files
-from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
 from lakegate.wap.review import publish_branch
 from lakegate.wap.table_changes import rename_table

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import Run
 from lakegate.model.tables import StoredFile
-from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
 from lakegate.wap.reachable import MARGIN, require_kept
 from lakegate.wap.revert import reset_branch, restore_table

@@ -8,20 +8,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakegate.errors import NewerFormatError
-from lakegate.model.batch import SourceFile
-from lakegate.model.refs import Commit, CommitRequest
-from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.wap.history import (
+from lakegate.ledger.event import (
     FILES_PROPERTY,
     REVIVES_PROPERTY,
     TABLES_PROPERTY,
     encode_files,
     encode_revived,
     files_in,
-    find_commit,
     revived_in,
-    sync,
 )
+from lakegate.ledger.publication import find_commit
+from lakegate.ledger.sync import sync
+from lakegate.model.batch import SourceFile
+from lakegate.model.refs import Commit, CommitRequest
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import revert

@@ -14,11 +14,11 @@ from sqlalchemy import update
 from lakegate.errors import LeaseLostError, OutcomeUnknownError, RetryableError
 from lakegate.journal.factory import open_sqlite
 from lakegate.journal.schema import LEASES, as_text
+from lakegate.ledger.sync import sync
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import lifecycle
 from lakegate.wap.discard import discard_run
-from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert

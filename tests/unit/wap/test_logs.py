@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakegate.context import Context
 from lakegate.errors import EngineUnavailableError
 from lakegate.progress import LogNarrator
-from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse

@@ -16,13 +16,13 @@ from lakegate.errors import (
     RetryableError,
     SchemaError,
 )
+from lakegate.ledger.event import run_of
 from lakegate.model.batch import FileColumns
 from lakegate.model.refs import Ref
 from lakegate.model.request import WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
 from lakegate.wap import failpoints
-from lakegate.wap.history import run_of
 from lakegate.wap.ingest import ingest
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import plan

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from pyiceberg.table import Table
 
+from lakegate.context import Context
 from lakegate.errors import InputError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import local_path
@@ -21,7 +22,6 @@ from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.context import Context
 from lakegate.wap.stage import find_staged
 from support.iceberg_tables import IcebergTables, append, iceberg_tables, listing_files_of, pointer_to
 from support.memory_journal import MemoryDatabase

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from lakegate.context import Context
 from lakegate.errors import (
     ConfigurationError,
     EngineUnavailableError,
@@ -19,14 +20,15 @@ from lakegate.errors import (
     RetryableError,
     StorageUnavailableError,
 )
+from lakegate.ledger.event import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files
+from lakegate.ledger.publication import find_publication
+from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
 from lakegate.progress import SilentNarrator
 from lakegate.wap import failpoints, lifecycle
 from lakegate.wap import recover as recovery
-from lakegate.wap.context import Context
-from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, find_publication, sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
 from support.fakes import FakeLakehouse

@@ -16,11 +16,12 @@ from lakegate.errors import (
     NotRevertableError,
     OutcomeUnknownError,
 )
+from lakegate.ledger.event import revived_in
+from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, UndoneTable
 from lakegate.wap import review
-from lakegate.wap.history import revived_in, sync
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.transaction import Transaction

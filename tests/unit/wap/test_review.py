@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lakegate.checks import parse_checks
+from lakegate.context import Context
 from lakegate.errors import (
     AlreadyPublishedError,
     AuditFailedError,
@@ -23,7 +24,6 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, StagedTable
 from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
-from lakegate.wap.context import Context
 from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import recover

@@ -13,6 +13,7 @@ from lakegate.errors import (
     InputError,
     NewerFormatError,
 )
+from lakegate.ledger.event import files_in
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest
@@ -20,7 +21,6 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
 from lakegate.wap.branches import RUN_PROPERTY
-from lakegate.wap.history import files_in
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.review import accepted

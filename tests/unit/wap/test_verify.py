@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.table import Table
 from sqlalchemy import text
 
+from lakegate.context import Context
 from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
@@ -24,6 +25,8 @@ from lakegate.iceberg.manifests import (
 )
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal.journal import Journal
+from lakegate.ledger.event import FILES_PROPERTY, TABLES_PROPERTY, encode_files
+from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
 from lakegate.model.maintenance import VerifyFinding, VerifyReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -31,8 +34,6 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.context import Context
-from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.table_changes import drop_table

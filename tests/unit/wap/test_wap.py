@@ -21,6 +21,7 @@ from lakegate.errors import (
     RetryableError,
     SchemaError,
 )
+from lakegate.ledger.event import files_in
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.request import IngestRequest
@@ -29,7 +30,6 @@ from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.wap import review
 from lakegate.wap.audit import audit
 from lakegate.wap.discard import discard, discard_run
-from lakegate.wap.history import files_in
 from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
 from lakegate.wap.stage import find_staged, stage

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from lakegate.context import Context
 from lakegate.errors import ConfigurationError, StorageUnavailableError
-from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, begun, branches, ordered

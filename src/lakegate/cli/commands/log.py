@@ -13,16 +13,9 @@ import click
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_refs, limit_option
 from lakegate.cli.output import clip, echo_json, safe, say, width_or
+from lakegate.ledger.event import BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, files_in, tables_in, unreadable_in
 from lakegate.model.words import moment
 from lakegate.progress import one_line
-from lakegate.wap.history import (
-    BRANCH_PROPERTY,
-    FILES_PROPERTY,
-    TABLES_PROPERTY,
-    files_in,
-    tables_in,
-    unreadable_in,
-)
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
