@@ -40,7 +40,7 @@ from lakegate.errors import (
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
-from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
+from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, LateTable
 from lakegate.model.identifiers import (
     TableIdentifier,
     is_commit_hash,
@@ -2227,18 +2227,18 @@ class Lake:
             )
         return notifier.test(channel)
 
-    def notify_given_up(self, file: GivenUpFile) -> None:
+    def notify_given_up(self, table: str, file: FileCheckpoint) -> None:
         """Send the alert that a file failed too often to be tried again.
 
-        Each state of a file is announced once, however often you call this. It takes at most ``notify.timeout_s``
-        seconds, and doesn't raise if the alert fails.
+        It takes at most ``notify.timeout_s`` seconds, and doesn't raise if the alert fails.
 
         Args:
-            file: The file, and why it failed.
+            table: The table that the file belongs to.
+            file: Its last outcome, and why it failed.
         """
         notifier = self._components.notifier
         if notifier is not None:
-            alert_given_up(notifier, self._components.journal, self._components.narrator, file, datetime.now(UTC))
+            alert_given_up(notifier, self._components.journal, self._components.narrator, table, file)
 
     def expected_publishes(self) -> Mapping[str, str]:
         """Return how often each table should be published to, as a duration such as ``1d``.

@@ -61,14 +61,11 @@ class Narrator(Protocol):
 class Notifier(Protocol):
     """Sends alerts about runs, files and tables to people and programs (``lakegate.alerts``)."""
 
-    def send(
-        self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
-    ) -> Sequence[Notification]:
+    def send(self, notice: Notice) -> Sequence[Notification]:
         """Send ``notice`` to every channel that subscribes to it, within the settings' time.
 
-        Args:
-            alert: Key of the notices that one message covers. Default: the same kind of notice about the same tables.
-            window_s: Seconds for which one message covers them. Default: the settings'.
+        One message covers the notices of the same kind about the same tables for the settings' window; for late tables,
+        for as long as a publish is expected.
 
         Returns:
             The outcome for each channel. A message that can't be sent is an outcome, not an exception.

@@ -14,7 +14,6 @@ from lakegate.loading.file_outcomes import Clock
 from lakegate.loading.routes import Routes, location
 from lakegate.loading.scan import FileLoader
 from lakegate.model.batch import Batch, SourceFile
-from lakegate.model.downstream import GivenUpFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.run import FileCheckpoint, Run
@@ -60,7 +59,7 @@ class FolderLake:
     taken: list[tuple[str, ...]] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
     run_status: dict[str, str] = field(default_factory=dict)
-    given_up: list[GivenUpFile] = field(default_factory=list)
+    given_up: list[FileCheckpoint] = field(default_factory=list)
     listed: int = 0
     refuses: LakegateError | None = None
     settings: Settings = field(default_factory=Settings)
@@ -94,7 +93,7 @@ class FolderLake:
     def save_file_checkpoints(self, table: str, landings: Iterable[FileCheckpoint]) -> None:
         self.known.update({(table, landing.uri): landing for landing in landings})
 
-    def notify_given_up(self, file: GivenUpFile) -> None:
+    def notify_given_up(self, table: str, file: FileCheckpoint) -> None:
         self.given_up.append(file)
 
     def send_downstream(self) -> tuple[()]:

@@ -12,8 +12,8 @@ import pytest
 from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import NotifySettings
 from lakegate.journal.journal import Journal
-from lakegate.model.downstream import GivenUpFile, Notice
-from lakegate.model.run import Notification, Run
+from lakegate.model.downstream import Notice
+from lakegate.model.run import FileCheckpoint, Notification, Run
 from support.cli_support import REJECTED, make_run
 from support.memory_journal import MemoryDatabase
 from support.slack_server import TOKEN, SlackServer, slack_server
@@ -57,14 +57,14 @@ def rejected_run(number: int) -> Run:
     return make_run("rejected", run_id=f"r{number:03}", reports=REJECTED.reports, branch_kept=True)
 
 
-def lost_file(name: str = "bad.parquet", **values: Any) -> GivenUpFile:
+def lost_file(name: str = "bad.parquet", **values: Any) -> FileCheckpoint:
     reason = "bad.parquet is cut off: the last four bytes are not those of a parquet file."
-    given = {"table": "nyc.trips", "uri": f"s3://landing/{name}", "stamp": "1", "tries": 3, "code": "source"}
-    return GivenUpFile.model_validate({**given, "reason": reason, **values})
+    given = {"uri": f"s3://landing/{name}", "stamp": "1", "outcome": "failed", "tries": 3, "noted_at": NOW}
+    return FileCheckpoint.model_validate({**given, "reason": reason, **values})
 
 
-def given_up(file: GivenUpFile) -> Notice:
-    return Notice(event="given_up", severity="error", tables=(file.table,), file=file, at=NOW)
+def given_up(file: FileCheckpoint, table: str = "nyc.trips") -> Notice:
+    return Notice(event="given_up", severity="error", tables=(table,), file=file, at=NOW)
 
 
 def outcomes(told: Sequence[Notification]) -> list[tuple[str, str, str | None]]:

@@ -22,7 +22,7 @@ def house() -> FakeLakehouse:
 def _alerts_are_tried_again_at_once() -> Iterator[None]:
     """Skip the seconds between two attempts to send an alert."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakegate.alerts.message._FIRST_WAIT_S", 0.01)
+        patch.setattr("lakegate.alerts.dispatch._FIRST_WAIT_S", 0.01)
         yield
 
 

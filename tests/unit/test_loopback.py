@@ -12,7 +12,7 @@ from threading import Thread
 import grpc
 import pytest
 
-from lakegate.alerts.message import SendDeadline, compose
+from lakegate.alerts.message import compose
 from lakegate.alerts.slack import SlackSender
 from lakegate.catalogs.nessie.client import NessieClient
 from lakegate.config import AdlsSettings, GcsSettings, NotifySettings, S3Settings
@@ -79,7 +79,7 @@ def ask_nessie(address: str) -> None:
 
 
 def send_to_webhook(address: str) -> None:
-    SlackSender(address).send(compose(rejection(), NotifySettings()), SendDeadline(5.0))
+    SlackSender(address).send(compose(rejection(), NotifySettings()), 5.0)
 
 
 @pytest.mark.parametrize("ask", [head_on_s3, look_on_gcs, look_on_azure, ask_nessie, send_to_webhook])

@@ -7,12 +7,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
+from time import monotonic
 from typing import TYPE_CHECKING, Literal, cast
 
-from lakegate.alerts.message import SendDeadline, Sender, compose, deliver
+from lakegate.alerts.message import Message, Sender, compose
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.credentials.secret import resolve_secret
 from lakegate.credentials.webhook import UndeliveredError, quiet
@@ -30,8 +31,8 @@ RETRY_AFTER_S = 60.0
 """Seconds after a failed message in which no other message of its kind is tried: each would wait for a dead server."""
 _SAVE_MARGIN_S = 30.0
 """Seconds beyond ``notify.timeout_s`` to save the outcome."""
-_REMEMBERED_S = 90 * 86400.0
-"""How long to remember what's reported only once."""
+_TRIES = 4
+_FIRST_WAIT_S = 0.3
 
 
 def concerns(channel: ChannelSettings, notice: Notice) -> bool:
@@ -49,22 +50,14 @@ def concerns(channel: ChannelSettings, notice: Notice) -> bool:
 
 
 def alert_key(notice: Notice) -> str:
-    """Return the key that notices share if they have the same event, tables and reasons."""
-    run = notice.run
-    reasons: list[str] = []
-    if run is not None:
-        reasons = sorted({f"{report.table} {result.check}" for report in run.reports for result in report.failures})
-        if run.error is not None:
-            reasons.append(run.error.code)
-    if notice.file is not None:
-        reasons.append(notice.file.code)
+    """Return the key of the notices that one message covers: those of the same kind about the same tables."""
+    about = list(notice.tables)
     if notice.delivery is not None:
-        reasons.append(notice.delivery.downstream)
-    return _hash([notice.event, notice.recovered, sorted(notice.tables), reasons])
-
-
-def _hash(parts: list[object]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        about = [notice.delivery.downstream]  # whatever tables it missed
+    if notice.late is not None:
+        about.append(notice.late.run_id or "")  # once until the next publish
+    key = json.dumps([notice.event, notice.recovered, sorted(about)])
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 @dataclass(slots=True)
@@ -72,13 +65,13 @@ class ChannelDelivery:
     """One message to one channel.
 
     Attributes:
-        covers: The kinds of alerts that aren't sent again for these seconds once this message is sent.
+        is_claimed: Whether no other process sends this kind of message to the channel meanwhile.
         outcome: ``None`` until it's sent, grouped or failed.
     """
 
     channel: ChannelSettings
     notice: Notice
-    covers: dict[str, float] = field(default_factory=dict)
+    is_claimed: bool = False
     outcome: Literal["sent", "grouped", "failed"] | None = None
     reason: str | None = None
 
@@ -110,23 +103,22 @@ class Dispatcher:
         self._journal = journal
         self._masked = masked
 
-    def send(
-        self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
-    ) -> Sequence[Notification]:
+    def send(self, notice: Notice) -> Sequence[Notification]:
         """Send a notice to every channel that subscribes to it; see :meth:`lakegate.ports.Notifier.send`."""
-        kinds = {}
-        if notice.file is not None:
-            # Several processes may give up the same version of a file at the same time, but it's reported once.
-            kinds[f"file {_hash([notice.file.table, notice.file.uri, notice.file.stamp])}"] = _REMEMBERED_S
-        kinds[alert or alert_key(notice)] = (
-            parse_duration(self._settings.group).total_seconds() if window_s is None else window_s
-        )
+        every = self._settings.group if notice.late is None else notice.late.expected_every
+        window_s = parse_duration(every).total_seconds()
         deliveries = [
             ChannelDelivery(channel, notice) for channel in self._settings.channels if concerns(channel, notice)
         ]
+        for delivery in deliveries if window_s > 0 else ():
+            self._claim(delivery)
+        notifications = self._deliver_all(deliveries)
         for delivery in deliveries:
-            self._claim(delivery, kinds)
-        return self._deliver_all(deliveries)
+            if delivery.is_claimed:
+                covered_s = RETRY_AFTER_S if delivery.outcome == "failed" else window_s
+                with suppress(LakegateError):
+                    self._journal().cover_alert(delivery.channel.name, alert_key(notice), for_s=covered_s)
+        return notifications
 
     def test(self, channel: str | None = None) -> Sequence[Notification]:
         """Send a test message to one channel, or to all; see :meth:`lakegate.ports.Notifier.test`."""
@@ -142,29 +134,19 @@ class Dispatcher:
         notice = Notice(event="test", severity="info", tables=(), at=datetime.now(UTC))
         return self._deliver_all([ChannelDelivery(each, notice) for each in chosen])
 
-    def _claim(self, delivery: ChannelDelivery, kinds: Mapping[str, float]) -> None:
-        """Claim the kinds of alerts that a message covers. If an earlier one covers them, it becomes ``grouped``."""
-        for kind, window_s in kinds.items():
-            if window_s <= 0:
-                continue
-            with suppress(LakegateError):
-                lead_s = self._settings.timeout_s + _SAVE_MARGIN_S
-                if not self._journal().claim_alert(delivery.channel.name, kind, lead_s=lead_s):
-                    delivery.end("grouped", "an earlier message covers it")
-                    self._cover(delivery)
-                    return
-                delivery.covers[kind] = window_s
-
-    def _cover(self, delivery: ChannelDelivery) -> None:
-        for kind, window_s in delivery.covers.items():
-            with suppress(LakegateError):
-                for_s = RETRY_AFTER_S if delivery.outcome == "failed" else window_s
-                self._journal().cover_alert(delivery.channel.name, kind, for_s=for_s)
+    def _claim(self, delivery: ChannelDelivery) -> None:
+        """Claim this kind of message for this process. If an earlier one covers it, it becomes ``grouped``."""
+        lead_s = self._settings.timeout_s + _SAVE_MARGIN_S
+        with suppress(LakegateError):
+            kind = alert_key(delivery.notice)
+            delivery.is_claimed = self._journal().claim_alert(delivery.channel.name, kind, lead_s=lead_s)
+            if not delivery.is_claimed:
+                delivery.end("grouped", "an earlier message covers it")
 
     def _deliver_all(self, deliveries: Sequence[ChannelDelivery]) -> Sequence[Notification]:
         """Send the messages that have no outcome yet; return the outcome of each."""
         pending = [delivery for delivery in deliveries if delivery.outcome is None]
-        deadline = SendDeadline(self._settings.timeout_s)
+        deadline = monotonic() + self._settings.timeout_s
         # Daemon threads, not a pool: a pool's threads would keep the process alive while a server is slow.
         threads = [
             threading.Thread(target=self._deliver, args=(one, deadline), name=f"alert {one.channel.name}", daemon=True)
@@ -173,20 +155,43 @@ class Dispatcher:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(deadline.left_s)
+            thread.join(_left_s(deadline))
         for delivery in pending:
             if delivery.outcome is None:
                 delivery.end("failed", f"it took longer than {self._settings.timeout_s:g} s")
-            self._cover(delivery)
         return tuple(delivery.notification() for delivery in deliveries)
 
-    def _deliver(self, delivery: ChannelDelivery, deadline: SendDeadline) -> None:
+    def _deliver(self, delivery: ChannelDelivery, deadline: float) -> None:
         try:
             sender = _sender(delivery.channel)
-            deliver(sender, compose(delivery.notice, self._settings, masked=self._masked), deadline)
+            message = compose(delivery.notice, self._settings, masked=self._masked)
+            with quiet():
+                _send(sender, message, deadline)
             delivery.end("sent")
         except Exception as error:  # noqa: BLE001 - one channel must not stop the others
             delivery.end("failed", _reason(error))
+
+
+def _left_s(deadline: float) -> float:
+    return max(deadline - monotonic(), 0.0)
+
+
+def _send(sender: Sender, message: Message, deadline: float) -> None:
+    """Send a message, with retries where they may help, but no later than ``deadline``, by the monotonic clock."""
+    from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_before_delay
+
+    def wait_s(state: RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked_s = error.after_s if isinstance(error, UndeliveredError) else None
+        return _FIRST_WAIT_S * 2 ** (state.attempt_number - 1) if asked_s is None else asked_s
+
+    trying = Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, UndeliveredError) and error.again),
+        wait=wait_s,
+        stop=stop_after_attempt(_TRIES) | stop_before_delay(_left_s(deadline)),
+        reraise=True,
+    )
+    trying(lambda: sender.send(message, _left_s(deadline)))
 
 
 def _sender(channel: ChannelSettings) -> Sender:

@@ -1,91 +1,31 @@
-"""Compose a notice's message for any kind of channel, show data in it safely, and send it with retries."""
+"""What an alert says, as a value, and its text in the markup of any kind of channel."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lakegate.config import NotifySettings, fill_link
-from lakegate.credentials.webhook import UndeliveredError, quiet
 from lakegate.model.checks import CheckResult
 from lakegate.model.downstream import Notice
-from lakegate.model.run import Run, changed_rows
-from lakegate.model.words import counted, parse_duration
+from lakegate.model.run import Run
+from lakegate.model.words import count, counted, parse_duration
 from lakegate.progress import one_line, redact, without_secrets
-
-ELLIPSIS = "…"
-TRIES = 4
-_FIRST_WAIT_S = 0.3
-
-
-def clip(text: str, limit: int) -> str:
-    """Return ``text`` in at most ``limit`` UTF-16 code units, the strictest way that services count characters.
-
-    Example:
-        >>> clip("passenger_count", 10), clip("🐘🐘🐘", 4)
-        ('passenger…', '🐘…')
-    """
-    return cut(text[: limit + 1], limit)
-
-
-def cell(value: Any, limit: int = 60) -> str:
-    """Return a value of a row in readable form.
-
-    Example:
-        >>> cell(None), cell(2.5), cell("x" * 99, limit=4)
-        ('NULL', '2.5', 'xxx…')
-    """
-    return "NULL" if value is None else clip(one_line(value), limit)
-
-
-def cut(pieces: Sequence[str], limit: int) -> str:
-    """Join ``pieces``, none of which may be split, in at most ``limit`` UTF-16 code units."""
-    widths = [len(piece.encode("utf-16-le", "surrogatepass")) // 2 for piece in pieces]
-    if sum(widths) <= limit:
-        return "".join(pieces)
-    kept, left = [], limit - 1
-    for piece, width in zip(pieces, widths, strict=True):
-        if width > left:
-            break
-        kept.append(piece)
-        left -= width
-    return "".join((*kept, ELLIPSIS)) if limit > 0 else ""
-
+from lakegate.run_text import describe_run, failing
 
 MAX_FAILURES = 10
 """Failed checks that a message shows. The report has all of them."""
 MAX_EXAMPLES = 3
 """Failing rows that a message shows per check."""
-
-_MAX_TABLES = 5
-"""Tables that a message has commands for. Channels refuse a message that's too long."""
+_MAX_COLUMNS = 5
+SENTENCE = 600
+VALUE = 300
+ROW = 500
+"""Most characters of a sentence, a value and a row."""
 
 _Pairs = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One check that failed.
-
-    Attributes:
-        result: The check's result, without examples unless they're allowed.
-    """
-
-    table: str
-    result: CheckResult
-
-    @property
-    def text(self) -> str:
-        """How many rows fail, and why."""
-        result = self.result
-        of = f" of {result.total_rows:,}" if result.total_rows else ""
-        rows = f"{result.failing_rows:,}{of} row{'' if (result.total_rows or result.failing_rows) == 1 else 's'}"
-        owner = f"Owner: {result.owner}." if result.owner else None
-        text = " ".join(filter(None, (*result.remarks, result.description, owner)))
-        return text if text.startswith(rows) else ". ".join(filter(None, (rows, text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +34,16 @@ class Message:
 
     Attributes:
         title: What happened, in a few words.
-        summary: What happened, in a sentence.
-        failures: Failed checks, blocking ones first.
+        said: What happened and what it means, a sentence or two each.
+        failures: Failed checks with their tables, blocking ones first; without examples unless they're allowed.
         footnote: That repeats aren't sent for a while, or empty.
     """
 
     notice: Notice
     title: str
-    summary: str
+    said: tuple[str, ...]
     facts: _Pairs
-    failures: tuple[Failure, ...]
+    failures: tuple[tuple[str, CheckResult], ...]
     more_failures: int
     commands: _Pairs
     link: str | None
@@ -119,148 +59,94 @@ def compose(notice: Notice, settings: NotifySettings, *, masked: Sequence[str] =
     """
     run = notice.run
     is_grouped = notice.event not in ("late", "test") and parse_duration(settings.group)
-    found = [] if run is None else list(_failures(run, examples=settings.examples, masked=masked))
+    failures = [] if run is None else list(_failures(run, examples=settings.examples, masked=masked))
     return Message(
         notice=notice,
-        title=title_of(notice),
-        summary=_summary(notice),
-        facts=tuple(_facts(notice)),
-        failures=tuple(found[:MAX_FAILURES]),
-        more_failures=max(len(found) - MAX_FAILURES, 0),
+        title=_title(notice),
+        said=tuple(_said(notice)),
+        facts=tuple((name, value) for name, value in _facts(notice) if value),
+        failures=tuple(failures[:MAX_FAILURES]),
+        more_failures=max(len(failures) - MAX_FAILURES, 0),
         commands=tuple(_commands(notice)),
         link=_link(run, settings.report_url),
         footnote=f"More like this are sent after {settings.group} at the earliest." if is_grouped else "",
     )
 
 
-def title_of(notice: Notice) -> str:
-    """Return what happened, in a few words."""
+def _title(notice: Notice) -> str:
     if notice.event == "test":
         return "Test message"
-    what = ", ".join(notice.tables) or "a transaction"
-    aside = f", {counted(notice.quarantined, 'row')} quarantined" if notice.quarantined else ""
-    return f"{what}: {_event(notice)}{aside}{' (recovered)' if notice.recovered else ''}"
-
-
-def _event(notice: Notice) -> str:
     if notice.event == "given_up":
-        return "file given up"
-    if notice.delivery is not None:
-        return f"not delivered to {notice.delivery.downstream}"
-    kind = "" if notice.run is None or notice.run.kind in ("ingest", "branch") else f"{notice.run.kind} "
-    return f"{kind}{notice.event}"
+        what = "file given up"
+    elif notice.delivery is not None:
+        what = f"not delivered to {notice.delivery.downstream}"
+    else:
+        kind = "" if notice.run is None or notice.run.kind in ("ingest", "branch") else f"{notice.run.kind} "
+        what = f"{kind}{notice.event}"
+    aside = f", {counted(notice.quarantined, 'row')} quarantined" if notice.quarantined else ""
+    of = ", ".join(notice.tables) or "a transaction"
+    return f"{of}: {what}{aside}{' (recovered)' if notice.recovered else ''}"
 
 
-def _summary(notice: Notice) -> str:
+def _said(notice: Notice) -> Iterator[str]:
     if notice.run is not None:
-        return _summary_of_run(notice.run)
-    if notice.late is not None:
+        status = describe_run(notice.run)
+        yield status.happened
+        yield status.means
+    elif notice.late is not None:
         late = notice.late
         since = "yet" if late.last is None else f"since {late.last:%Y-%m-%d %H:%M} UTC"
-        return f"Nothing was published to {late.table} {since}; expected every {late.expected_every}."
-    if notice.file is not None:
-        tries = counted(notice.file.tries, "time")
-        return f"Tried {tries}; won't retry until it changes. {without_secrets(notice.file.reason)}"
-    if notice.delivery is not None:
-        tries = counted(notice.delivery.tries, "time")
-        return f"Tried {tries}; gave up. {without_secrets(notice.delivery.reason or '')}"
-    return "This is a test of lakegate's alerts. Nothing happened."
-
-
-def _summary_of_run(run: Run) -> str:
-    if run.status == "rejected":
-        checks = sum(len(report.results) for report in run.reports)
-        return f"{len(run.failures)} of {checks} check{'' if checks == 1 else 's'} failed; nothing was published."
-    if run.status == "failed":
-        why = "" if run.error is None else f" {without_secrets(run.error.message)}"
-        return f"{'It may have been published nevertheless' if run.may_be_published else 'Nothing was published'}.{why}"
-    published = run.publication
-    changed = "" if published is None else changed_rows(published.rows, published.rows_removed)
-    aside = f", {published.quarantined:,} quarantined" if published is not None and published.quarantined else ""
-    rows = "" if published is None else f"{changed}{aside} in commit {published.commit[:12]}."
-    if run.accepted is not None:
-        failed = f"{counted(len(run.failures), 'check')} failed;"
-        rows = f"{rows} {failed} {run.accepted.actor} published it anyway: {run.accepted.reason}"
-    warnings = sum(len(report.warnings) for report in run.reports)
-    warned = f"{counted(warnings, 'check')} with severity warn failed." if warnings else ""
-    return " ".join(filter(None, (rows, warned)))
+        yield f"Nothing was published to {late.table} {since}; expected every {late.expected_every}."
+    elif notice.file is not None:
+        yield f"Tried {counted(notice.file.tries, 'time')}; won't retry until it changes."
+        yield without_secrets(notice.file.reason or "")
+    elif notice.delivery is not None:
+        yield f"Tried {counted(notice.delivery.tries, 'time')}; gave up."
+        yield without_secrets(notice.delivery.reason or "")
+    else:
+        yield "This is a test of lakegate's alerts. Nothing happened."
 
 
 def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
-    run, file = notice.run, notice.file
+    run, file, delivery = notice.run, notice.file, notice.delivery
+    if notice.late is None:
+        yield "Table", ", ".join(notice.tables)
     if file is not None:
-        yield "Table", file.table
         yield "File", redact(file.uri)
-        if file.run_id is not None:
-            yield "Run", file.run_id
-    if notice.delivery is not None:
-        yield "Table", ", ".join(notice.delivery.tables)
-        yield "Downstream", notice.delivery.downstream
-        if notice.delivery.run_id is not None:
-            yield "Run", notice.delivery.run_id
+        yield "Run", file.run_id or ""
+    if delivery is not None:
+        yield "Downstream", delivery.downstream
+        yield "Run", delivery.run_id or ""
     if run is not None:
-        yield from _facts_of_run(run)
-
-
-def _facts_of_run(run: Run) -> Iterator[tuple[str, str]]:
-    yield "Table", ", ".join(run.tables)
-    yield "Run", run.run_id
-    if run.branch and run.branch_kept:
-        yield "Branch", run.branch
-    rows = run.request.batch.rows if run.request is not None else sum(staged.rows for staged in run.staged)
-    if rows:
-        yield "Rows", f"{rows:,}"
-    if run.quarantined:
-        aside = [one for report in run.reports for one in report.quarantined]
+        aside = (one for report in run.reports for one in report.quarantined)
+        yield "Run", run.run_id
+        yield "Branch", run.branch if run.branch_kept else ""
         yield "Quarantined by", ", ".join(f"{one.name} ({one.quarantined:,})" for one in aside)
-    if run.name:
-        yield "Name", run.name
-    if run.detail:
-        yield "Recovery", run.detail
-    if run.error is not None and run.error.hint:
-        yield "Hint", without_secrets(run.error.hint)
+        yield "Name", run.name or ""
+        yield "Recovery", run.detail or ""
+        yield "Hint", without_secrets(run.error.hint or "") if run.error is not None else ""
 
 
-def _failures(run: Run, *, examples: bool, masked: Sequence[str]) -> Iterator[Failure]:
-    for severity in ("error", "warn"):
-        for report in run.reports:
-            for result in report.failures if severity == "error" else report.warnings:
-                shown = result.shown(rows=MAX_EXAMPLES if examples else 0, masked=masked)
-                rows = tuple({name: row[name] for name in row if not name.startswith("_")} for row in shown.examples)
-                yield Failure(report.table, shown.model_copy(update={"examples": rows}))
+def _failures(run: Run, *, examples: bool, masked: Sequence[str]) -> Iterator[tuple[str, CheckResult]]:
+    results = [(report, result) for report in run.reports for result in report.failures]
+    results += [(report, result) for report in run.reports for result in report.warnings]
+    for report, result in results:
+        shown = result.shown(rows=MAX_EXAMPLES if examples else 0, masked=masked)
+        rows = tuple({name: row[name] for name in row if not name.startswith("_")} for row in shown.examples)
+        yield report.table, shown.model_copy(update={"examples": rows})
 
 
 def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
-    run = notice.run
-    if run is None:
-        yield from _commands_without_run(notice)
-        return
-    yield "See the run", shlex.join(("lakegate", "runs", run.run_id))
-    if run.quarantined and run.status == "published":
-        words = ("lakegate", "quarantine", "show", run.tables[0], "--run", run.run_id)
-        yield "See the quarantined rows", shlex.join(words)
-    if run.branch and run.branch_kept and run.status != "published":
-        yield "See what the branch changes", shlex.join(("lakegate", "diff", run.target, run.branch))
-        yield "Discard it", shlex.join(("lakegate", "discard", run.branch))
-        if run.staged:
-            options = () if run.status != "rejected" else ("--accept", "REASON")
-            yield "Or publish it", shlex.join(("lakegate", "publish", run.branch, *options))
-
-
-def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
-    file = notice.file
-    if notice.delivery is not None:
+    if notice.run is not None:
+        yield from describe_run(notice.run).commands
+    elif notice.delivery is not None:
         name = notice.delivery.downstream
         yield "See what's waiting", shlex.join(("lakegate", "downstream", "status", name))
         yield "After fixing it", shlex.join(("lakegate", "downstream", "retry", name))
-        return
-    if file is not None:
-        if file.run_id is not None:
-            yield "See its last run", shlex.join(("lakegate", "runs", file.run_id))
-        return
-    status = () if notice.event in ("late", "test", "given_up") else ("--status", notice.event)
-    for table in notice.tables[:_MAX_TABLES]:
-        yield "See its runs", shlex.join(("lakegate", "runs", "--table", table, *status))
+    elif notice.file is not None and notice.file.run_id is not None:
+        yield "See its last run", shlex.join(("lakegate", "runs", notice.file.run_id))
+    elif notice.late is not None:
+        yield "See its runs", shlex.join(("lakegate", "runs", "--table", notice.late.table))
 
 
 def _link(run: Run | None, template: str | None) -> str | None:
@@ -269,47 +155,77 @@ def _link(run: Run | None, template: str | None) -> str | None:
     return fill_link(template, run_id=run.run_id, table=run.tables[0] if run.tables else "", branch=run.branch)
 
 
-class SendDeadline:
-    """The time by which sending must have ended."""
+class Markup(NamedTuple):
+    """How a kind of channel writes text from data, so that nothing in it is a mention, a link or markup.
 
-    def __init__(self, in_s: float) -> None:
-        self._at = monotonic() + in_s
+    Attributes:
+        text: Writes text in at most so many characters.
+        code: The same for a name, a value or a command.
+        rows: Writes rows of data, each as a line of text.
+        link: Writes a link to a URL with a label.
+    """
 
-    @property
-    def left_s(self) -> float:
-        """Seconds left; 0 once it has passed."""
-        return max(self._at - monotonic(), 0.0)
+    text: Callable[[str, int], str]
+    code: Callable[[str, int], str]
+    rows: Callable[[Sequence[str]], str]
+    link: Callable[[str, str], str]
+
+
+def paragraphs(message: Message, markup: Markup) -> Iterator[str]:
+    """Yield what a message says besides its title and its footnote."""
+    yield "\n".join(markup.text(text, SENTENCE) for text in message.said if text)
+    if message.facts:
+        yield "\n".join(f"{name}: {markup.code(value, VALUE)}" for name, value in message.facts)
+    for table, result in message.failures:
+        of = f" of {markup.code(table, VALUE)}" if len(message.notice.tables) > 1 else ""
+        columns = ", ".join(markup.code(column, VALUE) for column in result.columns[:_MAX_COLUMNS])
+        about = f", column{'s' if len(result.columns) > 1 else ''} {columns}" if columns else ""
+        level = "Failed" if result.blocks else "Warning"
+        owner = f"Owner: {result.owner}." if result.owner else None
+        rows = f"{count(result.failing_rows)}{failing(result)}."
+        text = " ".join(filter(None, (rows, *result.remarks, result.description, owner)))
+        yield f"{level}{of}: {markup.code(result.check, VALUE)}{about}\n{markup.text(text, SENTENCE)}"
+        if result.examples:
+            yield markup.rows([", ".join(f"{k}={_cell(v)}" for k, v in row.items()) for row in result.examples])
+    if message.more_failures:
+        yield f"… and {counted(message.more_failures, 'more check')} failed."
+    if message.commands:
+        yield "\n".join(f"{purpose}: {markup.code(command, VALUE)}" for purpose, command in message.commands)
+    if message.link is not None:
+        yield markup.link(message.link, "Report of the run")
+
+
+def clip(text: str, limit: int) -> str:
+    """Return ``text`` in at most ``limit`` UTF-16 code units, the strictest way that services count characters.
+
+    Example:
+        >>> clip("passenger_count", 10), clip("🐘🐘🐘", 4)
+        ('passenger…', '🐘…')
+    """
+    return cut(text[: limit + 1], limit)
+
+
+def cut(pieces: Sequence[str], limit: int) -> str:
+    """Join ``pieces``, none of which may be split, in at most ``limit`` UTF-16 code units."""
+    widths = [len(piece.encode("utf-16-le", "surrogatepass")) // 2 for piece in pieces]
+    if sum(widths) <= limit:
+        return "".join(pieces)
+    kept, left = [], limit - 1
+    for piece, width in zip(pieces, widths, strict=True):
+        if width > left:
+            break
+        kept.append(piece)
+        left -= width
+    return "".join((*kept, "…")) if limit > 0 else ""
+
+
+def _cell(value: Any) -> str:
+    return "NULL" if value is None else clip(one_line(value), 60)
 
 
 class Sender(Protocol):
     """Sends messages to one channel."""
 
-    def send(self, message: Message, deadline: SendDeadline) -> None:
-        """Send a message once. Called again if a retry may help."""
+    def send(self, message: Message, timeout_s: float) -> None:
+        """Send a message once, in ``timeout_s`` seconds at most. Called again if a retry may help."""
         ...
-
-
-def deliver(sender: Sender, message: Message, deadline: SendDeadline) -> None:
-    """Send a message, with retries where they may help, but no later than ``deadline``.
-
-    Raises:
-        UndeliveredError: If the last try failed.
-    """
-    from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
-
-    def wait_s(state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        retry_after_s = error.after_s if isinstance(error, UndeliveredError) else None
-        return _FIRST_WAIT_S * 2 ** (state.attempt_number - 1) if retry_after_s is None else retry_after_s
-
-    def is_too_late(state: RetryCallState) -> bool:
-        return state.upcoming_sleep >= deadline.left_s
-
-    trying = Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, UndeliveredError) and error.again),
-        wait=wait_s,
-        stop=lambda state: stop_after_attempt(TRIES)(state) or is_too_late(state),
-        reraise=True,
-    )
-    with quiet():
-        trying(sender.send, message, deadline)

@@ -11,14 +11,13 @@ https://docs.slack.dev/reference/block-kit/composition-objects/text-object
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ssl import create_default_context
 from typing import Any
 
-from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip, cut
+from lakegate.alerts.message import ROW, SENTENCE, VALUE, Markup, Message, clip, cut, paragraphs
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError, client_for, refused
-from lakegate.model.words import counted
 from lakegate.progress import one_line
 
 _API = "https://slack.com/api/"
@@ -45,10 +44,10 @@ class SlackSender:
             self._body |= {"channel": channel, "parse": "none", "link_names": False}
         self._trust = create_default_context()
 
-    def send(self, message: Message, deadline: SendDeadline) -> None:
+    def send(self, message: Message, timeout_s: float) -> None:
         """Send the message."""
         body = self._body | {"text": fallback(message), "blocks": list(blocks(message))}
-        with client_for(self._url, self._trust, deadline.left_s) as client:
+        with client_for(self._url, self._trust, timeout_s) as client:
             answer = client.post(self._url, content=json.dumps(body).encode(), headers=self._headers)
         if answer.status_code != 200:
             raise refused(answer.status_code, said=_error_code(answer.text), after=answer.headers.get("Retry-After"))
@@ -79,10 +78,6 @@ def _error_code(text: str) -> str:
 
 
 MAX_HEADER = 150
-MAX_FIELDS = 10
-_VALUE = 300
-_SENTENCE = 600
-_ROW = 500
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _SIGNS = {"error": "\N{LARGE RED CIRCLE}", "warn": "\N{LARGE YELLOW CIRCLE}", "info": "\N{LARGE GREEN CIRCLE}"}
 
@@ -91,50 +86,23 @@ Block = dict[str, Any]
 
 def fallback(message: Message) -> str:
     """Return the text that Slack shows instead of blocks, such as in notifications and to screen readers."""
-    return f"{_escape(message.title, _VALUE)}: {_escape(message.summary, _SENTENCE)}"
+    return f"{_escape(message.title, VALUE)}: {_escape(message.said[0], SENTENCE)}"
 
 
 def blocks(message: Message) -> Iterator[Block]:
     """Yield the message's blocks."""
-    yield {"type": "header", "text": {"type": "plain_text", "text": _header(message), "emoji": False}}
-    if message.summary:
-        yield _section(_escape(message.summary, _SENTENCE))
-    if message.facts:
-        fields = [_mrkdwn(f"*{name}*\n{_code(value, _VALUE)}") for name, value in message.facts[:MAX_FIELDS]]
-        yield {"type": "section", "fields": fields}
-    for failure in message.failures:
-        yield _section(_failure(failure, with_table=len(message.notice.tables) > 1))
-        if failure.result.examples:
-            yield _section(_examples(failure))
-    if message.more_failures:
-        yield _section(f"… and {counted(message.more_failures, 'more check')} failed.")
-    if message.commands:
-        yield _section("\n".join(f"{purpose}: {_code(command, _VALUE)}" for purpose, command in message.commands))
-    if message.link is not None:
-        yield _section(f"<{clip(message.link, 2 * _SENTENCE)}|Report of the run>")
-    if message.footnote:
-        yield {"type": "context", "elements": [_mrkdwn(_escape(message.footnote, _SENTENCE))]}
-
-
-def _header(message: Message) -> str:
     # Plain text has neither escapes nor mentions. Without these two signs, nothing can look like a mention.
     title = one_line(message.title).replace("<", "(").replace(">", ")")
-    return clip(f"{_SIGNS[message.notice.severity]} {title}", MAX_HEADER)
+    header = clip(f"{_SIGNS[message.notice.severity]} {title}", MAX_HEADER)
+    yield {"type": "header", "text": {"type": "plain_text", "text": header, "emoji": False}}
+    for text in paragraphs(message, _MRKDWN):
+        yield {"type": "section", "text": _mrkdwn(text)}
+    if message.footnote:
+        yield {"type": "context", "elements": [_mrkdwn(message.footnote)]}
 
 
-def _failure(failure: Failure, *, with_table: bool) -> str:
-    result = failure.result
-    of = f" of {_code(failure.table, _VALUE)}" if with_table else ""
-    columns = ", ".join(_code(column, _VALUE) for column in result.columns[:5])
-    about = f", column{'s' if len(result.columns) > 1 else ''} {columns}" if columns else ""
-    level = "Failed" if result.blocks else "Warning"
-    return f"*{level}*{of}: {_code(result.check, _VALUE)}{about}\n{_escape(failure.text, _SENTENCE)}"
-
-
-def _examples(failure: Failure) -> str:
-    rows = (", ".join(f"{one_line(k)}={cell(v)}" for k, v in row.items()) for row in failure.result.examples)
-    lines = "\n".join(_escape(_without_ticks(row), _ROW) for row in rows)
-    return f"```{lines}```"
+def _mrkdwn(text: str) -> Block:
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def _escape(text: str, limit: int) -> str:
@@ -146,8 +114,7 @@ def _escape(text: str, limit: int) -> str:
         >>> _escape("<!here> & co", 100), _escape("<<<", 9)
         ('&lt;!here&gt; &amp; co', '&lt;&lt;…')
     """
-    pieces = [_ENTITIES.get(c, c) for c in one_line(text[: limit + 1])[: limit + 1]]
-    return cut(pieces, limit)
+    return cut([_ENTITIES.get(c, c) for c in one_line(text[: limit + 1])[: limit + 1]], limit)
 
 
 def _code(text: str, limit: int) -> str:
@@ -160,6 +127,11 @@ def _code(text: str, limit: int) -> str:
     return f"`{_escape(_without_ticks(text), limit - 2) or ' '}`"
 
 
+def _rows(rows: Sequence[str]) -> str:
+    lines = "\n".join(_escape(_without_ticks(row), ROW) for row in rows)
+    return f"```{lines}```"
+
+
 def _without_ticks(text: str) -> str:
     """Replace each backtick, which would end code in Slack's mrkdwn, with a lookalike.
 
@@ -168,9 +140,4 @@ def _without_ticks(text: str) -> str:
     return text.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
 
 
-def _section(text: str) -> Block:
-    return {"type": "section", "text": _mrkdwn(text)}
-
-
-def _mrkdwn(text: str) -> Block:
-    return {"type": "mrkdwn", "text": text, "verbatim": True}
+_MRKDWN = Markup(text=_escape, code=_code, rows=_rows, link=lambda url, label: f"<{clip(url, 2 * SENTENCE)}|{label}>")

@@ -15,7 +15,7 @@ from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
 from lakegate.model.words import age, count, counted, duration, moment
 from lakegate.progress import one_line
-from lakegate.reports.status_text import change_of, rows_of, source_rows
+from lakegate.run_text import change_of, rows_of, source_rows
 
 if TYPE_CHECKING:
     from lakegate.cli.app import App

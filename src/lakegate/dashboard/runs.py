@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from lakegate.dashboard.model import (
@@ -20,6 +18,7 @@ from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
 from lakegate.model.downstream import Delivery
 from lakegate.model.run import Run, RunLine
+from lakegate.run_text import describe_run
 
 _MOST_NAMED = 5
 _LONGEST_ID = 120
@@ -102,6 +101,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
     if run.branch:
         with model.reading("catalog", problems):
             exists = any(ref.name == run.branch for ref in model.branches())
+    known = run if exists is None else run.model_copy(update={"branch_kept": exists})
     return RunDetail(
         summary=summary_of(run),
         run=run,
@@ -109,7 +109,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
         deliveries=tuple(model.journal.outbox.list(run_id=run.run_id, limit=_MOST_DELIVERIES)),
         suspended_until=model.journal.suspended().get(run.run_id) if run.finished_at is None else None,
         branch_exists=exists,
-        commands=tuple(_next_commands(run, branch_exists=run.branch_kept if exists is None else exists)),
+        commands=tuple(command for _, command in describe_run(known).commands),
         problems=tuple(problems),
     )
 
@@ -174,24 +174,6 @@ def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLi
         for result in report.results
     )
     return tuple(sorted(lines, key=lambda line: (line.verdict != "fail", line.severity == "warn")))
-
-
-def _next_commands(run: Run, *, branch_exists: bool) -> Iterator[str]:
-    """Yield commands to run next, depending on how the run ended."""
-    if run.status == "running":
-        yield "lakegate recover"
-    if branch_exists and run.status in ("rejected", "failed", "staged", "skipped"):
-        branch = shlex.quote(run.branch)
-        yield f"lakegate diff {shlex.quote(run.target)} {branch}"
-        if run.status == "rejected":
-            yield f"lakegate publish {branch} --accept REASON"
-        elif run.staged:
-            yield f"lakegate publish {branch}"
-        yield f"lakegate discard {branch}"
-    if run.quarantined and run.status == "published":
-        yield f"lakegate quarantine show {shlex.quote(run.tables[0])} --run {run.run_id}"
-    if run.status == "published":
-        yield f"lakegate revert {shlex.quote(run.run_id)} --dry-run"
 
 
 def _after(cursor: str) -> tuple[datetime, str]:

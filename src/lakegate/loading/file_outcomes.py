@@ -22,7 +22,6 @@ from lakegate.errors import (
 )
 from lakegate.loading.routes import location
 from lakegate.model.batch import FileFormat
-from lakegate.model.downstream import GivenUpFile
 from lakegate.model.run import CheckpointOutcome, FileCheckpoint, Run, RunError
 from lakegate.progress import without_secrets
 from lakegate.sources.files import shown
@@ -295,7 +294,7 @@ class FileOutcomes:
         why = "The process that was ingesting it died."
         died = checkpoint.model_copy(update={"outcome": "failed", "reason": why})
         if self.is_finished(died):
-            _notify_given_up(lake, table, died, None)
+            lake.notify_given_up(table, died)
             lake.save_file_checkpoints(table, (died,))
         return died
 
@@ -324,7 +323,7 @@ class FileOutcomes:
             failed = self._failures(lake, chunk, _culprits(chunk, error), "failed", run, _reason_of(run, problem))
             for checkpoint in filter(self.is_finished, failed):
                 # Before it's saved: after a crash between the two, a saved file would never be reported.
-                _notify_given_up(lake, chunk.table, checkpoint, problem)
+                lake.notify_given_up(chunk.table, checkpoint)
             return failed
         if run.status == "rejected":
             return self._failures(lake, chunk, chunk.files, "rejected", run, _rejection_reason(run))
@@ -428,21 +427,6 @@ def _culprits(chunk: Chunk, error: LakegateError | None) -> Sequence[tuple[str, 
     paths = context.get("paths", context.get("path"))
     named = {paths} if isinstance(paths, str) else set(paths) if isinstance(paths, (list, tuple)) else set()
     return [(uri, stamp) for uri, stamp in chunk.files if shown(location(uri)) in named] or chunk.files
-
-
-def _notify_given_up(
-    lake: Lake, table: str, checkpoint: FileCheckpoint, problem: LakegateError | RunError | None
-) -> None:
-    given_up = GivenUpFile(
-        table=table,
-        uri=checkpoint.uri,
-        stamp=checkpoint.stamp,
-        tries=checkpoint.tries,
-        code=LakegateError.code if problem is None else problem.code,
-        reason=checkpoint.reason or "",
-        run_id=checkpoint.run_id,
-    )
-    lake.notify_given_up(given_up)
 
 
 def _reason_of(run: Run | None, problem: LakegateError | RunError | None) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import MAIN
-from lakegate.model.run import Notification, Run
+from lakegate.model.run import FileCheckpoint, Notification, Run
 from lakegate.model.schema import Schema
 from lakegate.model.tables import ChangeKind
 
@@ -203,7 +203,7 @@ class Notice(Value):
         recovered: Whether recovery ended the run.
         run: The run that ended, if it's about one.
         late: The late table, if it's about one.
-        file: The file that was given up, if it's about one.
+        file: The file that was given up, if it's about one: it failed too often.
         delivery: The delivery to a downstream system that was given up, if it's about one.
         at: When it happened.
     """
@@ -214,7 +214,7 @@ class Notice(Value):
     tables: tuple[str, ...]
     run: Run | None = None
     late: LateTable | None = None
-    file: GivenUpFile | None = None
+    file: FileCheckpoint | None = None
     delivery: Delivery | None = None
     at: datetime
 
@@ -239,23 +239,3 @@ class LateTable(Value):
     last: datetime | None = None
     run_id: str | None = None
     notifications: tuple[Notification, ...] = ()
-
-
-class GivenUpFile(Value):
-    """A source file that failed too often and won't be retried until it changes.
-
-    Attributes:
-        stamp: Its fingerprint, as in :class:`lakegate.model.run.FileCheckpoint`.
-        tries: Number of attempts in this state.
-        code: Code of the last error.
-        reason: The last error, in one sentence.
-        run_id: The last run that tried; ``None`` if none started.
-    """
-
-    table: str
-    uri: str
-    stamp: str
-    tries: int
-    code: str
-    reason: str
-    run_id: str | None = None

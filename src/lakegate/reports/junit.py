@@ -14,7 +14,7 @@ from lakegate.model.run import Run
 from lakegate.model.words import count
 from lakegate.progress import one_line, without_secrets
 from lakegate.reports.page import CELL, Examples, clipped
-from lakegate.reports.status_text import describe_run, failing
+from lakegate.run_text import describe_run, failing
 
 _TEXT = 1000
 _HOST = "localhost"

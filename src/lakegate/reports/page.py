@@ -14,7 +14,7 @@ from lakegate.model.run import Run
 from lakegate.model.schema import FILE_COLUMN
 from lakegate.model.words import count, counted, duration, size
 from lakegate.progress import one_line, redact, without_secrets
-from lakegate.reports.status_text import StatusText, change_of, checks_of, describe_run, failing, rows_of
+from lakegate.run_text import StatusText, change_of, checks_of, describe_run, failing, rows_of
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -18,7 +18,7 @@ from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, Run, RunLine
 from lakegate.model.words import count, counted
 from lakegate.reports.page import clipped, render, when
-from lakegate.reports.status_text import StatusText, describe_run, rows_of
+from lakegate.run_text import StatusText, describe_run, rows_of
 
 _MOST_RUNS = 2_000
 """Most runs in a report. Reading that many takes a second or two."""

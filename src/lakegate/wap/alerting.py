@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lakegate.context import Context
 from lakegate.errors import LakegateError
-from lakegate.model.downstream import Delivery, GivenUpFile, LateTable, Level, Notice
-from lakegate.model.run import Notification, Run
+from lakegate.model.downstream import Delivery, LateTable, Level, Notice
+from lakegate.model.run import FileCheckpoint, Notification, Run
 from lakegate.model.words import parse_duration
 from lakegate.ports import Narrator, Notifier
 
@@ -44,9 +44,9 @@ def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
     return run.model_copy(update={"notifications": (*run.notifications, *notifications)})
 
 
-def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, file: GivenUpFile, now: datetime) -> None:
-    """Send alerts about a file that was given up, once per version of it; the file's last run records them."""
-    notice = Notice(event="given_up", severity="error", tables=(file.table,), file=file, at=now)
+def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, table: str, file: FileCheckpoint) -> None:
+    """Send alerts about a table's file that was given up; the file's last run records them."""
+    notice = Notice(event="given_up", severity="error", tables=(table,), file=file, at=file.noted_at)
     _record(journal, narrator, file.run_id, _send(notifier, notice))
 
 
@@ -56,9 +56,7 @@ def alert_undelivered(context: Context, delivery: Delivery) -> None:
         return
     at = delivery.ended_at or delivery.queued_at
     notice = Notice(event="undelivered", severity="error", tables=delivery.tables, delivery=delivery, at=at)
-    # One message per system, whatever tables it missed.
-    notifications = _send(context.notifier, notice, alert=f"undelivered {delivery.downstream}")
-    _record(context.journal, context.narrator, delivery.run_id, notifications)
+    _record(context.journal, context.narrator, delivery.run_id, _send(context.notifier, notice))
 
 
 def _record(journal: Journal, narrator: Narrator, run_id: str | None, notifications: Sequence[Notification]) -> None:
@@ -74,9 +72,9 @@ def _narrate(narrator: Narrator, notifications: Sequence[Notification]) -> None:
             narrator.note(f"The alert to channel '{notification.channel}' failed: {notification.reason}")
 
 
-def _send(notifier: Notifier, notice: Notice, *, alert: str | None = None) -> Sequence[Notification]:
+def _send(notifier: Notifier, notice: Notice) -> Sequence[Notification]:
     try:
-        return tuple(notifier.send(notice, alert=alert))
+        return tuple(notifier.send(notice))
     except Exception as error:  # noqa: BLE001 - a broken notifier must not fail a run
         # The error's text may contain secrets.
         _LOG.warning("No alert was sent: %s", type(error).__name__)
@@ -110,7 +108,5 @@ def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> 
     alerted = []
     for table in late:
         notice = Notice(event="late", severity="error", tables=(table.table,), late=table, at=now)
-        again_s = parse_duration(table.expected_every).total_seconds()
-        notifications = notifier.send(notice, alert=f"late {table.table} {table.run_id}", window_s=again_s)
-        alerted.append(table.model_copy(update={"notifications": tuple(notifications)}))
+        alerted.append(table.model_copy(update={"notifications": tuple(notifier.send(notice))}))
     return tuple(alerted)

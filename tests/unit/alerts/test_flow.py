@@ -35,14 +35,10 @@ class RecordingNotifier:
     """Records the alerts."""
 
     notices: list[Notice] = field(default_factory=list)
-    alerts: list[tuple[str | None, float | None]] = field(default_factory=list)
     do: Callable[[], object] = lambda: None
 
-    def send(
-        self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
-    ) -> Sequence[Notification]:
+    def send(self, notice: Notice) -> Sequence[Notification]:
         self.notices.append(notice)
-        self.alerts.append((alert, window_s))
         self.do()
         return [Notification(channel="ops", event=notice.event, outcome="sent", at=NOW)]
 
@@ -230,10 +226,20 @@ def test_an_accepted_run_shows_who_accepted_it_and_why(
     told, acceptance = context(house, dispatcher(house)), accepted("the meters were off")
     review.publish_branch(told, rejected.branch, configured=lambda _: (), acceptance=acceptance)
     (message,) = server.messages
-    assert "1 check failed; ada published it anyway: the meters were off" in str(message)
+    assert "1 of 1 check failed; ada published it anyway: the meters were off" in str(message)
 
 
 # tables that are late -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Clock:
+    """A clock that stands until it's set."""
+
+    time: datetime
+
+    def __call__(self) -> datetime:
+        return self.time
 
 
 def published(number: int, hours: int, **values: Any) -> Run:
@@ -264,10 +270,21 @@ def test_rejected_and_reverted_runs_do_not_count_as_published() -> None:
     assert late(published(1, 2, status="reverted"), published(2, 1, kind="revert")) == [("nyc.trips", None)]
 
 
-def test_a_late_table_is_reported_once_until_its_next_publish(notifier: RecordingNotifier) -> None:
-    journal = Journal(MemoryDatabase())
+def test_a_late_table_is_reported_once_per_expected_interval_until_its_next_publish(server: SlackServer) -> None:
+    clock = Clock(NOW)
+    journal = Journal(MemoryDatabase(clock=clock))
+    channel = {"name": "ops", "type": "slack", "url": "env:HOOK_URL"}
+    teller = Dispatcher(NotifySettings.model_validate({"channels": [channel], "group": "0s"}), lambda: journal)
+
+    def outcome() -> str:
+        (told,) = alert_late(teller, find_late(journal, {"nyc.trips": "1d"}, clock.time), clock.time)
+        return told.notifications[0].outcome
+
     journal.save(published(1, 30))
-    found = find_late(journal, {"nyc.trips": "1d"}, NOW)
-    (told,) = alert_late(notifier, found, NOW)
-    assert [one.outcome for one in told.notifications] == ["sent"]
-    assert (notifier.told, notifier.alerts) == ([("late", False, "error")], [("late nyc.trips r1", 86400.0)])
+    assert [outcome(), outcome()] == ["sent", "grouped"]
+    clock.time += timedelta(days=1, seconds=1)
+    assert [outcome(), outcome()] == ["sent", "grouped"]
+    journal.save(published(2, 1, run_id="r2"))
+    clock.time += timedelta(hours=1)
+    assert outcome() == "sent"
+    assert len(server.messages) == 3

@@ -67,12 +67,12 @@ def test_three_hundred_repeats_are_one_message_an_hour(server: SlackServer, jour
     assert len(server.messages) == 4
 
 
-def test_other_tables_and_reasons_get_their_own_message(server: SlackServer, journal: Journal) -> None:
+def test_other_kinds_and_tables_get_their_own_message(server: SlackServer, journal: Journal) -> None:
     teller = dispatcher(channels(server, WEBHOOK), journal)
     other = REJECTED.model_copy(update={"tables": ("nyc.other",)})
     assert [teller.send(rejection(run))[0].outcome for run in (REJECTED, other)] == ["sent", "sent"]
-    told = [teller.send(given_up(lost_file(f"{code}.csv", code=code)))[0] for code in ("source", "schema", "source")]
-    assert [one.outcome for one in told] == ["sent", "sent", "grouped"]
+    told = [teller.send(given_up(lost_file(f"{at}.csv")))[0] for at in range(3)]
+    assert [one.outcome for one in told] == ["sent", "grouped", "grouped"]
 
 
 def test_without_grouping_every_message_is_sent(server: SlackServer) -> None:
@@ -112,13 +112,3 @@ def test_another_process_sends_when_the_first_died_while_sending(
 
 def _die(_: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_a_file_is_reported_once_per_version(server: SlackServer, journal: Journal, clock: Clock) -> None:
-    settings = channels(server, WEBHOOK, group="0s")
-    told = [dispatcher(settings, journal).send(given_up(lost_file()))[0].outcome for _ in range(3)]
-    assert told == ["sent", "grouped", "grouped"]
-    clock.sleep(86400 * 7)
-    teller = dispatcher(settings, journal)
-    assert teller.send(given_up(lost_file()))[0].outcome == "grouped"
-    assert teller.send(given_up(lost_file(stamp="2")))[0].outcome == "sent"

@@ -110,7 +110,7 @@ def test_one_run(big: BigLake) -> None:
     verdicts = [one.verdict for one in detail.checks]
     assert verdicts == sorted(verdicts)
     assert any("🐘 emoji" in row for row in detail.checks[0].examples)
-    assert [command.split()[1] for command in detail.commands] == ["diff", "publish", "discard"]
+    assert [command.split()[1] for command in detail.commands] == ["runs", "query", "diff", "discard", "publish"]
     assert RunDetail.model_validate_json(detail.model_dump_json()) == detail
     assert get_run(model, run.run_id[:-3] + run.run_id[-3:]) == detail
 

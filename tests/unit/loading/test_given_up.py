@@ -8,7 +8,7 @@ from lakegate.errors import SourceError
 from lakegate.loading.scan import FileLoader
 from lakegate.model.run import RunError
 from support.cli_support import make_run
-from support.loader_support import TABLE, FakeClock, FolderLake, make_loader
+from support.loader_support import FakeClock, FolderLake, make_loader
 
 
 @pytest.fixture
@@ -33,17 +33,17 @@ def work(loader: FileLoader, clock: FakeClock) -> None:
     pytest.fail("there is no end to it")
 
 
-def told(lake: FolderLake) -> list[tuple[str, int, str]]:
-    return [(file.uri.rpartition("/")[2], file.tries, file.code) for file in lake.given_up]
+def told(lake: FolderLake) -> list[tuple[str, int]]:
+    return [(file.uri.rpartition("/")[2], file.tries) for file in lake.given_up]
 
 
 def test_only_the_bad_file_of_a_chunk_is_reported_once_it_is_given_up(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = lambda names: SourceError("2.csv is cut off.") if "2.csv" in names else "published"
     work(make_loader(lake, clock, max_tries=3), clock)
-    assert told(lake) == [("2.csv", 3, "source")]
+    assert told(lake) == [("2.csv", 3)]
     (file,) = lake.given_up
-    assert (file.table, file.stamp, file.reason, file.run_id) == (TABLE, "1", "2.csv is cut off.", None)
+    assert (file.stamp, file.reason, file.run_id) == ("1", "2.csv is cut off.", None)
 
 
 def test_a_run_that_fails_is_named(lake: FolderLake, clock: FakeClock) -> None:
@@ -52,9 +52,7 @@ def test_a_run_that_fails_is_named(lake: FolderLake, clock: FakeClock) -> None:
     (chunk,) = loader.scan().chunks
     error = RunError(code="schema", message="A column is missing.")
     loader.save_outcomes(chunk, make_run("failed", run_id="r9", error=error))
-    assert [(file.run_id, file.code, file.reason) for file in lake.given_up] == [
-        ("r9", "schema", "A column is missing.")
-    ]
+    assert [(file.run_id, file.reason) for file in lake.given_up] == [("r9", "A column is missing.")]
 
 
 def test_a_changed_file_is_reported_again(lake: FolderLake, clock: FakeClock) -> None:
@@ -72,7 +70,7 @@ def test_the_alert_precedes_the_final_checkpoint(
     lake.put("1.csv")
     lake.becomes = lambda _: SourceError("no")
 
-    def die(_: object) -> None:
+    def die(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -80,4 +78,4 @@ def test_the_alert_precedes_the_final_checkpoint(
         with pytest.raises(KeyboardInterrupt):
             work(make_loader(lake, clock, max_tries=1), clock)
     work(make_loader(lake, clock, max_tries=1), clock)
-    assert told(lake) == [("1.csv", 1, "source")]
+    assert told(lake) == [("1.csv", 1)]

@@ -1,11 +1,11 @@
-"""A run's status in words: what happened, what that means for readers, and commands to run next."""
+"""A run in words, for pages, alerts and the dashboard: what happened, what that means, and commands to run next."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Literal
 
 from lakegate.model.checks import CheckResult
@@ -27,7 +27,7 @@ _TITLES = {
     "staged": "Waiting for its next step",
 }
 _TONES: dict[str, Tone] = {"published": "good", "rejected": "bad", "failed": "bad"}
-_SHORT = 12
+_CHANGES = {"append": "appended", "evolve": "appended, with new columns", "metadata": "redefined"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,15 @@ class StatusText:
 
 def describe_run(run: Run) -> StatusText:
     """Describe a run."""
-    tone = _TONES.get(run.status, "idle")
-    if tone == "good" and (run.accepted is not None or any(report.warnings for report in run.reports)):
-        tone = "warn"
-    return StatusText(tone, title_of(run), _happened(run), _means(run), tuple(_commands(run)))
-
-
-def title_of(run: Run) -> str:
-    """Return a run's status as a heading."""
-    if run.status == "published" and run.kind in ("revert", "restore"):
-        return "Reverted" if run.kind == "revert" else "Dropped" if _is_drop(run) else "Restored"
-    if run.status == "published" and run.accepted is not None:
-        return "Published despite failed checks"
-    if run.status == "published" and any(report.warnings for report in run.reports):
-        return "Published with warnings"
-    return _TITLES[run.status]
+    tone, title = _TONES.get(run.status, "idle"), _TITLES[run.status]
+    if run.status == "published":
+        if run.kind in ("revert", "restore"):
+            title = "Reverted" if run.kind == "revert" else "Dropped" if _is_drop(run) else "Restored"
+        elif run.accepted is not None:
+            tone, title = "warn", "Published despite failed checks"
+        elif any(report.warnings for report in run.reports):
+            tone, title = "warn", "Published with warnings"
+    return StatusText(tone, title, _happened(run), _means(run), tuple(_commands(run)))
 
 
 def rows_of(run: Run) -> int | None:
@@ -82,10 +76,7 @@ def source_rows(run: Run) -> int | None:
 
 def change_of(staged: StagedTable) -> str:
     """Return what a run did to a table, in a word or two."""
-    if staged.before is None:
-        return "created"
-    words = {"append": "appended", "evolve": "appended, with new columns", "metadata": "redefined"}
-    return words.get(staged.change, "changed")
+    return "created" if staged.before is None else _CHANGES.get(staged.change, "changed")
 
 
 def checks_of(run: Run) -> int:
@@ -112,8 +103,8 @@ def _happened(run: Run) -> str:
         case "failed":
             return without_secrets(run.error.message) if run.error is not None else "It couldn't finish."
         case "skipped":
-            owners = dict.fromkeys(known.run_id for known in run.skipped_files)
-            by = f" by run {next(iter(owners))}" if len(owners) == 1 else f" by {len(owners)} other runs"
+            owners = sorted({known.run_id for known in run.skipped_files})
+            by = f" by run {owners[0]}" if len(owners) == 1 else f" by {len(owners)} other runs"
             return run.detail or f"All its files were ingested{by} before."
         case "discarded":
             return f"{batch} was discarded; none of it was published."
@@ -122,23 +113,19 @@ def _happened(run: Run) -> str:
 
 
 def _published(run: Run, publication: Publication) -> str:
-    tables = run.table
-    aside = f" {counted(publication.quarantined, 'row')} of the batch quarantined." if publication.quarantined else ""
     if run.kind == "maintenance":
-        return f"{tables}: {run.name or 'maintained'}; no row changed."
-    if _is_drop(run):
-        return f"{tables}: dropped."
-    if run.kind in ("revert", "restore"):
-        what = (
-            "restored to an earlier state" if run.kind == "restore" else "restored to its state before the reverted run"
-        )
-        return f"{tables}: {what}."
+        return f"{run.table}: {run.name or 'maintained'}; no row changed."
+    if run.kind == "revert":
+        return f"{run.table}: restored to its state before the reverted run."
+    if run.kind == "restore":
+        return f"{run.table}: {'dropped' if _is_drop(run) else 'restored to an earlier state'}."
     if run.rows_published is None:
-        return f"{tables} was changed. The journal has only the commit, which doesn't say how many rows it added."
+        return f"{run.table} was changed. The journal has only the commit, which doesn't say how many rows it added."
+    aside = f" {counted(publication.quarantined, 'row')} of the batch quarantined." if publication.quarantined else ""
     added, removed = publication.rows, publication.rows_removed
     if removed == 0:
-        return f"{counted(added, 'row')} {'was' if added == 1 else 'were'} added to {tables}.{aside}"
-    return f"{tables} changed by {changed_rows(added, removed)}."
+        return f"{counted(added, 'row')} {'was' if added == 1 else 'were'} added to {run.table}.{aside}"
+    return f"{run.table} changed by {changed_rows(added, removed)}.{aside}"
 
 
 def _is_drop(run: Run) -> bool:
@@ -152,64 +139,59 @@ def _failed_checks(run: Run) -> str:
     return f"{count(len(run.failures))} of {counted(checks_of(run), 'check')} failed"
 
 
-def _means(run: Run) -> str:  # noqa: PLR0911 - a sentence for each ending
+def _means(run: Run) -> str:
     target, publication = run.target, run.publication
     if run.status == "reverted":
         by = f" by run {run.reverted_by}" if run.reverted_by else ""
         return f"It was published to {target} and later reverted{by}. Readers no longer see it."
     if publication is not None:
-        seen = (
-            f"Readers of {target} have seen it since {_utc(run.finished_at)}, in commit {publication.commit[:_SHORT]}."
-        )
-        if run.accepted is not None:
-            return f"{seen} {_failed_checks(run)}; {run.accepted.actor} published it anyway: {run.accepted.reason}"
+        since = "then" if run.finished_at is None else f"{run.finished_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        seen = f"Readers of {target} have seen it since {since}, in commit {publication.commit[:12]}."
         return f"{seen} {_verdict(run)}".strip()
-    unchanged = f"{target} is unchanged: no reader has seen any of these rows."
     if run.may_be_published:
         return "The catalog became unavailable during the publish, which may or may not have happened."
-    if run.status in ("rejected", "failed") and run.branch_kept:
-        return f"{unchanged} They wait on branch {run.branch} for a decision."
     if run.status in ("running", "staged"):
         return f"Readers of {target} see none of it until all checks have passed."
     if run.status == "skipped":
         return f"{target} already holds these files." if run.skipped_files else f"{target} is unchanged."
-    return unchanged
-
-
-def _utc(time: datetime | None) -> str:
-    return "then" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    waits = f" They wait on branch {run.branch} for a decision." if _waits(run) else ""
+    return f"{target} is unchanged: no reader has seen any of these rows.{waits}"
 
 
 def _verdict(run: Run) -> str:
+    if run.accepted is not None:
+        return f"{_failed_checks(run)}; {run.accepted.actor} published it anyway: {run.accepted.reason}"
     checks = checks_of(run)
     if not checks:
         # With a detail, the report may have existed: it was deleted with the run's details, or lost with the process.
         return "" if run.detail or run.kind in ("maintenance", "revert", "restore") else "No check was configured."
     warned = sum(len(report.warnings) for report in run.reports)
     skipped = sum(len(report.skipped) for report in run.reports)
-    if skipped and not warned:
-        verb = "was" if skipped == 1 else "were"
-        return f"{skipped} of {counted(checks, 'check')} {verb} skipped, having nothing to check; none failed."
-    if not warned:
-        return f"All {counted(checks, 'check')} passed." if checks > 1 else "Its check passed."
-    verb = "raises a warning" if warned == 1 else "raise warnings"
-    return f"{warned} of {counted(checks, 'check')} {verb}, which doesn't stop a publish."
+    if warned:
+        return f"{warned} of {counted(checks, 'check')} gave a warning, which doesn't stop a publish."
+    if skipped:
+        return f"{skipped} of {counted(checks, 'check')} had nothing to check; none failed."
+    return f"All {counted(checks, 'check')} passed." if checks > 1 else "Its check passed."
+
+
+def _waits(run: Run) -> bool:
+    return run.status in ("rejected", "failed") and bool(run.branch) and run.branch_kept
 
 
 def _commands(run: Run) -> Iterator[tuple[str, str]]:
-    undecided = run.status in ("rejected", "failed") and bool(run.branch) and run.branch_kept
-    if undecided:
+    yield "See the run", _join("runs", run.run_id)
+    if run.status == "running":
+        yield "If its process died, finish or undo it", _join("recover")
+    if _waits(run) or (run.status == "staged" and run.branch_kept):
         if run.tables:  # a transaction may fail before it writes to a table
             yield "See the rows", _join("query", rows_query(run.tables[0], limit=20), "--ref", run.branch)
         yield "See what the branch changes", _join("diff", run.target, run.branch)
         yield "Discard it", _join("discard", run.branch)
         if run.status == "rejected":
             yield "Or publish it anyway", _join("publish", run.branch, "--accept", "REASON")
-        else:
+        elif run.staged:
             yield "Or publish it", _join("publish", run.branch)
-        return
-    yield "See the run", _join("runs", run.run_id)
-    if run.quarantined and run.status == "published":
+    if run.status == "published" and run.quarantined:
         yield "See the quarantined rows", _join("quarantine", "show", run.tables[0], "--run", run.run_id)
     if run.status == "published" and run.kind not in ("revert", "restore"):
         yield "Undo it", _join("revert", run.run_id, "--dry-run")
