@@ -264,8 +264,6 @@ class MaintenancePolicy(_Section):
     """Also compact when the average file is smaller than this. Default: whatever the average is."""
     delete_files: Count = Field(default=10, ge=1)
     """Also compact when a table has this many delete files."""
-    manifests: Count = Field(default=100, ge=2)
-    """Rewrite the manifests of a table that has this many."""
     expire: Duration = "30d"
     """Age at which snapshots expire. ``0s`` for never."""
     keep: Count = Field(default=10, ge=1)

@@ -1288,7 +1288,6 @@ class Lake:
         *,
         sort: str | None = None,
         where: str | None = None,
-        rewrite_manifests: bool = False,
         attempts: int = 3,
     ) -> Run:
         """Compact a table's small files on ``main`` by Iceberg's ``rewrite_data_files``, which changes no row.
@@ -1299,7 +1298,6 @@ class Lake:
             table: ``namespace.table``.
             sort: Order of the rows in the new files: ``pickup, zone desc``, or ``zorder(pickup, zone)``.
             where: Condition in SQL. Only files that may hold rows for which it's true are rewritten.
-            rewrite_manifests: Leave the data files as they are, and list them in fewer manifests. Needs no Spark.
             attempts: Maximum number of attempts, if others rewrite the same files meanwhile.
 
         Returns:
@@ -1318,16 +1316,8 @@ class Lake:
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
         from lakegate.wap.table_changes import optimize, sort_order
-        from lakegate.wap.table_changes import rewrite_manifests as rewrite
 
         identifier = TableIdentifier.parse(table)
-        if rewrite_manifests:
-            if sort is not None or where is not None:
-                raise InputError(
-                    "'sort' and 'where' can't be combined with 'rewrite_manifests', which rewrites all manifests.",
-                    hint="Compact the table in a separate call.",
-                )
-            return rewrite(self._context, identifier, new_run_id=new_run_id())
         columns = self.table(table).schema
         order = None if sort is None else sort_order(sort, columns, identifier)
         try:
@@ -1934,7 +1924,7 @@ class Lake:
         gc: bool | None = None,
         watcher: Callable[[MaintenanceStep], object] | None = None,
     ) -> MaintenanceReport:
-        """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
+        """Compact tables, expire snapshots and collect garbage, where the settings say it's due.
 
         Each change to a table is a run of its own: if you stop a round, the next one continues. A table that fails
         doesn't hold up the others. Tables with the most small files come first.
@@ -1967,7 +1957,6 @@ class Lake:
             within=None if limit is None else _duration(limit),
             actions={
                 "compact": self.optimize_table,
-                "rewrite-manifests": partial(self.optimize_table, rewrite_manifests=True),
                 "expire": self._expire_by_policy,
             },
             gc=partial(self.gc, dry_run=dry_run) if (settings.gc if gc is None else gc) else None,

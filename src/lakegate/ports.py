@@ -435,16 +435,6 @@ class TableEditor(Protocol):
             before: Also drop snapshots older than this, except the newest ``at_least``.
         """
 
-    def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
-        """List the same data files in fewer manifests, in one new snapshot. Return ``pointer`` if there are few.
-
-        Raises:
-            AuditFailedError: When the new manifests don't list the same files.
-        """
-
-    def can_rewrite_manifests(self, pointer: TablePointer) -> bool:
-        """Return whether :meth:`rewrite_manifests` would do anything."""
-
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""
 

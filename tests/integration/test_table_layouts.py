@@ -13,7 +13,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
-from lakegate.errors import InputError
 from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
@@ -361,11 +360,6 @@ def test_a_layout_is_maintained(name: str, lake: Lake, made: dict[str, Layout]) 
     lake.restore_table(one.table, at=before_compaction.commit)
     found.note()
     assert files < found.files()
-    if one.version == 1:
-        with pytest.raises(InputError, match="format version is 1"):
-            lake.optimize_table(one.table, rewrite_manifests=True)
-    else:
-        lake.optimize_table(one.table, rewrite_manifests=True)
     assert lake.expire_snapshots(one.table, older_than="0s").status == "published"
     found.note()
 

@@ -78,15 +78,6 @@ class TableEdits:
                 refused[place] = error
         return onto, refused
 
-    @staticmethod
-    def can_rewrite_manifests(pointer: TablePointer) -> bool:
-        return pointer.table.name != "zones"
-
-    @staticmethod
-    def rewrite_manifests(pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
-        del summary
-        return pointer
-
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         version = self.versions[pointer.metadata_location]
         return self._saved(replace(version, properties={**version.properties, **properties}), pointer)

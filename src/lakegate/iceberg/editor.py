@@ -24,7 +24,6 @@ from lakegate.iceberg.lineage import (
     check_no_downgrade,
     check_schema,
     check_version,
-    is_editable,
     refuse,
 )
 from lakegate.iceberg.manifests import ListedManifest, ManifestList
@@ -32,7 +31,6 @@ from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, LoadedTable, SnapshotProducer
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.refs import TablePointer
-from lakegate.model.tables import REPLACE
 
 
 class IcebergTableEditor:
@@ -109,7 +107,8 @@ class IcebergTableEditor:
             "deleted-records": str(sum(entry.file.record_count for entry in dropped)),
             "removed-files-size": str(sum(entry.file.file_size_in_bytes for entry in dropped)),
         }
-        return _commit_one(producer, kept, "delete", {**summary, **counts})
+        listed = ManifestList(producer.head.manifests.meta, tuple(kept))
+        return _commit(producer.table, [producer.write(listed, "delete", {**summary, **counts}).snapshot or {}])
 
     def rebase_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
         """Return why :meth:`rebase` would refuse these snapshots; ``None`` if it wouldn't."""
@@ -121,19 +120,6 @@ class IcebergTableEditor:
         except NotReplayableError as error:
             return error.message
         return None
-
-    def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
-        """List the same data files in fewer manifests, in one new snapshot (operation ``replace``)."""
-        producer = self._producer(pointer)
-        manifests, counts = producer.rewrite_manifests()
-        if not counts:
-            return pointer
-        summary = {**summary, **{key: str(number) for key, number in counts.items()}}
-        return _commit_one(producer, manifests, REPLACE, summary)
-
-    def can_rewrite_manifests(self, pointer: TablePointer) -> bool:
-        """Return whether :meth:`rewrite_manifests` would do anything."""
-        return is_editable(self._table(pointer).document) and self._producer(pointer).can_rewrite_manifests()
 
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""
@@ -270,13 +256,6 @@ def _commit(table: LoadedTable, added: Sequence[Document]) -> TablePointer:
     document = metadata.append_snapshots(table.document, table.pointer, added)
     document = metadata.without_old_snapshots(document, at_least=len(added))
     return _save(table, document, added[-1]["snapshot-id"])
-
-
-def _commit_one(
-    producer: SnapshotProducer, manifests: Sequence[ListedManifest], operation: str, summary: Mapping[str, str]
-) -> TablePointer:
-    listed = ManifestList(producer.head.manifests.meta, tuple(manifests))
-    return _commit(producer.table, [producer.write(listed, operation, summary).snapshot or {}])
 
 
 def _save(table: LoadedTable, document: Document, snapshot_id: int) -> TablePointer:

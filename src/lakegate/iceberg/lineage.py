@@ -356,15 +356,10 @@ def refuse(pointer: TablePointer, reason: str, hint: str, **context: Any) -> NoR
     raise NotReplayableError(f"Table {pointer.table}: {reason}.", hint=hint, table=str(pointer.table), **context)
 
 
-def is_editable(document: Document) -> bool:
-    """Return whether the table's format version can be edited here."""
-    return document["format-version"] in _VERSIONS
-
-
 def check_version(document: Document, pointer: TablePointer) -> None:
     """Raise a ``NotReplayableError`` if the table's format version can't be edited here."""
     version = document["format-version"]
-    if not is_editable(document):
+    if version not in _VERSIONS:
         refuse(
             pointer,
             f"its format version is {version}, and only versions 2 and 3 can be changed through their metadata",

@@ -178,8 +178,7 @@ class IcebergTableReader:
             for what in ("data-files", "files-size", "delete-files")
         )
         if data is not None and deletes is not None and data < data_files and deletes < delete_files:
-            used = [line for line in self._manifests(snapshot, pointer) if line.content == ManifestContent.DATA]
-            return TableLayout(data_files=data, size_bytes=size or 0, manifests=sum(map(_may_hold_files, used)))
+            return TableLayout(data_files=data, size_bytes=size or 0)
         # Iceberg's compaction skips larger files (min-file-size-bytes).
         small_bytes = min(small_bytes, metadata.int_property(document, _TARGET_BYTES, _TARGET_BYTES_DEFAULT) * 3 // 4)
         return self._layout(pointer, small_bytes, at_least)
@@ -190,7 +189,7 @@ class IcebergTableReader:
         sizes, small = dict[str, int](), Counter[_Partition]()
         deletes = list[tuple[_Partition, ManifestDataFile, int]]()
         numbers, oldest = dict[str, int](), dict[_Partition, int]()
-        used, unpartitioned = set[str](), metadata.unpartitioned_specs(document)
+        unpartitioned = metadata.unpartitioned_specs(document)
         for manifest in self._manifests(snapshot, pointer):
             for entry in self._entries(manifest, pointer):
                 file = entry.data_file
@@ -203,7 +202,6 @@ class IcebergTableReader:
                     continue
                 numbers[file.file_path] = number
                 oldest[partition] = min(number, oldest.get(partition, number))
-                used.add(manifest.manifest_path)
                 sizes[file.file_path] = file.file_size_in_bytes
                 if file.file_size_in_bytes < small_bytes:
                     small[partition] += 1
@@ -222,7 +220,6 @@ class IcebergTableReader:
             small_files=sum(number for number in small.values() if number >= at_least),
             # A compaction may leave delete files behind that only applied to files it replaced.
             delete_files=sum(applies(*delete) for delete in deletes),
-            manifests=len(used),
         )
 
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:

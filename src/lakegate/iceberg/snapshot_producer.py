@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import uuid4
 
 from pyiceberg.manifest import (
@@ -19,7 +19,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.types import UUIDType
 
-from lakegate.errors import AuditFailedError, InputError
+from lakegate.errors import InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles, read_errors
 from lakegate.iceberg.lineage import refuse
@@ -213,50 +213,6 @@ class SnapshotProducer:
         }
         return list(dict.fromkeys(replaced.get(m.file.manifest_path, m) for m in live))
 
-    def rewrite_manifests(self) -> tuple[list[ListedManifest], dict[str, int]]:
-        """Rewrite the head's data manifests into as few as their target size allows, sorted by partition.
-
-        Returns:
-            The head's new manifests, and the counts for the snapshot's summary; empty if nothing was rewritten.
-
-        Raises:
-            AuditFailedError: When the new manifests don't list the same files.
-        """
-        manifests = [manifest for manifest in self.head.manifests.manifests if manifest.live_files]
-        replaced, written = set[str](), list[ListedManifest]()
-        for group, parts in self._rewrite_groups(manifests):
-            first, lines = group[0][1], [line for line, _ in group]
-            new = [self._keep_row_ids(self.write_manifest(first.container, one, first.spec_id), lines) for one in parts]
-            self._verify_rewrite([entry for part in parts for entry in part], new)
-            written += new
-            replaced.update(line.file.manifest_path for line in lines)
-        if not replaced:
-            return manifests, {}
-        kept = [manifest for manifest in manifests if manifest.file.manifest_path not in replaced]
-        counts = {
-            "manifests-created": len(written),
-            "manifests-kept": len(kept),
-            "manifests-replaced": len(replaced),
-            "entries-processed": sum(line.live_files for line in written),
-        }
-        return [*written, *kept], counts
-
-    def can_rewrite_manifests(self) -> bool:
-        """Return whether :meth:`rewrite_manifests` would do anything."""
-        return any(self._rewrite_groups([one for one in self.head.manifests.manifests if one.live_files]))
-
-    def _rewrite_groups(
-        self, manifests: Sequence[ListedManifest]
-    ) -> Iterator[tuple[list[tuple[ListedManifest, _ManifestContent]], list[list[FileEntry]]]]:
-        """Yield each group of manifests to rewrite, and the data files of each manifest to write instead."""
-        for group in self._read_groups([one for one in manifests if one.file.content == ManifestContent.DATA]):
-            entries = sorted((entry.existing() for _, one in group for entry in one.live), key=_partition_sort_key)
-            size = sum(line.file.manifest_length for line, _ in group) / sum(len(one.entries) for _, one in group)
-            most = max(1, int(self._target_bytes / size))
-            parts = [entries[start : start + most] for start in range(0, len(entries), most)]
-            if len(parts) < len(group):
-                yield group, parts
-
     def _read_groups(
         self, manifests: Iterable[ListedManifest]
     ) -> Iterable[list[tuple[ListedManifest, _ManifestContent]]]:
@@ -271,17 +227,6 @@ class SnapshotProducer:
     @property
     def _target_bytes(self) -> int:
         return metadata.int_property(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
-
-    def _verify_rewrite(self, entries: Sequence[FileEntry], written: Sequence[ListedManifest]) -> None:
-        """Read the new manifests back and check that they list exactly ``entries``."""
-        found = [entry for line in written for entry in self.read(line).live]
-        wanted = Counter(map(_signature, entries))
-        if Counter(map(_signature, found)) != wanted:
-            raise AuditFailedError(
-                f"The manifests of {self.table.pointer.table} weren't rewritten: the new ones list other files.",
-                hint="The table is unchanged. This is a bug in lakegate; please report it.",
-                table=str(self.table.pointer.table),
-            )
 
     def without_files(self, paths: Collection[str]) -> tuple[list[ListedManifest], list[FileEntry]]:
         """Return the head's manifests without the data files at ``paths``, and the entries of these files.
@@ -434,17 +379,6 @@ class SnapshotProducer:
             ):
                 return None
             return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
-
-
-def _partition_sort_key(entry: FileEntry) -> list[tuple[bool, Any]]:
-    partition = entry.file.partition
-    values = (partition[place] for place in range(len(partition)))
-    return [(value is not None, value if value is not None else 0) for value in values]
-
-
-def _signature(entry: FileEntry) -> tuple[Any, ...]:
-    """Return all that decides which rows a file has and which deletes apply to them."""
-    return entry.raw, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.first_row_id
 
 
 def _check_totals(pointer: TablePointer, snapshot: Document, manifests: ManifestList) -> None:

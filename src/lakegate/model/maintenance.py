@@ -91,17 +91,15 @@ class TableLayout(Value):
 
     Attributes:
         small_files: Number of small data files in partitions with enough of them to compact.
-        manifests: Number of manifests with data files.
     """
 
     data_files: int = 0
     size_bytes: int = 0
     small_files: int = 0
     delete_files: int = 0
-    manifests: int = 0
 
 
-MaintenanceAction = Literal["compact", "rewrite-manifests", "expire", "gc"]
+MaintenanceAction = Literal["compact", "expire", "gc"]
 
 
 class MaintenanceStep(Value):

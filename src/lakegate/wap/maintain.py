@@ -159,8 +159,6 @@ def due(
     reasons = "; ".join(_compaction_reasons(layout, policy))
     if reasons:
         found["compact"] = reasons
-    if layout.manifests >= policy.manifests and context.editor.can_rewrite_manifests(pointer):
-        found["rewrite-manifests"] = counted(layout.manifests, "manifest")
     age = parse_age(policy.expire)
     old = context.reader.outdated_snapshots(pointer, at_least=policy.keep, before=now - age) if age else 0
     if old:

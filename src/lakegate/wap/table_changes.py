@@ -1,4 +1,4 @@
-"""Changes to whole tables, each in one commit: drop, rename, truncate, compact, expire, rewrite manifests.
+"""Changes to whole tables, each in one commit: drop, rename, truncate, compact, expire.
 
 Truncating writes files on a transaction's branch, and Iceberg compacts a table on ``main``. The others only change
 metadata. Each but truncating is a run, and also raises the errors of
@@ -288,30 +288,6 @@ def expire_snapshots(context: Context, table: TableIdentifier, *, before: dateti
         return _same_rows(f"Expire {counted(gone, 'snapshot')} of {table}", shorter, nothing)
 
     return _maintain(context, plan_at, new_run_id, f"Expiring snapshots of {table}", f"expire snapshots of {table}")
-
-
-def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str) -> Run:
-    """Rewrite the manifests of ``table`` into fewer ones, sorted by partition, so that queries read fewer of them.
-
-    Returns:
-        The new run: ``published``, or ``skipped`` if fewer manifests aren't possible.
-
-    Raises:
-        AuditFailedError: When the new manifests don't list the same files.
-        InputError: When the table has format version 1, whose metadata lakegate doesn't edit.
-    """
-
-    def plan_at(head: Ref) -> TablesPlan:
-        now = _existing(context, table, head)
-        try:
-            fewer = context.editor.rewrite_manifests(now, {RUN_ID_PROPERTY: new_run_id})
-        except NotReplayableError as error:  # trying again won't help
-            raise InputError(error.message, hint=error.hint, table=str(table)) from error
-        nothing = f"The files of {table} can't be listed in fewer manifests." if fewer == now else None
-        return _same_rows(f"Rewrite the manifests of {table}", fewer, nothing)
-
-    names = f"Rewriting the manifests of {table}", f"rewrite manifests of {table}"
-    return _maintain(context, plan_at, new_run_id, *names)
 
 
 def _maintain(context: Context, plan_at: PlanAt, run_id: str, text: str, name: str) -> Run:

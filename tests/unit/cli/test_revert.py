@@ -117,7 +117,7 @@ def test_tables_are_optimized_expired_and_dropped() -> None:
     assert "expired  old snapshots of nyc.trips" in invoke("table expire nyc.trips --older-than 30d", lake).stdout
     assert "dropped  nyc.trips" in invoke("table drop nyc.trips --yes", lake).stdout
     assert lake.calls == [
-        ("optimize_table", ("nyc.trips",), {"sort": "zorder(a, b)", "where": "a > 1", "rewrite_manifests": False}),
+        ("optimize_table", ("nyc.trips",), {"sort": "zorder(a, b)", "where": "a > 1"}),
         ("expire_snapshots", ("nyc.trips",), {"older_than": timedelta(days=30), "keep": 1}),
         ("drop_table", ("nyc.trips",), {}),
     ]

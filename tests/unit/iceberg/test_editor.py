@@ -33,7 +33,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from lakegate.errors import AuditFailedError, EngineError, InputError, NotFoundError, NotReplayableError
+from lakegate.errors import EngineError, InputError, NotFoundError, NotReplayableError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import TableFiles, local_path
@@ -437,7 +437,6 @@ def test_a_table_that_was_of_version_1(tables: IcebergTables, editor: IcebergTab
     with pytest.raises(NotReplayableError, match="format version is 1") as caught:
         editor.drop_files(old, [entry_path(table)], {})
     assert "'format-version' = '2'" in str(caught.value.hint)
-    assert not editor.can_rewrite_manifests(pointer_to(table))
     shorter = editor.trim_snapshots(old, at_least=1, without=[document_at(old)["snapshots"][0]["snapshot-id"]])
     assert (len(document_at(shorter)["snapshots"]), document_at(shorter)["format-version"]) == (1, 1)
     assert ids_at(shorter) == [0, 1]
@@ -659,9 +658,7 @@ def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergT
     moved = editor.rebase(staged, [staged.snapshot_id], pointer_to(table))
 
     assert exact in [entry.file.partition[0] for entry in live_at(moved)]
-    fewer = editor.rewrite_manifests(moved, {})
-    assert exact in [entry.file.partition[0] for entry in live_at(fewer)]
-    assert ids_at(fewer, row_filter=f"fare = {exact}") == [1]
+    assert ids_at(moved, row_filter=f"fare = {exact}") == [1]
 
 
 def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
@@ -874,56 +871,6 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     assert (snapshot["first-row-id"], snapshot["added-rows"]) == (9, 0)
 
 
-def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
-    tables: IcebergTables, editor: IcebergTableEditor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
-    table = tables.create({"commit.manifest-merge.enabled": "false"}, spec=spec)
-    for number, region in enumerate(["south", "north", "south", "east"]):
-        append(table, [number], region)
-    before = pointer_to(table)
-    with_row_ids(before)
-    staged = appended(tables, before, [9])
-    with_row_ids(staged)
-    numbered = editor.rebase(staged, [staged.snapshot_id], upgraded(before))
-    for pointer in (before, numbered):
-        fewer = editor.rewrite_manifests(pointer, {"lakegate.run-id": "r"})
-
-        assert len(manifests_at(fewer)) == 1
-        assert ids_at(before) == [0, 1, 2, 3]
-        regions = [entry.file.partition[0] for entry in entries_at(fewer)]
-        assert regions == sorted(regions)
-        facts = {(one.file.file_path, one.sequence_number, one.snapshot_id) for one in entries_at(pointer)}
-        assert {(one.file.file_path, one.sequence_number, one.snapshot_id) for one in entries_at(fewer)} == facts
-        summary = document_at(fewer)["snapshots"][-1]["summary"]
-        number = len(manifests_at(pointer))
-        assert (summary["operation"], summary["lakegate.run-id"]) == ("replace", "r")
-        assert (summary["manifests-replaced"], summary["entries-processed"]) == (str(number), str(number))
-        assert editor.rewrite_manifests(fewer, {}) == fewer
-        assert (editor.can_rewrite_manifests(pointer), editor.can_rewrite_manifests(fewer)) == (True, False)
-    layout = IcebergTableReader().layout(before, small_bytes=1 << 20, at_least=2)
-    assert (layout.data_files, layout.small_files, layout.manifests, layout.delete_files) == (4, 2, 4, 0)
-    assert row_ids(fewer) == row_ids(numbered)
-    assert document_at(fewer)["next-row-id"] == document_at(numbered)["next-row-id"] == 5
-    assert document_at(fewer)["snapshots"][-1]["added-rows"] == 0
-    # What is appended, compacted or dropped beside it goes on top.
-    assert len(entries_at(editor.rebase(staged, [staged.snapshot_id], editor.rewrite_manifests(before, {})))) == 5
-
-    with_fewer = tables.create({"commit.manifest.target-size-bytes": "1"})
-    append(with_fewer, [0])
-    append(with_fewer, [1])
-    assert editor.rewrite_manifests(pointer_to(with_fewer), {}) == pointer_to(with_fewer)
-    empty = pointer_to(tables.create())
-    assert editor.rewrite_manifests(empty, {}) == empty
-
-    write: Any = vars(SnapshotProducer)["write_manifest"]
-    monkeypatch.setattr(
-        SnapshotProducer, "write_manifest", lambda self, one, entries, *rest: write(self, one, entries[1:], *rest)
-    )
-    with pytest.raises(AuditFailedError, match="list other files"):
-        editor.rewrite_manifests(before, {})
-
-
 def test_manifests_from_before_an_upgrade_get_a_place_for_row_ids(
     tables: IcebergTables, editor: IcebergTableEditor
 ) -> None:
@@ -942,8 +889,6 @@ def test_manifests_from_before_an_upgrade_get_a_place_for_row_ids(
     left = editor.drop_files(moved, [gone], {})
     assert (row_ids(left).items() < known.items(), len(row_ids(left))) == (True, 2)
     assert document_at(left)["next-row-id"] == document_at(moved)["next-row-id"] == 4
-    fewer = editor.rewrite_manifests(moved, {})
-    assert (row_ids(fewer), len(manifests_at(fewer))) == (known, 1)
     other = appended(tables, old, [5])
     more = editor.rebase(other, [other.snapshot_id], moved)
     assert row_ids(more) == known | {(5,): 4}

@@ -27,9 +27,9 @@ from lakegate.wap.table_changes import expire_snapshots
 from support.revert_support import A, B, C, House
 
 LAYOUTS = {
-    "nyc.calm": TableLayout(data_files=4, size_bytes=10**9, small_files=0, manifests=3),
-    "nyc.trips": TableLayout(data_files=30, size_bytes=10**8, small_files=25, manifests=200),
-    "nyc.zones": TableLayout(data_files=90, size_bytes=10**8, small_files=90, manifests=3),
+    "nyc.calm": TableLayout(data_files=4, size_bytes=10**9, small_files=0),
+    "nyc.trips": TableLayout(data_files=30, size_bytes=10**8, small_files=25),
+    "nyc.zones": TableLayout(data_files=90, size_bytes=10**8, small_files=90),
 }
 
 
@@ -67,7 +67,6 @@ class World:
             within=within,
             actions={
                 "compact": self.act("compact"),
-                "rewrite-manifests": self.act("manifests"),
                 "expire": self.act("exp"),
             },
             gc=gc,
@@ -88,13 +87,12 @@ def test_due_actions_follow_from_the_files_and_the_policy(world: World) -> None:
         return due(world.house.context, pointer, MaintenancePolicy(**policy), later)[0]
 
     assert found("nyc.calm") == {}
-    assert found("nyc.trips") == {"compact": "25 files below 64m", "rewrite-manifests": "200 manifests"}
+    assert found("nyc.trips") == {"compact": "25 files below 64m"}
     assert found("nyc.trips", enabled=False) == {}
-    assert found("nyc.trips", small_files=26, manifests=201) == {}
-    average = found("nyc.trips", small_files=26, manifests=201, average_file="4m")
+    assert found("nyc.trips", small_files=26) == {}
+    average = found("nyc.trips", small_files=26, average_file="4m")
     assert average == {"compact": "30 files of 3.3 MB on average"}
     assert found("nyc.zones", small_files=91, average_file="1m") == {}
-    assert found("nyc.zones", small_files=91, manifests=2) == {}  # there can't be fewer
     for run, rows in (("b", B), ("c", C)):
         world.house.add(run, rows, table=TableIdentifier.parse("nyc.calm"))
     assert found("nyc.calm", keep=1) == {"expire": "2 snapshots older than 30d"}
@@ -108,13 +106,12 @@ def test_a_round_does_what_is_due_and_one_failing_table_does_not_stop_the_others
     assert [(step.table, step.action, step.status) for step in planned.steps] == [
         ("nyc.zones", "compact", "planned"),
         ("nyc.trips", "compact", "planned"),
-        ("nyc.trips", "rewrite-manifests", "planned"),
     ]
     assert (planned.tables, planned.dry_run, world.done, planned.gc is not None) == (3, True, [], True)
 
     report = world.maintenance(gc=lambda: GcReport(dry_run=False)).run()
-    assert world.done == [("nyc.zones", "compact"), ("nyc.trips", "compact"), ("nyc.trips", "manifests")]
-    assert [step.status for step in report.steps] == ["failed", "skipped", "skipped"]
+    assert world.done == [("nyc.zones", "compact"), ("nyc.trips", "compact")]
+    assert [step.status for step in report.steps] == ["failed", "skipped"]
     assert report.steps[1].run_id == "compact-nyc.trips"
     assert list(report.steps) == world.seen
     assert (report.exit_code, report.gc) == (ExitCode.RETRYABLE, GcReport(dry_run=False))
@@ -142,7 +139,7 @@ def test_a_round_ends_in_time_and_without_the_engine_or_the_catalog(
 
     world.raises = {"compact nyc.zones": EngineUnavailableError("Spark is away")}
     report = world.maintenance().run()
-    assert [step.status for step in report.steps] == ["failed", "left", "skipped"]
+    assert [step.status for step in report.steps] == ["failed", "left"]
 
     world.raises = {"compact nyc.zones": CatalogUnavailableError("Nessie is away")}
     with pytest.raises(CatalogUnavailableError):

@@ -37,7 +37,7 @@ _STYLES = {"done": "green", "failed": "red", "left": "yellow"}
 )
 @click.option("--gc/--no-gc", default=None, help="Collect garbage afterwards, or don't. Default: maintenance.gc.")
 def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: timedelta | None, gc: bool | None) -> None:
-    """Compact tables, rewrite manifests, expire snapshots and collect garbage, where it's due.
+    """Compact tables, expire snapshots and collect garbage, where it's due.
 
     TABLE is a name or a pattern, such as 'nyc.*'. Default: all tables on main. The section maintenance of the settings,
     and each table's own, define when something is due.

@@ -231,14 +231,12 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
         "lakegate table optimize nyc.trips",
         "lakegate table optimize nyc.trips --sort 'pickup, zone desc'",
         "lakegate table optimize nyc.trips --sort 'zorder(pickup, zone)' --where \"pickup >= '2026-01-01'\"",
-        "lakegate table optimize nyc.trips --rewrite-manifests",
     ),
 )
 @table_argument
 @click.option("--sort", metavar="ORDER", help="Order of the rows: columns with asc or desc, or zorder(a, b).")
 @click.option("--where", metavar="SQL", help="Rewrite only files that may hold rows for which this is true.")
-@click.option("--rewrite-manifests", is_flag=True, help="Only list the data files in fewer manifests. Needs no Spark.")
-def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | None, rewrite_manifests: bool) -> None:
+def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | None) -> None:
     """Compact TABLE's small files into larger ones, and apply deletes. Needs Spark.
 
     Iceberg's rewrite_data_files does it on main, and changes no row. Rows that others append in the meantime stay.
@@ -248,14 +246,10 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     Replaced files stay as long as older commits need them; see lakegate gc. Exits with 3 if others kept rewriting the
     same files.
     """
-    if rewrite_manifests and (sort or where):
-        raise click.UsageError("--rewrite-manifests can't be combined with --sort or --where.")
     with app.lake() as lake:
-        run = lake.optimize_table(table, sort=sort, where=where, rewrite_manifests=rewrite_manifests)
+        run = lake.optimize_table(table, sort=sort, where=where)
         app.remember_outcome(run)
-    if rewrite_manifests:
-        show_revert(app, run, "rewritten", f"manifests of {table}")
-    elif app.json or run.publication is None:
+    if app.json or run.publication is None:
         show_change(app, run, f"[bold yellow]nothing changed[/]  {safe(table)} has no files to compact")
     else:
         say(f"[bold green]optimized[/]  {safe(table)} in commit {run.publication.commit[:12]}")
