@@ -15,11 +15,10 @@ import psutil
 import pytest
 
 from lakegate.config import LocalSettings
-from lakegate.local import LocalStack, StackState, archives, artifacts, prepare, process
-from lakegate.local.archives import Archive
-from lakegate.local.servers import SERVERS
+from lakegate.local import LocalStack, StackState, artifacts, prepare, process
+from lakegate.local.archives import archive_options, archive_path
 from lakegate.local.state import StackFolder
-from lakegate.model.artifacts import Artifact
+from lakegate.model.artifacts import ICEBERG, NESSIE, Artifact
 from lakegate.ports import Step
 
 pytestmark = pytest.mark.jvm
@@ -97,24 +96,23 @@ def test_two_commands_at_once_start_one_stack_that_outlives_them(home: Path) -> 
 def test_java_goes_on_without_an_archive_that_is_damaged(tmp_path: Path) -> None:
     """It would crash on one that it doesn't check."""
     jars = prepare(_Silent())
-    for name, server in SERVERS.items():
-        archive = archives.find(name, server.classes(jars))
-        assert archive is not None
-        damaged = tmp_path / archive.path.name
-        damaged.write_bytes(archive.path.read_bytes())
+    for name, class_path in (("nessie", jars[NESSIE]), ("spark", f"{jars[ICEBERG]}:{artifacts.spark_jars()}/*")):
+        archive = archive_path(name)
+        damaged = tmp_path / archive.name
+        damaged.write_bytes(archive.read_bytes())
         with damaged.open("r+b") as file:
             file.seek(damaged.stat().st_size // 2)
             file.write(os.urandom(2**20))
-        options = Archive(damaged, ()).options(tmp_path)
+        options = [option.replace(str(archive), str(damaged)) for option in archive_options(name)]
         done = subprocess.run(
             # Without a program: Java looks at the archive first.
-            [artifacts.java(), *options, *server.classes(jars)[:-2], "-cp", server.classes(jars)[-1], "-version"],
+            [artifacts.java(), *options, "-cp", class_path, "-version"],
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        assert "[cds] Checksum verification failed" in done.stdout, done
+        assert "Checksum verification failed" in done.stdout, done
 
 
 def test_both_listen_on_loopback_only(home: Path) -> None:

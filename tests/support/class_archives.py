@@ -1,23 +1,18 @@
-"""The archives of classes with which servers start: made before the first test, not minutes later in the background."""
+"""The archives of classes with which servers start: written before the first test."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import filelock
-import pytest
 
 from lakegate.components import local_stack
 from lakegate.config import LocalSettings, Settings, load_settings
 from lakegate.lake import connect
-from lakegate.local import archives, prepare
-from lakegate.local.archives import ArchiveJob
+from lakegate.local.archives import archive_path
 from lakegate.local.artifacts import cache_folder
 from lakegate.local.servers import SERVERS
-from lakegate.local.state import StackFolder
 from lakegate.progress import SilentNarrator
 from support.e2e_support import write_trips
 
@@ -30,28 +25,20 @@ def make_class_archives(folder: Path) -> None:
     One process of all runs at this time does, and the others wait: that takes as much as three stacks save, of the
     dozens in a run of the suite.
     """
-    cache = cache_folder() / "archives"
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(filelock.Timeout), filelock.FileLock(cache / "tests.lock", timeout=_WAIT_S):
-        if _are_made() or (folder / "tried").exists():
+    with suppress(filelock.Timeout), filelock.FileLock(cache_folder() / "tests.lock", timeout=_WAIT_S):
+        if all(archive_path(server).is_file() for server in SERVERS) or (folder / "tried").exists():
             return
         (folder / "tried").touch()
-        jobs: list[ArchiveJob] = []
         home = folder / "archived"
         home.mkdir()
         local = LocalSettings(spark_memory="1g", nessie_memory="384m", idle_stop="0s")
         settings = load_settings(home, env={}).model_copy(update={"local": local})
         stack = local_stack(home, settings, SilentNarrator())
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(archives, "make_later", jobs.extend)
-            try:
-                stack.up()
-                _work(home, settings)
-                _take_what_was_listed(home, jobs)
-            finally:
-                stack.down()
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(archives.make, jobs))
+        try:
+            stack.up()
+            _work(home, settings)
+        finally:
+            stack.down()
 
 
 def _work(home: Path, settings: Settings) -> None:
@@ -66,16 +53,3 @@ def _work(home: Path, settings: Settings) -> None:
             tx.sql("UPDATE a.trips SET note = 'x' WHERE id = 3")
             tx.sql("DELETE FROM a.trips WHERE id = 1")
         lake.query("SELECT passengers, count(*) AS n FROM a.trips GROUP BY passengers ORDER BY n LIMIT 5").to_arrow()
-
-
-def _take_what_was_listed(home: Path, jobs: Sequence[ArchiveJob]) -> None:
-    for job in jobs:
-        name = Path(job.path).name.partition("-")[0]
-        listed = (StackFolder(home).tmp / name / "loaded.classes").read_bytes()
-        Path(job.class_list).write_bytes(listed[: listed.rfind(b"\n") + 1])
-
-
-def _are_made() -> bool:
-    jars = prepare(SilentNarrator())
-    found = (archives.find(name, server.classes(jars)) for name, server in SERVERS.items())
-    return all(archive is None or archive.path.is_file() for archive in found)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import httpx
 
-from lakegate.local import archives, artifacts
+from lakegate.local import artifacts
+from lakegate.local.archives import archive_options
 from lakegate.local.artifacts import java
 from lakegate.local.process import environment, free_port
 from lakegate.model.artifacts import NESSIE
@@ -60,7 +61,7 @@ def nessie(
             [
                 *(str(java()), "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
                 *(f"-D{name}={value}" for name, value in given.items()),
-                *_archived(jar),
+                *archive_options("nessie"),
                 *("-jar", str(jar)),
             ],
             stdout=log,
@@ -74,11 +75,6 @@ def nessie(
         finally:
             process.terminate()
             process.wait()
-
-
-def _archived(jar: Path) -> tuple[str, ...]:
-    archive = archives.find("nessie", ("-jar", str(jar)))
-    return () if archive is None else archive.options(Path("loaded.classes"))
 
 
 def _is_ready(port: int) -> bool:

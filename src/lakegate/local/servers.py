@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakegate.config import LocalSettings
+from lakegate.local.archives import archive_options
 from lakegate.local.artifacts import java, spark_jars, spark_version
 from lakegate.local.process import marker_options
 from lakegate.local.state import ServiceName, StackFolder
@@ -112,7 +113,6 @@ class Launch:
 
     Attributes:
         token: Passed in the environment, so that ``ps`` doesn't show it.
-        class_options: Java options that use an archive of classes, or list the classes for one.
     """
 
     folder: StackFolder
@@ -123,17 +123,11 @@ class Launch:
     port: int
     management_port: int
     token: str
-    class_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """One of the two servers.
-
-    Attributes:
-        classes: Returns the Java options that decide where classes come from, ending with the class path. Jars for
-            object stores are appended to it later.
-    """
+    """One of the two servers."""
 
     name: ServiceName
     title: str
@@ -141,7 +135,6 @@ class LocalServer:
     stop_grace_s: float
     version: Callable[[], str]
     command: Callable[[Launch], tuple[str, ...]]
-    classes: Callable[[Mapping[Artifact, Path]], tuple[str, ...]]
     variables: Callable[[Launch], Mapping[str, str]]
     answers: Callable[[int], bool]
     address: Callable[[int], str]
@@ -191,7 +184,7 @@ def _java_options(launch: Launch, name: ServiceName, memory: str) -> tuple[str, 
         "-Djava.awt.headless=true",
         "-Dfile.encoding=UTF-8",
         *marker_options(launch.folder.home, name, launch.instance),
-        *launch.class_options,
+        *archive_options(name),
     )
 
 
@@ -213,12 +206,8 @@ def _nessie_command(launch: Launch) -> tuple[str, ...]:
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"),
         *_java_options(launch, "nessie", launch.settings.nessie_memory),
         *(f"-D{key}={value}" for key, value in properties.items()),
-        *_nessie_classes(launch.jars),
+        *("-jar", str(launch.jars[NESSIE])),
     )
-
-
-def _nessie_classes(jars: Mapping[Artifact, Path]) -> tuple[str, ...]:
-    return ("-jar", str(jars[NESSIE]))
 
 
 def _spark_command(launch: Launch) -> tuple[str, ...]:
@@ -246,9 +235,9 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.log.level": "WARN",
         **store_properties(launch.stores),
     }
-    *options, class_path = _spark_classes(launch.jars)
-    # At the end: an archive of classes stays valid for any class path that starts with the archive's own.
-    jars = (class_path, *(str(launch.jars[artifact]) for artifact in store_artifacts(launch.stores)))
+    # Stores' jars at the end: an archive of classes stays valid for any class path that starts with the archive's own.
+    stores = (launch.jars[artifact] for artifact in store_artifacts(launch.stores))
+    jars = map(str, (launch.jars[ICEBERG], spark_jars() / "*", *stores))
     memory = launch.settings.spark_memory or default_spark_memory(machine_memory())
     return (
         str(java()),
@@ -257,15 +246,11 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         # For whatever reads Java's default time zone instead of the session's: daylight saving time skips an hour.
         "-Duser.timezone=UTC",
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
-        *(*options, os.pathsep.join(jars)),
+        *(*_SPARK_JAVA_OPTIONS, "-cp", os.pathsep.join(jars)),
         *("org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
         "spark-internal",
     )
-
-
-def _spark_classes(jars: Mapping[Artifact, Path]) -> tuple[str, ...]:
-    return (*_SPARK_JAVA_OPTIONS, "-cp", os.pathsep.join((str(jars[ICEBERG]), str(spark_jars() / "*"))))
 
 
 def _spark_variables(launch: Launch) -> Mapping[str, str]:
@@ -285,7 +270,6 @@ NESSIE_SERVER = LocalServer(
     stop_grace_s=20.0,
     version=lambda: NESSIE.version,
     command=_nessie_command,
-    classes=_nessie_classes,
     variables=lambda launch: {"TMPDIR": str(launch.folder.scratch("nessie"))},
     answers=nessie_answers,
     address="http://127.0.0.1:{}/api/v2".format,
@@ -297,7 +281,6 @@ SPARK_SERVER = LocalServer(
     stop_grace_s=15.0,
     version=spark_version,
     command=_spark_command,
-    classes=_spark_classes,
     variables=_spark_variables,
     answers=spark_answers,
     address="sc://localhost:{}".format,

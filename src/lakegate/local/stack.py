@@ -14,13 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import archives, process, servers
+from lakegate.local import process, servers
+from lakegate.local.archives import forget_archive
 from lakegate.local.artifacts import prepare
 from lakegate.local.servers import SERVERS, Launch, LocalServer
 from lakegate.local.state import (
@@ -56,7 +57,7 @@ class Startup:
     stores: SparkStores
     children: dict[ServiceName, subprocess.Popen[bytes]] = field(default_factory=dict)
     ports_tried: dict[ServiceName, int] = field(default_factory=dict)
-    found_archives: dict[ServiceName, archives.Archive] = field(default_factory=dict)
+    started_at: float = field(default_factory=time.time)
 
     def start(self, file: StateFile) -> StateFile:
         """Start the servers that ``file`` lacks, wait until they answer, and return the new state.
@@ -78,7 +79,6 @@ class Startup:
         except BaseException as error:
             self._roll_back(before, error)
             raise
-        self._make_archives()
         return file
 
     def _spawn(self, server: LocalServer, file: StateFile) -> StateFile:
@@ -100,7 +100,6 @@ class Startup:
             management_port=process.free_port({port, *file.ports.values()}),
             token=secrets.token_urlsafe(32),
         )
-        launch = self._with_archive(server, launch)
         started_at = datetime.now(UTC)
         child = process.spawn(
             server.command(launch),
@@ -129,21 +128,6 @@ class Startup:
         self.folder.write(file)
         return file
 
-    def _with_archive(self, server: LocalServer, launch: Launch) -> Launch:
-        archive = archives.find(server.name, server.classes(self.jars))
-        if archive is None:
-            return launch
-        self.found_archives[server.name] = archive
-        class_list = self._class_list(server.name).relative_to(self.folder.path)
-        return replace(launch, class_options=archive.options(class_list))
-
-    def _make_archives(self) -> None:
-        jobs = (archive.job(self._class_list(name)) for name, archive in self.found_archives.items())
-        archives.make_later([job for job in jobs if job is not None])
-
-    def _class_list(self, name: ServiceName) -> Path:
-        return self.folder.scratch(name) / "loaded.classes"
-
     def _choose_port(self, server: LocalServer, file: StateFile) -> int:
         remembered = file.ports.get(server.name)
         known = None if server.name in self.ports_tried else remembered
@@ -169,6 +153,7 @@ class Startup:
         return file
 
     def _try_other_port(self, server: LocalServer, file: StateFile, dead: subprocess.Popen[bytes]) -> StateFile:
+        forget_archive(server.name, since=self.started_at)
         log = self.folder.log(server.name)
         if not servers.failed_to_bind(log) or self.ports_tried[server.name] >= _MAX_PORTS_TRIED:
             raise self._died(file.services[server.name], dead.returncode)
@@ -179,6 +164,8 @@ class Startup:
         known = {service.pid for service in before.services.values()}
         try:
             process.stop_marked(self.folder.home, spared=known, grace_s=_UNDO_GRACE_S)
+            for name in self.children:
+                forget_archive(name, since=self.started_at)
             self.folder.write(before)
         except LocalStackError as second:
             error.add_note(second.message)
