@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,7 +35,6 @@ from lakegate.integrations.prefect.steps import (
     retriable_task,
     returning_retryable,
     sentence,
-    show_chunks,
     write,
 )
 from lakegate.lake import IngestOptions
@@ -42,6 +42,7 @@ from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, ChunkResult, DatedBy, Outcome
 from lakegate.model.request import OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run, RunError
+from lakegate.progress import without_secrets
 
 REJECTED = "Rejected"
 """Name of the failed state of a flow run whose audit failed."""
@@ -137,7 +138,9 @@ def ingest_chunk(chunk: BackfillChunk, backfill: Backfill, run_id: str) -> Chunk
     """Ingest one chunk. If that raises, none of it was published."""
     result = returning_retryable(lambda: backfill.run(chunk, run_id=run_id))
     if isinstance(result, ChunkResult):
-        get_run_logger().info("%s: %s, %d rows.", chunk.name, result.outcome, result.rows)
+        why = without_secrets(result.error.message) if result.error else "; ".join(result.failed_checks)
+        level = logging.INFO if result.outcome in _DONE else logging.WARNING
+        get_run_logger().log(level, "%s: %s, %d rows. %s", chunk.name, result.outcome, result.rows, why)
     return result
 
 
@@ -177,7 +180,6 @@ def backfill_flow(
         results = _run_chunks(backfill, backfill.plan(), parallel)
     except LakegateError as error:
         return Failed(message=error_line(error), data=error)
-    show_chunks(table, results)
     return _backfill_state(results)
 
 

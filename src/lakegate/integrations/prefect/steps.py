@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
 import httpx
 from prefect import task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
@@ -24,8 +24,6 @@ from prefect.transactions import Transaction
 from lakegate.errors import AuditFailedError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.integrations import leaving_out_secrets
 from lakegate.lake import IngestOptions, Lake, connect
-from lakegate.loading.backfill_plan import ChunkResult
-from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Run, changed_rows
 from lakegate.ports import Step
 from lakegate.progress import SilentNarrator, without_secrets
@@ -91,7 +89,7 @@ def audit(run_id: str, home: str | None = None) -> Run | State[Any]:
 
     def audited(lake: Lake) -> Run:
         run = lake.audit_run(run_id)
-        show_audit(home, run)
+        show_audit(run)
         return run
 
     return _run_step(home, audited)
@@ -108,14 +106,14 @@ def publish(run_id: str, home: str | None = None) -> Run | State[Any]:
     def published(lake: Lake) -> Run:
         run = lake.publish_run(run_id)
         if run.status == "rejected":
-            show_audit(home, run)
+            show_audit(run)
         return run
 
     return _run_step(home, published)
 
 
 def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
-    """Show the publish when the transaction commits, and undo the run when it's rolled back.
+    """Log the publish when the transaction commits, and undo the run when it's rolled back.
 
     These are hooks of the transaction, not of a task: Prefect calls only completed tasks' hooks, so a task that failed
     or was stopped wouldn't clean up.
@@ -124,7 +122,9 @@ def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
     def finish(_transaction: Transaction) -> None:
         with open_lake(home) as lake:
             run = lake.run(run_id)
-            show_publication(run, lake.settings.link_to(run.run_id, run.table, run.branch))
+        if run.publication is not None:
+            text = "%s Commit %s. To undo it: lakegate revert %s"
+            get_run_logger().info(text, sentence(run), run.publication.commit, run_id)
 
     def undo(_transaction: Transaction) -> None:
         logger = get_run_logger()
@@ -180,73 +180,19 @@ def _is_last_try() -> bool:
     return context is None or context.task_run.run_count > context.task.retries
 
 
-def artifact_key(table: str, kind: str) -> str:
-    """Return the key of a table's artifacts. Each run adds a version.
+def show_audit(run: Run) -> None:
+    """Create an artifact of each audit report, without rows, since it goes into Prefect's database.
 
-    Example:
-        >>> artifact_key("nyc.yellow_trips", "audit")
-        'lakegate-nyc-yellow-trips-audit'
+    A failure is only logged, and doesn't affect the run.
     """
-    return f"lakegate-{re.sub(r'[^a-z0-9]+', '-', table.lower()).strip('-')}-{kind}"
-
-
-def show_audit(home: str | None, run: Run) -> None:
-    """Create the artifact of an audit: its report, without rows, since it goes into Prefect's database."""
-    with open_lake(home) as lake:
-        link = lake.settings.link_to(run.run_id, run.table, run.branch)
     for report in run.reports:
-        text, key = audit_markdown(run, report, link), artifact_key(report.table, "audit")
-        _create_artifact(create_markdown_artifact, markdown=text, key=key, description=sentence(run))
-
-
-def show_publication(run: Run, link: str | None) -> None:
-    """Create the artifact of a publish: the commit, useful commands, and a link to the dashboard."""
-    if run.publication is None:
-        return
-    target = run.publication.target
-    lines = [f"# {sentence(run)}", "", f"Commit `{run.publication.commit}` on `{target}`."]
-    lines += _next([f"lakegate runs {run.run_id}", f"lakegate diff {target}", f"lakegate revert {run.run_id}"], link)
-    _create_artifact(create_markdown_artifact, markdown="\n".join(lines), key=artifact_key(run.table, "publish"))
-
-
-def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
-    """Create the artifact of a backfill: a row for each chunk."""
-    rows = [
-        {
-            "chunk": one.chunk,
-            "outcome": one.outcome,
-            "rows": one.rows,
-            "files": one.files,
-            "run": one.run_id or "",
-            "why": without_secrets(one.error.message) if one.error else "; ".join(one.failed_checks),
-        }
-        for one in results
-    ]
-    _create_artifact(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
-
-
-def audit_markdown(run: Run, report: AuditReport, link: str | None = None) -> str:
-    """Return an audit report as Markdown, with the next commands to run and a link to the run."""
-    lines = [
-        f"# Audit of {report.table}: {'passed' if report.passed else 'failed'}",
-        "",
-        f"{report.rows:,} rows on branch `{report.branch}`, run `{run.run_id}`, {report.seconds:.1f} s.",
-        "",
-    ]
-    if report.results:
-        lines += ["| check | verdict | failing rows | of | evidence |", "| --- | --- | ---: | ---: | --- |"]
-        lines += [_line(result) for result in report.results]
-    else:
-        lines.append("No checks. Add some with `checks` or in `lakegate.toml`.")
-    commands = [f"lakegate runs {run.run_id}"]
-    if run.status == "rejected" and run.branch_kept:
-        commands += [f"lakegate discard {run.branch}", f'lakegate publish {run.branch} --accept "REASON"']
-    return "\n".join([*lines, *_next(commands, link)])
-
-
-def _next(commands: Sequence[str], link: str | None) -> list[str]:
-    lines = ["", "```", *commands, "```"]
-    return lines if link is None else [*lines, "", f"[Report of the run](<{link}>)"]
+        key = f"lakegate-{re.sub(r'[^a-z0-9]+', '-', report.table.lower()).strip('-')}-audit"
+        columns = {"check", "verdict", "severity", "failing_rows", "total_rows", "evidence"}
+        table = [result.model_dump(mode="json", include=columns) for result in report.results]
+        try:
+            create_table_artifact(table=table, key=key, description=sentence(run))
+        except (httpx.HTTPError, PrefectException, OSError) as error:
+            get_run_logger().warning("Couldn't create the report's artifact: %s", error)
 
 
 def sentence(run: Run) -> str:
@@ -267,20 +213,6 @@ def sentence(run: Run) -> str:
 def error_line(error: LakegateError) -> str:
     """Return an error as one line, without secrets: what happened, and what to do about it."""
     return without_secrets(" ".join(filter(None, (error.message, error.hint))))
-
-
-def _create_artifact(create: Any, **artifact: Any) -> None:
-    """Create an artifact. A failure is only logged and doesn't affect the run."""
-    try:
-        create(**artifact)
-    except (httpx.HTTPError, PrefectException, OSError) as error:
-        get_run_logger().warning("Couldn't create the report's artifact: %s", error)
-
-
-def _line(result: CheckResult) -> str:
-    verdict = {"pass": "✓ pass", "skipped": "– skipped"}.get(result.verdict, "✗ warn" if result.warns else "✗ fail")
-    cells = (f"`{result.check}`", verdict, f"{result.failing_rows:,}", f"{result.total_rows:,}", result.evidence)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 class RunLogNarrator(SilentNarrator):

@@ -133,7 +133,7 @@ def test_a_clean_batch_is_published_and_shown(monkeypatch: pytest.MonkeyPatch) -
     assert lake.calls == ["write", "audit", "publish"]
     assert lake.run("").run_id == f"prefect-{state.state_details.flow_run_id}"
     shown = {one.key for one in artifacts() if one.flow_run_id == state.state_details.flow_run_id}
-    assert shown == {"lakegate-nyc-trips-audit", "lakegate-nyc-trips-publish"}
+    assert shown == {"lakegate-nyc-trips-audit"}
 
 
 def test_a_failed_audit_rejects_and_rolls_back(
@@ -229,6 +229,6 @@ def test_a_report_that_cannot_be_shown_changes_nothing(
     def refuse(**_: Any) -> None:
         raise ConnectionError("nobody there")
 
-    monkeypatch.setattr(steps, "create_markdown_artifact", refuse)
+    monkeypatch.setattr(steps, "create_table_artifact", refuse)
     assert ran(monkeypatch, ScriptedLake()).name == "Published"
     assert "Couldn't create the report's artifact: nobody there" in caplog.text

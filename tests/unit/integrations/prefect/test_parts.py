@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from lakegate.integrations import prefect as adapter
 from lakegate.integrations import require_extra
 from lakegate.integrations.command_line import run_command
 from lakegate.integrations.prefect.__main__ import cli
-from lakegate.integrations.prefect.steps import audit_markdown, error_line, returning_retryable
-from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.integrations.prefect.steps import error_line, returning_retryable
 from lakegate.model.run import Run
 
 PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
@@ -97,53 +95,6 @@ def test_the_program_exits_with_the_documented_codes() -> None:
     done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: Pass --table_name and --s3_path, or a command.")
-
-
-def report(run: Run, **changes: object) -> AuditReport:
-    failed = CheckResult(
-        name="not_null_fare",
-        check="not_null(fare)",
-        columns=("fare",),
-        severity="error",
-        verdict="fail",
-        failing_rows=1,
-        total_rows=9,
-        evidence="scan",
-        examples=({"note": "a|b <script>[x](y)", "fare": None, "long": "x" * 500, "_file": "f"},),
-    )
-    return AuditReport(
-        run_id=run.run_id,
-        table=run.table,
-        branch=run.branch,
-        metadata_location="mem://1",
-        rows=9,
-        results=(failed.model_copy(update=changes),),
-        seconds=1.25,
-    )
-
-
-@pytest.fixture
-def rejected() -> Run:
-    return Run(
-        run_id="r1",
-        tables=("nyc.trips",),
-        branch="wap/r1",
-        status="rejected",
-        started_at=datetime.now(UTC),
-        branch_kept=True,
-    )
-
-
-def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) -> None:
-    text = audit_markdown(rejected, report(rejected), "https://lake.example.com/run?run=r1")
-    assert text.endswith("\n\n[Report of the run](<https://lake.example.com/run?run=r1>)")
-    assert "# Audit of nyc.trips: failed" in text
-    assert "| `not_null(fare)` | ✗ fail | 1 | 9 | scan |" in text
-    assert "script" not in text  # no rows
-    commands = ("runs r1", "discard wap/r1", 'publish wap/r1 --accept "REASON"')
-    assert all(f"\nlakegate {command}\n" in text for command in commands)
-    dropped = rejected.model_copy(update={"branch_kept": False})
-    assert "lakegate publish" not in audit_markdown(dropped, report(dropped))
 
 
 def test_what_prefect_stores_of_an_error_has_no_secrets() -> None:
