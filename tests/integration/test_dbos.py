@@ -168,20 +168,6 @@ def test_serving_works_off_the_queue_and_looks_when_the_schedule_says(
     assert [run["run_id"] for run in runs] == list(ids)
 
 
-def test_a_backfill_that_was_killed_goes_on(on_sqlite: Program, namespace: str, tmp_path: Path) -> None:
-    program = on_sqlite
-    for day in range(1, 5):
-        write_trips(tmp_path / f"trips-2024-01-0{day}.parquet", 3, start=day * 3)
-    path = tmp_path / "trips-%Y-%m-%d.parquet"
-    words = ["backfill", "--table_name", f"{namespace}.trips", "--s3_path", path, "--from", "2024-01-01"]
-    words += ["--to", "2024-01-03", "--parallel", "2"]
-    program.run(*words, fault="after-branch:kill", code=-signal.SIGKILL)
-    chunks = program.json(*words)
-    assert [chunk["chunk"] for chunk in chunks] == ["2024-01-01", "2024-01-02", "2024-01-03"]
-    assert program.cli.count(f"{namespace}.trips") == 9
-    assert program.json(*words) == []
-
-
 def postgres_rows(server: PostgresServer, database: str, statement: str) -> list[tuple[object, ...]]:
     connection = pg8000.native.Connection(
         "lakegate", host="127.0.0.1", port=server.port, database=database, password=server.password

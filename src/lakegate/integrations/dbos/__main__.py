@@ -24,7 +24,6 @@ from lakegate.model.run import new_run_id
 
 if TYPE_CHECKING:
     from lakegate.integrations.dbos.configuration import DbosConfiguration
-    from lakegate.integrations.dbos.program import ChunkOutcome
     from lakegate.integrations.dbos.workflows import Order, Outcome
 
 PROGRAM = "python -m lakegate.integrations.dbos"
@@ -39,14 +38,13 @@ Examples:
   {PROGRAM} enqueue --table_name nyc.trips --s3_path january.csv
   {PROGRAM} serve --table_name nyc.trips --s3_path landing/ --schedule '*/5 * * * *'
   {PROGRAM} serve
-  {PROGRAM} backfill --table_name nyc.trips --s3_path 'trips/%Y-%m-%d.parquet' --from 2024-01 --to 2024-03
 
 Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, 70 internal
 error, 130 interrupted."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
-@click.argument("mode", type=click.Choice(["run", "enqueue", "serve", "backfill"]), default="run")
+@click.argument("mode", type=click.Choice(["run", "enqueue", "serve"]), default="run")
 @click.option("--table_name", "--table-name", metavar="TABLE", help="namespace.table, or table. [TABLE_NAME]")
 @click.option("--namespace", metavar="NAME", help="Namespace of the table. [NAMESPACE]")
 @click.option(
@@ -59,16 +57,6 @@ error, 130 interrupted."""
     "--schedule", metavar="CRON", help="serve: look for new files in PATH on this schedule (UTC). off ends it."
 )
 @click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="serve: concurrent ingests.")
-@click.option("--from", "since", metavar="DATE", help="backfill: start of the range, as a date, month or time.")
-@click.option("--to", "until", metavar="DATE", help="backfill: end of the range, inclusive.")
-@click.option(
-    "--by",
-    type=click.Choice(["path", "modified"]),
-    default="path",
-    help="backfill: date files by path or time.",
-)
-@click.option("--chunk", metavar="UNIT", help="backfill: hour, day, month, year, file or a number of files.")
-@click.option("--parallel", type=click.IntRange(1), default=4, show_default=True, help="backfill: concurrent chunks.")
 @click.option("--grace", type=click.IntRange(0), default=25, show_default=True, help="serve: seconds to finish.")
 @click.option("--home", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The project's folder.")
 @click.option("--config", type=click.Path(path_type=Path), help="Default: dbos-config.yaml here or in the project.")
@@ -78,7 +66,7 @@ def main(mode: str, **given: Any) -> int:
     """Write files to a branch, audit them, and publish them to main, as a durable DBOS workflow.
 
     run (the default) does so once and waits. enqueue leaves the work to a process in mode serve. serve processes the
-    queues and, with --schedule, looks for new files. backfill ingests historical files; run it again to continue.
+    queues and, with --schedule, looks for new files.
 
     Each mode first finishes what crashed processes left behind. You can also set an option with the variable in its
     brackets, in the environment or in section env of dbos-config.yaml, which has DBOS's own format.
@@ -179,38 +167,10 @@ def _serve(configuration: DbosConfiguration, given: Mapping[str, Any]) -> int:
     return ExitCode.OK
 
 
-def _backfill(configuration: DbosConfiguration, given: Mapping[str, Any]) -> int:
-    from lakegate.integrations.dbos import program, queues
-
-    order = order_of(given)
-    chunks = program.backfill(
-        order["table"],
-        order["paths"],
-        given["since"],
-        given["until"],
-        by=given["by"],
-        chunk=given["chunk"],
-        checks=order["checks"],
-    )
-    ended = []
-    with program.launched(configuration, listens=[queues.BACKFILL], debug=given["debug"]):
-        queues.register(parallel=given["parallel"])
-        for one in chunks:
-            ended.append(one)
-            if given["output"] == "text":
-                click.echo(f"{one['chunk']}: {_sentence_of_chunk(one)}")
-    if given["output"] == "json":
-        click.echo(json.dumps(ended, indent=2))
-    elif not ended:
-        click.echo(f"All files of the range are already in {order['table']}.")
-    return max(map(_exit_code, ended), default=ExitCode.OK)
-
-
 MODES: Mapping[str, Callable[[DbosConfiguration, Mapping[str, Any]], int]] = {
     "run": _run,
     "enqueue": _enqueue,
     "serve": _serve,
-    "backfill": _backfill,
 }
 
 
@@ -224,18 +184,6 @@ def sentence(outcome: Outcome) -> str:
         about = f"Branch: {outcome['branch']}\nNext: lakegate runs {run_id}"
         return f"Run {run_id} was rejected; nothing was published to {table}:\n{reasons}\n{about}"
     return f"Run {run_id} of {table} is {outcome['status']}: {outcome['detail']}"
-
-
-def _sentence_of_chunk(ended: ChunkOutcome) -> str:
-    outcome, error = ended["outcome"], ended["error"]
-    said = f"Run {ended['run_id']} failed:" if outcome is None else sentence(outcome)
-    return said if error is None else f"{said} {error['message']}"
-
-
-def _exit_code(ended: ChunkOutcome) -> int:
-    outcome, error = ended["outcome"], ended["error"]
-    of_run = ExitCode.OK if outcome is None else _ENDINGS.get(outcome["status"], ExitCode.USAGE)
-    return of_run if error is None else int(str(error["exit_code"]))
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

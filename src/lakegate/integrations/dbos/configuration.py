@@ -35,6 +35,11 @@ EXECUTOR_ID = "local"
 URL_VARIABLE = "DBOS_SYSTEM_DATABASE_URL"
 VERSION_VARIABLE = "DBOS__APPVERSION"
 EXECUTOR_VARIABLE = "DBOS__VMID"
+_URL_HINT = (
+    "Write it as postgresql://user:${PGPASSWORD}@host:5432/database or sqlite:///dbos.db, "
+    f"in {FILE_NAME} or in {URL_VARIABLE}."
+)
+_OLD_PLACES = ("hostname", "port", "username", "password", "app_db_name", "sys_db_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +132,7 @@ def _checked(url: str) -> str:
     if parsed is None or parsed.get_backend_name() not in ("postgresql", "sqlite") or not parsed.database:
         raise ConfigurationError(
             "system_database_url isn't the URL of a Postgres or SQLite database.",
-            hint="Write it as postgresql://user:${PGPASSWORD}@host:5432/database or sqlite:///dbos.db, "
-            f"in {FILE_NAME} or in {URL_VARIABLE}.",
+            hint=_URL_HINT,
             setting="system_database_url",
         )
     return url
@@ -146,6 +150,13 @@ def _read(path: Path) -> dict[str, Any]:
     for name in ("runtimeConfig", "database", "telemetry", "env"):
         if not isinstance(file.get(name) or {}, dict):
             raise ConfigurationError(f"{path}: {name} must have keys.", file=str(path))
+    old_key = next((key for key in _OLD_PLACES if key in (file.get("database") or {})), None)
+    if old_key is not None:
+        raise ConfigurationError(
+            f"{path}: database.{old_key} is of an older DBOS. Name the database in system_database_url instead.",
+            hint=_URL_HINT,
+            file=str(path),
+        )
     return file
 
 

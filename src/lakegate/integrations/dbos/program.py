@@ -1,4 +1,4 @@
-"""The program: launch DBOS, run or enqueue workflows and backfills, and stop without losing any."""
+"""The program: launch DBOS, run or enqueue workflows, and stop without losing any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
 
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandle
 from dbos import error as dbos_errors
@@ -18,9 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from lakegate.errors import ConfigurationError, InputError, LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.integrations.dbos import queues
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, recover_dead
-from lakegate.integrations.dbos.workflows import Order, Outcome, cause_of, open_lake, wap
-from lakegate.loading.backfill import Backfill
-from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
+from lakegate.integrations.dbos.workflows import Order, Outcome, cause_of, wap
 
 _ACTIVE = ("PENDING", "ENQUEUED", "DELAYED")
 
@@ -134,73 +131,6 @@ def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
         raise LakegateError(f"Workflow {run_id} was cancelled and its run undone.", hint=hint, run_id=run_id) from None
     except Exception as error:  # noqa: BLE001 - raised again, as lakegate's
         raise cause_of(error) from None
-
-
-class ChunkOutcome(TypedDict):
-    """A chunk's outcome.
-
-    Attributes:
-        chunk: Its name: a period, or its file's name.
-        outcome: The outcome of its run; ``None`` if the run failed.
-        error: Why it failed, or left files out, in the form of :meth:`lakegate.errors.LakegateError.to_dict`.
-    """
-
-    chunk: str
-    run_id: str
-    outcome: Outcome | None
-    error: dict[str, object] | None
-
-
-def backfill(
-    table: str,
-    paths: Sequence[str],
-    since: str | None = None,
-    until: str | None = None,
-    *,
-    by: DatedBy = "path",
-    chunk: str | None = None,
-    checks: Sequence[str] = (),
-) -> Iterator[ChunkOutcome]:
-    """Enqueue the chunks that aren't published yet, and yield each one's outcome, oldest first.
-
-    A chunk that an earlier backfill left on the queue isn't enqueued twice. For a new table, chunks run one by one
-    until one is published and decides the columns. If each may change rows of earlier ones, they all run one by one,
-    and the first that isn't published stops the rest. Arguments are as for
-    :class:`lakegate.loading.backfill.Backfill`.
-    """
-    plan = Backfill(open_lake, table, paths, since, until, by=by, chunk=chunk).plan()
-    waiting = list(plan.to_do)
-    alone = plan.in_order or plan.creates
-    while alone and waiting:
-        ended = _ended(waiting[0], _queued(waiting.pop(0), checks))
-        yield ended
-        status = None if ended["outcome"] is None else ended["outcome"]["status"]
-        if plan.in_order and (ended["error"] is not None or status not in ("published", "skipped")):
-            return
-        alone = plan.in_order or status != "published"
-    for one, workflow in [(one, _queued(one, checks)) for one in waiting]:
-        yield _ended(one, workflow)
-
-
-def _queued(chunk: BackfillChunk, checks: Sequence[str]) -> WorkflowHandle[Outcome]:
-    paths = [file.uri for file in chunk.to_do]
-    order = Order(table=chunk.table, paths=paths, checks=list(checks), on_busy="skip")
-    return queues.enqueue(order, queue=queues.BACKFILL)
-
-
-def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome]) -> ChunkOutcome:
-    ended = ChunkOutcome(chunk=chunk.name, run_id=workflow.get_workflow_id(), outcome=None, error=None)
-    try:
-        ended["outcome"] = outcome = result_of(workflow)
-        if left := outcome.get("skipped"):
-            raise RetryableError(
-                f"Other runs hold {left:,} of its files, or have published them meanwhile.",
-                hint="When they have ended, run the backfill again.",
-                run_id=ended["run_id"],
-            )
-    except LakegateError as error:
-        ended["error"] = {**error.to_dict(), "exit_code": int(error.exit_code)}
-    return ended
 
 
 def serve() -> None:

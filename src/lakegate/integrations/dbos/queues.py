@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, Required, TypedDict
+from typing import Required, TypedDict
 
 from dbos import DBOS, EnqueueOptions, ScheduleInput, SetEnqueueOptions, WorkflowHandle
 
@@ -19,9 +19,7 @@ from lakegate.model.run import new_run_id
 QUEUE = "lakegate"
 SCANS = "lakegate-looks"
 """Queue for the schedule's own short workflows, which must not wait for an ingest."""
-BACKFILL = "lakegate-backfill"
-QUEUES = (QUEUE, SCANS, BACKFILL)
-_PARALLEL = 4
+QUEUES = (QUEUE, SCANS)
 
 
 class ScheduledScan(TypedDict, total=False):
@@ -42,45 +40,36 @@ class ScheduledScan(TypedDict, total=False):
     max_files: int
 
 
-def register(*, concurrency: int | None = None, parallel: int | None = None) -> None:
+def register(*, concurrency: int = 4) -> None:
     """Register the queues with the launched DBOS, for all processes: running ones follow within a second.
-
-    ``None`` leaves a limit as it is, at first 4.
 
     Args:
         concurrency: Maximum number of concurrent ingests in one process.
-        parallel: Maximum number of concurrent backfill chunks in all processes together.
     """
     DBOS.register_queue(SCANS, worker_concurrency=1)
-    DBOS.register_queue(QUEUE, worker_concurrency=concurrency or _PARALLEL, on_conflict=_on_conflict(concurrency))
-    DBOS.register_queue(BACKFILL, global_concurrency=parallel or _PARALLEL, on_conflict=_on_conflict(parallel))
+    DBOS.register_queue(QUEUE, worker_concurrency=concurrency, on_conflict="always_update")
 
 
-def _on_conflict(limit: int | None) -> Literal["always_update", "never_update"]:
-    return "never_update" if limit is None else "always_update"
-
-
-def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> WorkflowHandle[Outcome]:
+def enqueue(order: Order, *, run_id: str | None = None) -> WorkflowHandle[Outcome]:
     """Enqueue a run, unless the same order is already waiting or in progress.
 
     Args:
         run_id: Id of the run and its workflow; by default a new one.
-        queue: One of :data:`QUEUES`.
 
     Returns:
         The new workflow, or the existing one for the same order.
     """
-    options = enqueue_options(order, run_id=run_id, queue=queue, version=DBOS.application_version)
+    options = enqueue_options(order, run_id=run_id, version=DBOS.application_version)
     return DBOS.enqueue_workflow_with_options(options, order)
 
 
-def enqueue_options(order: Order, *, run_id: str | None, version: str, queue: str = QUEUE) -> EnqueueOptions:
+def enqueue_options(order: Order, *, run_id: str | None, version: str) -> EnqueueOptions:
     """Return the options of :func:`enqueue`, also for ``DBOSClient.enqueue`` from outside."""
     table = str(TableIdentifier.parse(order["table"]))
     digest = hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
     return {
         "workflow_name": WAP,
-        "queue_name": queue,
+        "queue_name": QUEUE,
         "workflow_id": validate_run_id(run_id or new_run_id()),
         "app_version": version,
         "deduplication_id": f"{table}:{digest}",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import partial
-from typing import NotRequired, Required, TypedDict, cast
+from typing import Required, TypedDict, cast
 
 from dbos import DBOS, PortableWorkflowError
 from dbos import error as dbos_errors
@@ -65,7 +65,7 @@ class Outcome(TypedDict):
     rows: int
     failures: list[str]
     detail: str | None
-    skipped: NotRequired[int]
+    skipped: int
 
 
 LakeOpener = Callable[[Narrator], Lake]

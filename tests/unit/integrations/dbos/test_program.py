@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY, MagicMock
 
@@ -19,8 +18,7 @@ from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, OutcomeUnknownError
 from lakegate.integrations.command_line import run_command
 from lakegate.integrations.dbos import __main__ as front
-from lakegate.integrations.dbos import program, queues, workflows
-from lakegate.integrations.dbos.__main__ import _exit_code, _sentence_of_chunk
+from lakegate.integrations.dbos import program, workflows
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, load_configuration
 
 SECRET = "correct-horse"
@@ -115,6 +113,10 @@ def test_variables_override_the_file(project: Path) -> None:
         ("name: [", "isn't valid YAML"),
         ("system_database_url: mysql://me:correct-horse@db/x", "system_database_url isn't the URL"),
         ("system_database_url: correct-horse", "system_database_url isn't the URL"),
+        (
+            "database: {hostname: db, password: correct-horse}",
+            "database.hostname is of an older DBOS",
+        ),
     ],
 )
 def test_errors_in_the_file_name_the_key(project: Path, text: str, said: str) -> None:
@@ -135,7 +137,7 @@ WRONG = [
     (["serve", "--table_name", "a.b", "--s3_path", "/no/such", "--schedule", "* * * * *"], {}, "'/no/such' doesn't"),
     (["enqueue", "--table_name", "a.b", "--s3_path", "x", "-c", "not_nul(id)"], {}, "no check called 'not_nul'"),
     (["sevre"], {}, "'sevre' is not one of"),
-    (["--parallel", "0", "backfill"], {}, "--parallel"),
+    (["--concurrency", "0", "serve"], {}, "--concurrency"),
 ]
 
 
@@ -222,7 +224,7 @@ def test_an_executor_id_is_held_by_one_process_at_a_time(tmp_path: Path) -> None
 def test_a_rejection_names_the_branch_and_the_next_command() -> None:
     outcome = workflows.Outcome(
         run_id="20260131T070000-1", status="rejected", table="nyc.trips", branch="wap/x", rows=9,
-        failures=["not_null_id: 3 of 9 rows"], detail=None,
+        failures=["not_null_id: 3 of 9 rows"], detail=None, skipped=0,
     )  # fmt: skip
     said = front.sentence(outcome)
     assert said.splitlines()[1:] == [
@@ -230,56 +232,3 @@ def test_a_rejection_names_the_branch_and_the_next_command() -> None:
         "Branch: wap/x",
         "Next: lakegate runs 20260131T070000-1",
     ]
-
-
-@pytest.mark.parametrize(
-    ("in_order", "ends", "done"),
-    [
-        (True, "pr", ["queued 1", "ended 1", "queued 2", "ended 2"]),
-        (False, "rpp", ["queued 1", "ended 1", "queued 2", "ended 2", "queued 3", "ended 3"]),
-        (False, "ppp", ["queued 1", "ended 1", "queued 2", "queued 3", "ended 2", "ended 3"]),
-    ],
-)
-def test_chunks_run_one_by_one_while_they_must(
-    monkeypatch: pytest.MonkeyPatch, *, in_order: bool, ends: str, done: list[str]
-) -> None:
-    chunks = [SimpleNamespace(name=name, table="nyc.trips", to_do=()) for name in "123"]
-    plan = SimpleNamespace(creates=True, in_order=in_order, to_do=chunks)
-    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
-    seen: list[str] = []
-    statuses = {"p": "published", "r": "rejected"}
-
-    class Handle:
-        def __init__(self) -> None:
-            self.number = 1 + sum(one.startswith("queued") for one in seen)
-            seen.append(f"queued {self.number}")
-
-        def get_workflow_id(self) -> str:
-            return str(self.number)
-
-        def get_result(self) -> dict[str, str]:
-            seen.append(f"ended {self.number}")
-            return {"status": statuses[ends[self.number - 1]]}
-
-    monkeypatch.setattr(queues, "enqueue", lambda *_, **__: Handle())
-    list(program.backfill("nyc.trips", ["x"]))
-    assert seen == done
-
-
-@pytest.mark.parametrize(("skipped", "code"), [(1, 3), (0, 0)])
-def test_files_that_another_run_holds_stop_ordered_chunks(
-    monkeypatch: pytest.MonkeyPatch, skipped: int, code: int
-) -> None:
-    chunks = [SimpleNamespace(name=name, table="nyc.trips", to_do=()) for name in ("01", "02")]
-    plan = SimpleNamespace(creates=False, in_order=True, to_do=chunks)
-    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
-    outcome = workflows.Outcome(
-        run_id="r", status="published", table="nyc.trips", branch="", rows=9, failures=[], detail=None, skipped=skipped
-    )
-    handle = SimpleNamespace(get_workflow_id=lambda: "r", get_result=lambda: outcome)
-    monkeypatch.setattr(queues, "enqueue", lambda *_, **__: handle)
-
-    ended = list(program.backfill("nyc.trips", ["x"]))
-    assert len(ended) == (1 if skipped else 2)
-    assert _exit_code(ended[0]) == code
-    assert ("Other runs hold 1 of its files" in _sentence_of_chunk(ended[0])) == bool(skipped)

@@ -131,7 +131,7 @@ def configuration(database: Path) -> DbosConfiguration:
 @pytest.fixture(scope="module")
 def app(configuration: DbosConfiguration) -> Iterator[None]:
     with program.launched(configuration, listens=queues.QUEUES):
-        queues.register(parallel=2)
+        queues.register()
         yield
 
 
@@ -287,27 +287,6 @@ def test_workflows_enqueued_from_outside_run_here(lake: FakeLake, configuration:
     # An id runs only once.
     assert program.enqueue(configuration, ORDER, "outside") == ("outside", True)
     assert lake.steps("outside") == ["write", "audit", "publish"]
-
-
-def limits() -> tuple[int | None, int | None]:
-    ingests, chunks = DBOS.retrieve_queue(queues.QUEUE), DBOS.retrieve_queue(queues.BACKFILL)
-    assert ingests is not None
-    assert chunks is not None
-    return ingests.worker_concurrency, chunks.concurrency
-
-
-@pytest.mark.usefixtures("app")
-def test_a_backfill_and_a_server_leave_each_others_limits_alone() -> None:
-    """DBOS keeps them in its database, for all processes."""
-    before = limits()
-    try:
-        queues.register(concurrency=1)
-        assert limits() == (1, before[1])
-        queues.register(parallel=3)
-        assert limits() == (1, 3)
-    finally:
-        queues.register(concurrency=before[0], parallel=before[1])
-    assert limits() == before
 
 
 def test_only_dead_processes_workflows_are_recovered(
