@@ -1651,7 +1651,7 @@ class Lake:
 
         Args:
             table: ``namespace.table``.
-            engine: ``pyiceberg``, ``duckdb``, ``polars``, ``daft``, ``spark`` or ``trino``.
+            engine: ``pyiceberg``, ``duckdb``, ``polars``, ``spark`` or ``trino``.
             ref: Branch, tag or commit hash.
             at: Time, tag or commit: the table as ``ref`` had it then. Default: now.
             rest: URL of ``lakegate serve``, to read through it. Default: read the metadata file; Spark and Trino need
@@ -1680,7 +1680,6 @@ class Lake:
             table=found.table,
             ref=resolved,
             metadata_location=found.metadata_location,
-            has_deletes=found.rows is None,
             warehouse=self._components.warehouse,
             storage=self.settings.storage,
         )

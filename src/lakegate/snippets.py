@@ -25,45 +25,33 @@ from lakegate.model.refs import Ref
 from lakegate.model.words import did_you_mean
 from lakegate.storage.objects import ObjectAddress, Service, canonical, is_remote
 
-Engine: TypeAlias = Literal["pyiceberg", "duckdb", "polars", "daft", "spark", "trino"]
+Engine: TypeAlias = Literal["pyiceberg", "duckdb", "polars", "spark", "trino"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 _TOKEN = "LAKE_READER_TOKEN"  # noqa: S105 - a variable's name
-_STATIC = "StaticTable.from_metadata({metadata}{more_properties})"
-_LOAD = """from pyiceberg.catalog import load_catalog
-
-{header}
-lake = load_catalog("lake", **{{{options}{python_token}}})
-{name} = """
-_DUCKDB_TOKEN = f"""\
--- Credentials: replace the dots with the token of {_TOKEN}.
-CREATE OR REPLACE SECRET reader (TYPE iceberg, TOKEN '…');
-"""
 _CREDENTIALS: Mapping[str, str] = {
     "s3": "Credentials: AWS_PROFILE, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or a role.",
     "gcs": "Credentials: GOOGLE_APPLICATION_CREDENTIALS, or gcloud auth application-default login.",
     "adls": "Credentials: AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY, or an identity.",
 }
+_DUCKDB_CREDENTIALS: Mapping[str, str] = {
+    "s3": "-- Credentials: from AWS's variables, profile or role.\nINSTALL aws; LOAD aws;\n",
+    "adls": "-- Credentials: from Azure's variables, az login or identity.\nINSTALL azure; LOAD azure;\n",
+    "gcs": "-- Credentials: CREATE SECRET lake (TYPE gcs, KEY_ID …, SECRET …), with a Google HMAC key.\n",
+}
 
 FILES: Mapping[str, str] = {
-    "pyiceberg": f"""\
+    "pyiceberg": """\
 from pyiceberg.table import StaticTable
 
-{{header}}
-{{name}} = {_STATIC}
-print({{name}}.scan(limit=10).to_arrow())""",
+{header}
+{name} = StaticTable.from_metadata({metadata}, {properties})
+print({name}.scan(limit=10).to_arrow())""",
     "polars": """\
 import polars as pl
 
 {header}
-{name} = pl.scan_iceberg({metadata}{storage_options})
+{name} = pl.scan_iceberg({metadata}, storage_options={properties})
 print({name}.head(10).collect())""",
-    "daft": f"""\
-import daft
-from pyiceberg.table import StaticTable
-
-{{header}}
-{{name}} = daft.{{daft_read}}({_STATIC}{{daft_scan}})
-{{name}}.show(10)""",
     "duckdb": """\
 {header}
 INSTALL iceberg; LOAD iceberg;
@@ -72,25 +60,31 @@ SELECT * FROM {quoted_name} LIMIT 10;""",
 }
 """Templates that name the table's metadata file. They need no catalog, and always read the same state."""
 SERVED: Mapping[str, str] = {
-    "pyiceberg": "{import_os}"
-    + _LOAD
-    + """lake.load_table({table})
+    "pyiceberg": """\
+import os
+from pyiceberg.catalog import load_catalog
+
+{header}
+lake = load_catalog("lake", **{{{options}{python_token}}})
+{name} = lake.load_table({table})
 print({name}.scan(limit=10).to_arrow())""",
-    "polars": "{import_os}import polars as pl\n"
-    + _LOAD
-    + """pl.scan_iceberg(lake.load_table({table}))
+    "polars": """\
+import os
+import polars as pl
+from pyiceberg.catalog import load_catalog
+
+{header}
+lake = load_catalog("lake", **{{{options}{python_token}}})
+{name} = pl.scan_iceberg(lake.load_table({table}))
 print({name}.head(10).collect())""",
-    "daft": "{import_os}import daft\n"
-    + _LOAD
-    + """daft.{daft_read}(lake.load_table({table}){daft_scan})
-{name}.show(10)""",
     "duckdb": """\
 {header}
 INSTALL iceberg; LOAD iceberg;
 {duckdb_token}ATTACH {sql_warehouse} AS lake (TYPE iceberg, ENDPOINT {sql_url}, {duckdb_access});
 SELECT * FROM lake.{quoted_namespace}.{quoted_name} LIMIT 10;""",
     "spark": """\
-{import_os}from pyspark.sql import SparkSession
+import os
+from pyspark.sql import SparkSession
 
 {header}
 # Start Python with: pyspark --packages org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0
@@ -123,14 +117,12 @@ class SnippetTarget:
     Attributes:
         ref: Branch, tag or commit, with the hash to read.
         metadata_location: The table's metadata file, as the catalog spells it.
-        has_deletes: Whether delete files may apply to its rows.
         warehouse: Root of the tables' files.
     """
 
     table: TableIdentifier
     ref: Ref
     metadata_location: str
-    has_deletes: bool
     warehouse: str
     storage: StorageSettings
 
@@ -217,19 +209,16 @@ def write_snippet(engine: str, target: SnippetTarget, *, rest: str | None = None
 
 def _values_of_file(engine: str, target: SnippetTarget) -> dict[str, str]:
     """Return what templates say about the table and its files."""
-    metadata, properties = _file_uri(target.metadata_location), _pyiceberg_properties(target)
+    metadata = _file_uri(target.metadata_location)
     name = target.table.name.replace("-", "_")
     return {
         "header": _header(engine, target, "Later publishes don't show: print it again, or use lakegate serve."),
         "name": f"{name}_table" if iskeyword(name) or hasattr(builtins, name) else name,
         "metadata": _literal(metadata),
+        "properties": _literal(_pyiceberg_properties(target)),
         "sql_metadata": _sql_text(metadata),
         "quoted_name": _quoted(target.table.name),
         "quoted_namespace": _quoted(".".join(target.table.namespace)),
-        "more_properties": f", {_literal(properties)}" if properties else "",
-        "storage_options": f", storage_options={_literal(properties)}" if properties else "",
-        "daft_read": "from_arrow" if target.has_deletes else "read_iceberg",
-        "daft_scan": ".scan().to_arrow()" if target.has_deletes else "",
         "duckdb_secret": _duckdb_secret(target),
     }
 
@@ -238,22 +227,21 @@ def _values_of_server(engine: str, target: SnippetTarget, url: str, *, has_token
     """Return what templates say about ``lakegate serve``."""
     from lakegate.iceberg.files import spark_file_io
 
-    warehouse = target.served_name
-    options = {"type": "rest", "uri": url, "warehouse": warehouse}
+    options = {"type": "rest", "uri": url, "warehouse": target.served_name}
     python = {**options, **_pyiceberg_properties(target)}
     catalog = "spark.sql.catalog.lake"
     spark = {**options, **spark_file_io(target.warehouse, target.storage)}
+    comment = f"-- Credentials: replace the dots with the token of {_TOKEN}.\n"
     return {
         "header": _header(engine, target, "Later publishes show, too."),
         "url": url,
-        "warehouse": warehouse,
+        "warehouse": target.served_name,
         "table": _literal(str(target.table)),
-        "sql_warehouse": _sql_text(warehouse),
+        "sql_warehouse": _sql_text(target.served_name),
         "sql_url": _sql_text(url),
-        "import_os": "import os\n\n" if has_token else "",
-        "options": ", ".join(f"{_literal(key)}: {_literal(value)}" for key, value in python.items()),
+        "options": _literal(python)[1:-1],
         "python_token": f', "token": os.environ["{_TOKEN}"]' if has_token else "",
-        "duckdb_token": _DUCKDB_TOKEN if has_token else "",
+        "duckdb_token": f"{comment}CREATE OR REPLACE SECRET reader (TYPE iceberg, TOKEN '…');\n" if has_token else "",
         "duckdb_access": "SECRET reader" if has_token else "AUTHORIZATION_TYPE 'none'",
         "spark_options": "\n".join(
             f"    .config({_literal(f'{catalog}.{key}')}, {_literal(value)})" for key, value in spark.items()
@@ -269,8 +257,6 @@ def _header(engine: str, target: SnippetTarget, news: str) -> str:
     commit = target.ref.hash[:12]
     state = f"commit {commit}" if target.ref.kind == "detached" else f"{target.ref.name} at {commit}"
     lines = [f"{target.table} of {state}. {news if target.ref.kind == 'branch' else 'It never changes.'}"]
-    if engine == "daft" and target.has_deletes:
-        lines.append("The table has delete files, which Daft 0.7 doesn't read reliably: PyIceberg reads the rows.")
     if target.service is not None and engine != "duckdb":
         lines.append(_CREDENTIALS[target.service])
     return "\n".join(f"{'--' if engine == 'duckdb' else '#'} {line}" for line in lines)
@@ -298,26 +284,19 @@ def _pyiceberg_properties(target: SnippetTarget) -> dict[str, str]:
 
 def _duckdb_secret(target: SnippetTarget) -> str:
     s3 = target.storage.s3
-    options = {"TYPE": "s3", "PROVIDER": "credential_chain"}
-    if target.service == "s3":
+    if target.service is None or target.service == "gcs":
+        return _DUCKDB_CREDENTIALS.get(target.service or "", "")
+    options = {"TYPE": "s3" if target.service == "s3" else "azure", "PROVIDER": "credential_chain"}
+    if target.service == "adls":
+        account = ObjectAddress.parse(target.metadata_location).root.partition("@")[2].partition(".")[0]
+        options["ACCOUNT_NAME"] = _sql_text(account)
+    else:
         options |= {"REGION": _sql_text(s3.region)} if s3.region else {}
         options |= {"ENDPOINT": _sql_text(urlsplit(s3.endpoint).netloc)} if s3.endpoint else {}
         options |= {"USE_SSL": "false"} if s3.endpoint and s3.endpoint.startswith("http:") else {}
         options |= {"URL_STYLE": "'path'"} if s3.path_style else {}
-        extension, source = "aws", "AWS's variables, profile or role"
-    elif target.service == "adls":
-        account = ObjectAddress.parse(target.metadata_location).root.partition("@")[2].partition(".")[0]
-        options |= {"TYPE": "azure", "ACCOUNT_NAME": _sql_text(account)}
-        extension, source = "azure", "Azure's variables, az login or identity"
-    elif target.service == "gcs":
-        return "-- Credentials: CREATE SECRET lake (TYPE gcs, KEY_ID …, SECRET …), with a Google HMAC key.\n"
-    else:
-        return ""
     given = ", ".join(f"{key} {value}" for key, value in options.items())
-    return (
-        f"-- Credentials: from {source}.\nINSTALL {extension}; LOAD {extension};\n"
-        f"CREATE OR REPLACE SECRET lake ({given});\n"
-    )
+    return f"{_DUCKDB_CREDENTIALS[target.service]}CREATE OR REPLACE SECRET lake ({given});\n"
 
 
 def _trino_options(target: SnippetTarget, *, has_token: bool) -> list[str]:

@@ -53,8 +53,6 @@ def _rows(snippet: dict[str, str]) -> Any:
         return table.scan().to_arrow()
     if engine == "polars":
         return table.collect().to_arrow()
-    if engine == "daft":
-        return table.to_arrow()
     rows = table.toArrow()
     values["spark"].stop()  # the next one would get this session, with this catalog
     return rows

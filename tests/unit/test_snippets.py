@@ -49,7 +49,6 @@ def target(ref: Ref | None = None, **changes: Any) -> SnippetTarget:
         table=TableIdentifier.parse("nyc.trips"),
         ref=ref or Ref(name="main", hash=HASH),
         metadata_location="s3://lake/wh/nyc/trips_01/metadata/00008-f56d.metadata.json",
-        has_deletes=False,
         warehouse="s3://lake/wh",
         storage=StorageSettings(s3=S3Settings(endpoint="http://store:9000", region="eu-west-1", path_style=True)),
     )
@@ -123,12 +122,6 @@ def test_names_and_paths_stay_what_they_are() -> None:
     path = "file:///lake/\U0001f600 é/it's.json"
     tree = ast.parse(write_snippet("polars", target(metadata_location=path)).text)
     assert path in {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-
-
-def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
-    for rest in (None, SERVER):
-        assert "daft.from_arrow(" in write_snippet("daft", target(has_deletes=True), rest=rest).text
-        assert "daft.read_iceberg(" in write_snippet("daft", target(), rest=rest).text
 
 
 @pytest.mark.parametrize(

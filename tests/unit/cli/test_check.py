@@ -29,7 +29,7 @@ def test_an_imported_contract_is_written_listed_and_exported(project: Path) -> N
 
     (listed,) = json.loads(invoke("check list -o json").stdout)
     assert (listed["table"], listed["checks"]) == ("shop.t", ["unique(id, scope='table')"])
-    assert "metric: duplicateValues" in invoke("check export shop.t").stdout
+    assert "engine: lakegate" in invoke("check export shop.t").stdout
 
 
 def test_an_import_never_overwrites_a_contract(project: Path) -> None:
