@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-import threading
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -39,8 +38,6 @@ from lakegate.model.words import nearest, parse_duration
 FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
-ENVIRON_LOCK = threading.RLock()
-"""Lock to hold while ``os.environ`` is changed and restored for code that reads it."""
 _REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
 _LONGEST_SNOWFLAKE_NAME = 255
 _Parsed = TypeVar("_Parsed")

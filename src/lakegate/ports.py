@@ -500,7 +500,7 @@ class Engine(Protocol):
             step: Gets the progress, in tasks.
         """
 
-    def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
+    def analyze(self, schema: Schema, predicates: Sequence[str], queries: Sequence[str]) -> None:
         """Refuse SQL that can't run on rows with the columns of ``schema``, as far as the engine can tell without rows.
 
         Args:
@@ -518,11 +518,11 @@ class Engine(Protocol):
             InputError: When a key of an upsert is NULL or occurs twice. Nothing is written.
         """
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         """Count the rows for which each predicate is true, in one aggregation over just ``rows``.
 
         Args:
-            predicates: SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
+            predicates: SQL.
             key: A key to prove unique in the same scan (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
         """
 
@@ -542,7 +542,7 @@ class Engine(Protocol):
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         """Count rows that share their values in ``columns`` (none NULL) with another row."""
 
-    def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
+    def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, as JSON-safe values with their data file."""
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:

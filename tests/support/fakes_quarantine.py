@@ -66,7 +66,7 @@ class SettingAside:
                 counts = Counter(tuple(row[column] for column in columns) for _, _, row in self._placed(test.keys.rows))
                 fails = [counts[tuple(row[column] for column in columns)] > 1 for _, _, row in placed]
             else:
-                fails = _true_for([row for _, _, row in placed], self._schema(rows).names, test.predicate)
+                fails = _true_for([row for _, _, row in placed], self._schema(rows).names, test.predicate or "FALSE")
             for (path, place, row), failing in zip(placed, fails, strict=True):
                 if failing:
                     reasons[path, place] += [

@@ -386,7 +386,7 @@ class _Audit:
         filters = list(dict.fromkeys(where for i in questions if (where := self._filters[i]) is not None))
         if not about_rows and not about_total and not filters:
             return
-        distinct = list({question.key: question for question in about_rows.values()}.values())
+        distinct = list({question.predicate: question for question in about_rows.values()}.values())
         distinct += [FailingRows(where.sql, by_user=True) for where in filters]
         answered = [i for i in questions if i in about_rows or i in about_total or self._filters[i] is not None]
         duplicates = [q for i, q in questions.items() if isinstance(q, DuplicateRows) and self._filters[i] is None]
@@ -399,8 +399,8 @@ class _Audit:
         if proven is not None:
             self._is_unique[proven] = bool(result.is_unique)
         self._filter_counts |= dict(zip(filters, result.failing[len(distinct) - len(filters) :], strict=False))
-        failing = dict(zip((question.key for question in distinct), result.failing, strict=False))
-        yield from ((index, Finding(failing[question.key])) for index, question in about_rows.items())
+        failing = dict(zip((question.predicate for question in distinct), result.failing, strict=False))
+        yield from ((index, Finding(failing[question.predicate])) for index, question in about_rows.items())
         for index, total in about_total.items():
             judged = self._judged_rows(index)
             yield index, self._judge(index, total.judge, result.total if judged is None else judged)
@@ -448,11 +448,11 @@ class _Audit:
         ours = [question.predicate for question in questions if not question.by_user] or [_NO_ROW]
         if not by_user or self._error_of(*ours) is not None:
             return
-        refusals = {question.key: self._error_of(question.predicate) for question in by_user}
+        refusals = {question.predicate: self._error_of(question.predicate) for question in by_user}
         culprits = [
             (check, refusal)
             for index, check in enumerate(self.checks)
-            if (refusal := next(filter(None, map(refusals.get, self._scan_keys(index))), None)) is not None
+            if (refusal := next(filter(None, map(refusals.get, self._scanned(index))), None)) is not None
         ]
         if culprits:
             raise CheckError(
@@ -464,15 +464,15 @@ class _Audit:
                 branch=self.rows.ref,
             ) from error
 
-    def _scan_keys(self, index: int) -> Iterator[object]:
-        """Yield the keys of a check's predicates in the scan: its filter's, then its own."""
+    def _scanned(self, index: int) -> Iterator[str]:
+        """Yield a check's predicates in the scan: its filter's, then its own."""
         where = self._filters[index]
         if where is not None:
             yield where.sql
         if isinstance(self._questions[index], FailingRows):
-            yield self._filtered(index).key
+            yield self._filtered(index).predicate
 
-    def _error_of(self, *predicates: Any) -> EngineError | QueryError | None:
+    def _error_of(self, *predicates: str) -> EngineError | QueryError | None:
         try:
             self._engine.count_failing(self.rows, predicates)
         except (EngineError, QueryError) as error:
@@ -687,7 +687,7 @@ class _Audit:
         with self._step(f"Fetching examples for {counted(len(failed), 'check')}"):
             for index in failed:
                 question: object = self._questions[index]
-                query = self._filtered(index).key if isinstance(question, FailingRows) else question
+                query = self._filtered(index).predicate if isinstance(question, FailingRows) else question
                 key = (query, self._filters[index], self._example_limit(index))
                 shown = fetched.get(key, unavailable)
                 if shown is None:

@@ -7,7 +7,6 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -40,7 +39,6 @@ from lakegate.checks.questions import (
     RowTotal,
     TotalBeside,
     as_question,
-    columns_of_connect,
     is_about_rows,
     read_filter,
 )
@@ -300,8 +298,7 @@ class CheckDefinition(Generic[P]):
         try:
             if self._validate is not None:
                 self._validate(check, schema)
-            with nullcontext() if is_ours else columns_of_connect():
-                answer = self._function(*(columns if self._takes_more else ()), **named)
+            answer = self._function(*(columns if self._takes_more else ()), **named)
             question = as_question(answer, schema, is_ours=is_ours)
             _require_rows(check, is_about=is_about_rows(question), diverts=not isinstance(question, QueryRows))
             _require_filterable(check, question)

@@ -20,7 +20,6 @@ from lakegate.checks.columns import metrics_of
 from lakegate.model.sqltext import (
     PARSES_XML,
     RUNS_CODE,
-    XML_OPTIONS,
     SqlTextError,
     SqlToken,
     refused_call,
@@ -47,7 +46,7 @@ _MANY_ROWS = frozenset([
     "variance", "window", "window_time", "explode", "explode_outer", "inline", "inline_outer", "json_tuple",
     "posexplode", "posexplode_outer", "stack", "variant_explode", "variant_explode_outer",
 ])  # fmt: skip
-"""Spark 4.1's aggregate, window and generator functions (``SHOW SYSTEM FUNCTIONS``, and those of its ``Column``)."""
+"""Spark 4.1's aggregate, window and generator functions (``SHOW SYSTEM FUNCTIONS``)."""
 _UNREPEATABLE = frozenset({
     "aes_encrypt", "input_file_block_length", "input_file_block_start", "input_file_name",
     "monotonically_increasing_id", "rand", "randn", "random", "randstr", "shuffle", "spark_partition_id", "uniform",
@@ -66,18 +65,6 @@ _NOT_OF_ONE_ROW: dict[type[Any], str] = {
     exp.Placeholder: "contains a placeholder",
     exp.Parameter: "contains a parameter",
 }
-_NOT_IN_COLUMN = {
-    "expression_string": "contains SQL as text (expr), which can't be validated here; return all of it as SQL",
-    "subquery_expression": "contains a subquery, but it must be about one row",
-    "window": "contains a window function, but it must be about one row",
-    "unresolved_star": "contains '*', but it must be about one row",
-    "unresolved_regex": "contains a pattern of column names, but it must be about one row",
-    "typed_aggregate_expression": "contains an aggregate, but it must be about one row",
-    "extension": "contains a plugin's expression, which isn't allowed",
-}
-"""Fields of Spark Connect's ``Expression`` that a check's ``Column`` can't have, and why."""
-_ROW_UDFS = frozenset({100, 101, 200, 204, 250, 251})
-"""``PythonEvalType`` of row-by-row Python functions: plain, Arrow-optimised, and over pandas or Arrow batches."""
 _PLAIN = re.compile(r"(?:[\w\s`().,<>=-]|!=)*", re.ASCII)
 """Text that sqlglot and Spark parse to the same comparisons, unless it has words that only sqlglot knows."""
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -105,7 +92,6 @@ _SWAPPED: dict[type[Any], type[Any]] = {
     exp.NEQ: exp.NEQ,
 }
 """The same comparisons with their sides swapped."""
-_FIRST_NAME = re.compile(r"`((?:[^`]|``)*)`|([^.]*)")
 _NUMERIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 
 
@@ -260,48 +246,6 @@ def read_query(text: str, view: str) -> str:
     return sql_text(tokens)
 
 
-def renames_columns(text: str) -> bool:
-    """Return whether a query's result may have values of unnamed columns under other names.
-
-    Example:
-        >>> renames_columns("SELECT to_json(struct(*)) FROM batch"), renames_columns("SELECT *, count(*) FROM batch")
-        (True, False)
-        >>> renames_columns("SELECT id, (SELECT * EXCEPT (id) FROM batch LIMIT 1) AS found FROM batch")
-        True
-    """
-    try:
-        tokens = sql_tokens(text)
-        tree = sqlglot.parse_one(sql_text(tokens), dialect=_DIALECT)
-    except (SqlTextError, SqlglotError):
-        return True
-    listed = (alias.parent for alias in tree.find_all(exp.TableAlias) if alias.columns)
-    if not all(isinstance(one, exp.Lateral) and one.args.get("view") for one in listed):
-        return True
-    selects = list(tree.find_all(exp.Select))
-    if len(selects) != sum(token.upper == "SELECT" and token.kind == "word" for token in tokens):
-        return True  # the parser adds SELECT * to a lone FROM
-    if any(select.is_star and _is_value(select) for select in selects):
-        return True
-    stars = [star.parent if isinstance(star.parent, exp.Column) else star for star in tree.find_all(exp.Star)]
-    known = sum(isinstance(star.parent, (exp.Count, exp.Select)) for star in stars)
-    # The parser drops arguments that a function shouldn't have.
-    if known + sum(1 for _ in tree.find_all(exp.Mul)) != sum(token.text == "*" for token in tokens):
-        return True
-    has_all = any(isinstance(star.parent, exp.Select) for star in stars)
-    return has_all and tree.find(exp.SetOperation) is not None  # set operations match columns by position
-
-
-def _is_value(select: exp.Select) -> bool:
-    """Return whether a query is used as a single value, whose name differs from its column's."""
-    outer = select.parent
-    while isinstance(outer, exp.Subquery) and isinstance(outer.parent, exp.Subquery):
-        outer = outer.parent
-    in_place_of_table = (exp.From, exp.In, exp.Join, exp.Lateral)
-    return (
-        isinstance(outer, exp.Subquery) and outer.parent is not None and not isinstance(outer.parent, in_place_of_table)
-    )
-
-
 def _require_known(part: exp.Expr, known: Collection[str]) -> None:
     """Refuse a part of a query that reads tables other than ``known``."""
     for table in part.find_all(exp.Table):
@@ -326,73 +270,6 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
         # `TABLE name` reads a table, but sqlglot parses it as a column.
         raise PredicateError("contains TABLE, which reads another table; write a column of that name in backticks")
     return tokens
-
-
-def read_column(plan: Any) -> tuple[str, ...]:
-    """Validate a Spark Connect ``Column`` like :func:`read_predicate` validates text, and return its columns.
-
-    Args:
-        plan: The column's ``Expression`` (protobuf).
-
-    Raises:
-        PredicateError: If it isn't about one row.
-    """
-    columns: dict[str, str] = {}
-    for field, value in _fields(plan):
-        if field in _NOT_IN_COLUMN:
-            raise PredicateError(_NOT_IN_COLUMN[field])
-        if field == "common_inline_user_defined_function" and value.python_udf.eval_type not in _ROW_UDFS:
-            raise PredicateError(f"calls {value.function_name}(), which isn't a row-by-row Python function")
-        if field in {"unresolved_function", "call_function"}:
-            _require_allowed(value)
-        elif field == "unresolved_attribute":
-            name = _column(value)
-            columns.setdefault(name.lower(), name)
-    return tuple(columns.values())
-
-
-def _require_allowed(call: Any) -> None:
-    name: str = call.function_name.lower().replace("`", "").rpartition(".")[2]
-    _refuse_function(name)
-    if name in _UNREPEATABLE:
-        raise PredicateError(f"calls {name}(), {_BY_CHANCE}")
-    if name in XML_OPTIONS and not _are_safe_options(call.arguments, XML_OPTIONS[name]):
-        raise PredicateError(f"calls {name}() with options that aren't allowed")
-
-
-def _column(attribute: Any) -> str:
-    """Return a column's name; for a field, the struct's."""
-    written: str = attribute.unparsed_identifier
-    if attribute.HasField("plan_id"):
-        raise PredicateError(f"takes '{written}' from a DataFrame; use functions.col")
-    match = _FIRST_NAME.match(written)
-    return written if match is None else match[2] or (match[1] or "").replace("``", "`")
-
-
-def _fields(plan: Any) -> Iterator[tuple[str, Any]]:
-    """Yield all fields of a protobuf message with their values."""
-    left = [plan]
-    while left:
-        message = left.pop()
-        for field, value in message.ListFields():
-            if field.name == "common":  # its place in the user's code
-                continue
-            for one in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]:
-                yield field.name, one
-                if hasattr(one, "ListFields"):
-                    left.append(one)
-
-
-def _are_safe_options(arguments: Sequence[Any], first: int) -> bool:
-    """Return whether a call's options, from argument ``first`` on, are plain strings that don't name a file."""
-    if any(argument.HasField("named_argument_expression") for argument in arguments):
-        return False
-    for option in arguments[first:]:
-        call = option.unresolved_function
-        parts = [one.literal.string.lower() for one in call.arguments if one.literal.HasField("string")]
-        if call.function_name != "map" or len(parts) < len(call.arguments) or "rowvalidationxsdpath" in parts:
-            return False
-    return True
 
 
 def _tokens(text: str) -> tuple[SqlToken, ...]:

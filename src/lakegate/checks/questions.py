@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from lakegate.checks.columns import QuotedColumn
-from lakegate.config import ENVIRON_LOCK
 from lakegate.model.checks import Scope, Verdict
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.model.words import did_you_mean
 
-_CONNECT = "SPARK_CONNECT_MODE_ENABLED"
 _LONGEST_SHOWN = 200  # characters
 _MOST_SHOWN = 30  # columns
 
@@ -77,7 +71,7 @@ class FailingRows:
     """A question about single rows: those for which ``predicate`` is true fail. All share one scan.
 
     Attributes:
-        predicate: Spark SQL as text, or a PySpark ``Column``.
+        predicate: Spark SQL as text.
         metrics: Returns the number of failing rows if the added files' metrics *prove* it, else ``None``. Only called
             for complete evidence (:attr:`~lakegate.model.tables.AddedFiles.complete`).
         by_user: Whether a user wrote a part of the predicate in the engine's language (SQL, a pattern). The engine may
@@ -85,15 +79,10 @@ class FailingRows:
         values_of: SQL expression whose failing values the report counts, if they say more than failing rows.
     """
 
-    predicate: Any
+    predicate: str
     metrics: Callable[[AddedFiles], int | None] | None = None
     by_user: bool = False
     values_of: str | None = None
-
-    @property
-    def key(self) -> object:
-        """Equal for equal predicates. ``Column`` objects can't be compared, so each only equals itself."""
-        return self.predicate if isinstance(self.predicate, str) else id(self.predicate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +210,13 @@ def as_question(answer: Any, schema: Schema, *, is_ours: bool) -> Question:
     """Return a check function's result as a complete question.
 
     Args:
-        answer: A question, SQL text, or a ``Column``.
+        answer: A question, or SQL text.
         is_ours: Whether the check is built in. Other checks' predicates are validated like ``sql('…')``.
 
     Raises:
         CheckProblem: If it's none of these, or the text isn't a condition on one row of this table.
     """
-    if isinstance(answer, str) or _is_column(answer):
+    if isinstance(answer, str):
         answer = FailingRows(answer)
     question: Question = answer
     if isinstance(question, _PLAIN):
@@ -285,19 +274,9 @@ def listed_columns(schema: Schema) -> str:
     return ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
 
 
-def within(predicate: Any, where: Filter) -> Any:
-    """Return ``predicate`` limited to a filter's rows. It's never evaluated on others.
-
-    Args:
-        predicate: SQL, or a ``Column``.
-    """
-    if isinstance(predicate, str):
-        return f"CASE WHEN {where.sql} THEN {predicate} END"
-    if ".connect." in type(predicate).__module__:
-        from pyspark.sql.connect import functions
-    else:
-        from pyspark.sql import functions
-    return functions.when(functions.expr(where.sql), predicate)
+def within(predicate: str, where: Filter) -> str:
+    """Return ``predicate`` limited to a filter's rows. It's never evaluated on others."""
+    return f"CASE WHEN {where.sql} THEN {predicate} END"
 
 
 def filtered_rows(rows: AddedRows, where: Filter | None) -> AddedRows:
@@ -326,58 +305,22 @@ def start_of(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
-@contextmanager
-def columns_of_connect() -> Iterator[None]:
-    """Let ``pyspark.sql.functions`` build columns for Spark Connect, unless the process has a classic session."""
-    with ENVIRON_LOCK:  # otherwise, each of two threads could restore the other's value
-        context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-        is_set = _CONNECT in os.environ or getattr(context, "_active_spark_context", None) is not None
-        if not is_set:
-            os.environ[_CONNECT] = "1"
-        try:
-            yield
-        finally:
-            if not is_set:
-                os.environ.pop(_CONNECT, None)
-
-
-def _is_column(value: Any) -> bool:
-    kind = getattr(sys.modules.get("pyspark.sql.column"), "Column", None)
-    return kind is not None and isinstance(value, kind)
-
-
-def _plan(column: Any) -> Any:
-    """Return a Spark Connect ``Column`` as protobuf. This needs no server, except to parse types."""
-    from pyspark.sql.types import NullType
-
-    return column.to_plan(SimpleNamespace(_analyze=lambda **_: SimpleNamespace(parsed=NullType())))
-
-
 def _no_question(value: Any) -> CheckProblem:
     # The repr of a DataFrame may run a query.
     shown = repr(value) if type(value).__module__ == "builtins" else f"a {type(value).__name__}"
-    return CheckProblem(f"its function returned {shown}, which is neither SQL, a Column nor a question.")
+    return CheckProblem(f"its function returned {shown}, which is neither SQL nor a question.", "Return SQL as text.")
 
 
 def _validated(answer: FailingRows, schema: Schema) -> FailingRows:
     """Return the question of a user's function, after validating its predicate."""
-    from lakegate.checks.predicates import PredicateError, read_column, read_predicate
+    from lakegate.checks.predicates import PredicateError, read_predicate
 
     predicate: Any = answer.predicate
-    is_text = isinstance(predicate, str)
-    if not is_text and not _is_column(predicate):
+    if not isinstance(predicate, str):
         raise _no_question(predicate)
     try:
-        if is_text:
-            read = read_predicate(predicate)
-            named, predicate = read.columns, f"({read.sql})"
-        elif ".connect." in type(predicate).__module__:
-            named = read_column(_plan(predicate))
-        else:  # a classic session's Column is a JVM object, which can't be validated
-            named = ()
+        read = read_predicate(predicate)
     except PredicateError as error:
-        raise CheckProblem(f"its predicate {answer.predicate!r} {error}.", "Correct the check's function.") from None
-    except RecursionError:
-        raise CheckProblem("its predicate is nested too deeply.", "Correct the check's function.") from None
-    _require_columns(named, schema, f"its predicate {answer.predicate!r}", "the table")
-    return replace(answer, predicate=predicate, by_user=True)
+        raise CheckProblem(f"its predicate {predicate!r} {error}.", "Correct the check's function.") from None
+    _require_columns(read.columns, schema, f"its predicate {predicate!r}", "the table")
+    return replace(answer, predicate=f"({read.sql})", by_user=True)

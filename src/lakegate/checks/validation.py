@@ -35,6 +35,9 @@ Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
 """Returns the schema of another table as it would be after publishing; ``None`` if there is no such table."""
 
 _NAMES = re.compile(r"`(?:[^`]|``)+`|[\w.]+")
+_STRING_OR_COUNT = re.compile(r"'[^']*'|\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
+_SELECT_ALL = re.compile(r"\s*SELECT\s+\*\s+FROM\s+batch\s*(?=$|WHERE\b|ORDER\b|LIMIT\b)", re.IGNORECASE)
+_SET_OPERATIONS = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS"})
 _OWN_NAMES = "__lakegate_"
 
 
@@ -86,20 +89,29 @@ def is_masked_in(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
 
 
 def names_masked(sql: str, schema: Schema, masked: Sequence[str]) -> bool:
-    """Return whether a user's query may show a masked value: it names the column, or renames all columns.
+    """Return whether a user's query may show a masked value, perhaps under another name.
 
     Example:
-        >>> names_masked("SELECT max(batch.email) AS m FROM batch", Schema(columns=()), ["e*l"])
+        >>> names_masked("SELECT max(batch.mail) AS m FROM batch", Schema(columns=()), ["m*l"])
         True
     """
-    from lakegate.checks.predicates import renames_columns
-
     names = _NAMES.findall(sql)
     parts = {part.lower() for name in names for part in (path_parts(name) or [name])}
     columns = {one.name.lower() for one in schema.columns if is_masked(masked, one.name, nested_fields(one.type))}
     if not columns.isdisjoint(parts) or any(is_masked(masked, name) for name in names):
         return True
-    return bool(columns) and renames_columns(sql)
+    return bool(columns) and not _keeps_names(sql)
+
+
+def _keeps_names(sql: str) -> bool:
+    """Return whether a query certainly shows columns that it doesn't name under their own names only, or not at all."""
+    plain = _STRING_OR_COUNT.sub("", sql)
+    select_all = _SELECT_ALL.match(plain)
+    rest = plain if select_all is None else plain[select_all.end() :]
+    words = re.findall(r"\w+", rest.upper())
+    if "*" in rest or words.count("FROM") > words.count("SELECT"):  # a lone FROM selects everything
+        return False
+    return select_all is None or _SET_OPERATIONS.isdisjoint(words)  # which match columns by position
 
 
 def describe(check: Check) -> str:

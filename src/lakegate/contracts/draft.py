@@ -132,7 +132,7 @@ class Draft:
         Args:
             source: The original file, for the comment at the top.
         """
-        contract = {
+        table = {
             "version": VERSION,
             "table": self.table,
             "description": self.description,
@@ -140,13 +140,16 @@ class Draft:
             "freshness": self.freshness,
             "tags": list(self.tags),
             "partition_by": list(self.partition_by),
+        }
+        lists = {
             "columns": [_column(column) for column in self.columns],
             "checks": [entry_of(check, in_column=False) for check in self.checks],
         }
+        contract = {**_without_blanks(table), **lists}
         comments = [f"# Translated from {comment(source)}, line {self.line}."]
         if self.untranslated:
             comments += ["# Not translated:", *(f"# - {comment(note)}" for note in merged_notes(self.untranslated))]
-        return "\n".join([*comments, as_yaml(_without_blanks(contract), flow=None)])
+        return "\n".join([*comments, as_yaml(contract, flow=None)])
 
 
 def merged_notes(untranslated: Iterable[Untranslated]) -> list[str]:

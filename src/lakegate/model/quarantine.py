@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
@@ -125,14 +125,14 @@ class RowTest:
         check: The check's name in the report.
         columns: Columns to name in a row's reasons.
         shown: Columns whose values may be written there.
-        predicate: SQL or a ``Column``. Rows for which it's true fail.
+        predicate: SQL. Rows for which it's true fail.
         keys: A key test, instead of a predicate.
     """
 
     check: str
     columns: tuple[str, ...]
     shown: frozenset[str]
-    predicate: Any = None
+    predicate: str | None = None
     keys: KeyTest | None = None
 
 

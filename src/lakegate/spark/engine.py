@@ -12,7 +12,6 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FailingCount, KeyTest, Provenance, RowTest
@@ -153,13 +152,12 @@ class SparkEngine:
             else:
                 self._create(writer, target.create)
 
-    def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
+    def analyze(self, schema: Schema, predicates: Sequence[str], queries: Sequence[str]) -> None:
         """Refuse predicates and queries that Spark can't plan on rows with the columns of ``schema``."""
         with spark_errors("planning the checks", query=True):
             nulls = (f"CAST(NULL AS {spark_ddl(one.type)}) AS {quote(one.name)}" for one in schema.columns)
             frame = self.session.range(0).selectExpr(*nulls)
-            selected, wanted = _selectable(frame, predicates, self.session)
-            plan_now(selected.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in wanted)))
+            plan_now(frame.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in predicates)))
             for sql in queries:
                 with _view(without_pushdown(frame)) as view:
                     plan_now(self.session.sql(f"{_with_batch(view)} SELECT count(1) FROM ({sql}\n)"))  # noqa: S608
@@ -226,12 +224,12 @@ class SparkEngine:
                     with suppress(Exception):  # the session may be gone
                         conf.unset(key)
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         """Count the rows for which each predicate is true in one aggregation, which also tests if ``key`` is unique."""
         with _auditing(rows):
-            frame, wanted = _selectable(self._rows(rows), predicates, self.session)
+            frame = self._rows(rows)
             others = [] if key is None else [self._within(one, key, frame) for one in key.others]
-            return count(frame, wanted, key, others)
+            return count(frame, predicates, key, others)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates."""
@@ -270,7 +268,7 @@ class SparkEngine:
             total, failing = counts.collect()[0]
         return ScanResult(total=total, failing=(failing,))
 
-    def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
+    def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, each with its data file."""
         with _fetching(rows):
             failing = filter_rows(self._rows(rows), predicate, is_measured=rows.is_measured)
@@ -634,18 +632,6 @@ def select_shown(frame: Any, rows: AddedRows) -> Any:
         for field in frame.schema.fields
     )
     return frame.selectExpr(*columns)
-
-
-def _selectable(frame: Any, predicates: Sequence[Any], session: Any) -> tuple[Any, Sequence[str]]:
-    """Return the frame with an extra column for each predicate that's a ``Column``, and all predicates as SQL."""
-    columns = [one for one in predicates if not isinstance(one, str)]
-    if any(is_connect(one) != is_connect(session) for one in columns):
-        raise QueryError("A check's Column and the session aren't of the same kind (classic or Connect).")
-    if not columns:
-        return frame, predicates
-    names = free_names("predicate", len(columns), taken=frame.columns)
-    frame, following = frame.withColumns(dict(zip(names, columns, strict=True))), iter(names)
-    return frame, [one if isinstance(one, str) else next(following) for one in predicates]
 
 
 @contextmanager

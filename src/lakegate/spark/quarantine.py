@@ -105,15 +105,10 @@ def evaluate(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) ->
     columns = {field.name: field.dataType.typeName() for field in frame.schema.fields}
     file, position, *rest = free_names("__lakegate", 2 + 2 * len(tests), taken=columns)
     flags, keyed = rest[: len(tests)], rest[len(tests) :]
-    made = {flag: test.predicate for flag, test in zip(flags, tests, strict=True) if _is_column(test.predicate)}
     # Iceberg's metadata columns are only available directly above the table's scan.
     found = frame.selectExpr("*", f"_file AS {file}", f"_pos AS {position}")
-    if made:
-        found = found.withColumns(made)
     texts = []
     for flag, prefix, test in zip(flags, keyed, tests, strict=True):
-        if flag in made:
-            continue
         if test.keys is None:
             texts.append(f"coalesce({test.predicate}, FALSE) AS {flag}")
             continue
@@ -129,8 +124,7 @@ def evaluate(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) ->
         where = test.keys.rows.where
         texts.append(f"coalesce({prefix}{f' AND {where}' if where else ''}, FALSE) AS {flag}")
     kept = [*map(quote, columns), file, position]
-    answers = (f"coalesce({flag}, FALSE) AS {flag}" for flag in made)
-    return EvaluatedRows(found.selectExpr(*kept, *answers, *texts), columns, file, position, flags)
+    return EvaluatedRows(found.selectExpr(*kept, *texts), columns, file, position, flags)
 
 
 def others(frame: Any, aside: Any) -> Any:
@@ -191,7 +185,3 @@ def _source_of(given: Provenance, file: str, position: str) -> tuple[str, str]:
 
 def _text(value: str | None) -> str:
     return "CAST(NULL AS STRING)" if value is None else sql_string(value)
-
-
-def _is_column(predicate: Any) -> bool:
-    return predicate is not None and not isinstance(predicate, str)

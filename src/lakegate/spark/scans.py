@@ -373,18 +373,17 @@ def root(column: str, names: Collection[str]) -> str:
     return next(iter(path_parts(column)), column)
 
 
-def filter_rows(frame: Any, predicate: Any, *, is_measured: bool = True) -> Any:
-    """Return the rows of ``frame`` for which ``predicate``, SQL or a ``Column``, is true.
+def filter_rows(frame: Any, predicate: str, *, is_measured: bool = True) -> Any:
+    """Return the rows of ``frame`` for which ``predicate`` (SQL) is true.
 
     Spark pushes filters down to Iceberg, whose bounds and partitions ignore NaN and order -0.0 before 0.0, so it would
     skip files with such rows. Filters on floats are rewritten so that they aren't pushed down, and so are all filters
     on files that lakegate's engine didn't measure.
     """
     floats = [name for name, kind in frame.dtypes if "float" in kind or "double" in kind]
-    text = str(predicate).lower()
+    text = predicate.lower()
     if not is_measured or any(name.lower().partition("`")[0] in text for name in floats):
-        is_text = isinstance(predicate, str)
-        predicate = not_pushed_down(predicate) if is_text else predicate.cast("string").eqNullSafe("true")
+        predicate = not_pushed_down(predicate)
     return frame.where(predicate)
 
 

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakegate.config import ENVIRON_LOCK
 from lakegate.errors import ConfigurationError, EngineUnavailableError
 from lakegate.spark.failures import import_spark, spark_errors
 
@@ -260,5 +259,4 @@ def prefer_connect_functions() -> None:
 
         if SparkContext._active_spark_context is not None:  # the only way to find out without starting one
             return
-    with ENVIRON_LOCK:  # a check in another thread sets this variable temporarily
-        os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
+    os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -113,7 +113,7 @@ def test_a_function_may_ask_about_keys_and_be_of_another_scope() -> None:
         ("amount IN (SELECT id FROM other)", "subquery"),
         ("nothing > 1", "refers to column 'nothing', which the table doesn't have"),
         ("amount = '${x}'", "settings"),
-        (None, "returned None, which is neither SQL, a Column nor a question"),
+        (None, "returned None, which is neither SQL nor a question"),
         (5, "returned 5, which is neither"),
         (ValueError("amounts are in cents"), "amounts are in cents"),
         (KeyError("x"), "its function failed (KeyError): 'x'"),
@@ -130,18 +130,6 @@ def test_what_a_function_returns_is_looked_through_before_anything_runs(made: ob
         validate_checks([own("amount")], SCHEMA)
     assert caught.value.message.startswith("own(amount): ")
     assert problem in caught.value.message
-
-
-def test_a_column_of_spark_is_a_predicate() -> None:
-    connect = pytest.importorskip("pyspark.sql.connect.functions")
-
-    @check
-    def positive(column: ColumnName) -> Any:
-        return connect.col(column) <= 0
-
-    found = predicate("positive(amount)")
-    assert type(found).__module__ == "pyspark.sql.connect.column"
-    assert str(found) == "Column<'<=(`amount`, 0)'>"
 
 
 def unannotated(column, limit):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - that's its point
@@ -256,101 +244,6 @@ def test_no_function_takes_the_place_of_an_installed_check(installed: None) -> N
         parse_check("is_iban(s)")
 
 
-# Columns of Spark Connect ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("write", "problem"),
-    [
-        (lambda f: f.expr("amount > 1"), "contains SQL as text (expr), which can't be validated here"),
-        (lambda f: f.sum("amount") > 1, "calls sum(), which takes many rows"),
-        (lambda f: f.product("amount") > 1, "calls product(), which takes many rows"),
-        (lambda f: f.call_function("system.builtin.SUM", f.col("amount")) > 1, "calls sum(), which takes many"),
-        (lambda f: f.transform(f.array("amount"), lambda x: f.max(x + 1)), "calls max(), which takes many rows"),
-        (lambda f: f.explode(f.array("amount")), "calls explode(), which takes many rows"),
-        (lambda f: f.row_number().over(_window()) > 1, "contains a window function"),
-        (lambda f: f.count("*") > 1, "about"),
-        (lambda f: f.col("*"), "contains '*'"),
-        (lambda f: f.reflect(f.lit("java.lang.System"), f.lit("getenv")) == "x", "calls reflect(), which isn't"),
-        (lambda f: f.from_xml("account", "a INT", {"rowValidationXSDPath": "/etc/passwd"}).a > 1, "with options"),
-        (
-            lambda f: f.call_function(
-                "from_xml", f.col("account"), f.lit("a INT"), f.map_from_arrays(f.array(), f.array())
-            ),
-            "with options",
-        ),
-        (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "contains a subquery"),
-        (lambda _: _column_of("ColumnReference", "amount", 7), "takes 'amount' from a DataFrame; use functions.col"),
-        (lambda _: _udf(202), "calls own(), which isn't a row-by-row Python function"),
-        (lambda f: f.col("nothing.x") > 1, "refers to column 'nothing', which the table doesn't have"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*No Partition Defined")
-def test_a_column_is_looked_through_as_text_is(write: Any, problem: str) -> None:
-    connect = pytest.importorskip("pyspark.sql.connect.functions")
-
-    @check
-    def own(column: ColumnName) -> Any:
-        return write(connect)
-
-    @check
-    def asked(column: ColumnName) -> Any:
-        return FailingRows(write(connect))
-
-    for made in (own("amount"), asked("amount")):
-        with pytest.raises(CheckError) as caught:
-            validate_checks([made], SCHEMA)
-        assert problem in caught.value.message
-
-
-def _window() -> Any:
-    from pyspark.sql.connect.window import Window
-
-    return Window.orderBy("amount")
-
-
-def _column_of(expression: str, *arguments: Any) -> Any:
-    from pyspark.sql.connect import column, expressions
-
-    return column.Column(getattr(expressions, expression)(*arguments))
-
-
-def _udf(eval_type: int) -> Any:
-    from pyspark.sql.connect.expressions import ColumnReference, PythonUDF
-
-    function = PythonUDF(output_type="boolean", eval_type=eval_type, func=lambda amount: amount > 1, python_ver="3.11")
-    return _column_of("CommonInlineUserDefinedFunction", "own", function, True, [ColumnReference("amount")])  # noqa: FBT003
-
-
-def test_a_column_about_one_row_passes() -> None:
-    f = pytest.importorskip("pyspark.sql.connect.functions")
-    fine = [
-        f.col("`odd``name`").isNull() | f.col("ACCOUNT").rlike("^[A-Z]+$"),
-        f.from_xml("account", "a INT", {"mode": "FAILFAST"}).a > 1,
-        f.col("account") == "(a+)+$",
-        _udf(100),
-        f.exists(f.array("amount"), lambda x: x.cast("string").like("%x")),
-    ]
-    for column in fine:
-        for made in (column, FailingRows(column)):
-            question = ask(made)
-            assert question.by_user
-            assert question.predicate is column
-
-
-# A question's own limit ------------------------------------------------------------------------------------------
-
-
-def ask(made: Any) -> FailingRows:
-    @check
-    def own(column: ColumnName) -> Any:
-        return made
-
-    question = own.ask(validate_checks([own("account")], SCHEMA)[0], SCHEMA)
-    assert isinstance(question, FailingRows)
-    return question
-
-
 # Keys ----------------------------------------------------------------------------------------------------------
 
 
@@ -378,6 +271,3 @@ def test_a_key_is_looked_through_before_anything_is_written(made: Any, problem: 
         validate_checks([own("amount")], SCHEMA, lambda _: SCHEMA)
     assert caught.value.message.startswith("own(amount): ")
     assert problem in caught.value.message
-
-
-# Threads ---------------------------------------------------------------------------------------------------------
