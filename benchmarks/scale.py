@@ -235,8 +235,8 @@ def _publishing(one: Scaled) -> Callable[[], object]:
 
 def _branching(one: Scaled) -> Callable[[], object]:
     def work() -> None:
-        one.lake.create_branch("mine")
-        one.lake.delete_branch("mine")
+        one.lake.branches.create("mine")
+        one.lake.branches.delete("mine")
 
     return work
 
@@ -245,8 +245,8 @@ def _tagging(one: Scaled) -> Callable[[], object]:
     commit = one.middle
 
     def work() -> None:
-        one.lake.create_tag("mine", at=commit.hash)
-        one.lake.delete_tag("mine")
+        one.lake.tags.create("mine", at=commit.hash)
+        one.lake.tags.delete("mine")
 
     return work
 
@@ -293,7 +293,7 @@ _COMMANDS: Mapping[str, _Work] = {
     "metrics": lambda one: one.lake.metrics,
     "branch create, delete": _branching,
     "recover": lambda one: one.lake.recover,
-    "known files": lambda one: lambda: one.lake.known_files(str(one.tables[0]), ["file:///incoming/x.parquet"]),
+    "known files": lambda one: lambda: one.lake.files.known(str(one.tables[0]), ["file:///incoming/x.parquet"]),
 }
 _TYPED: Mapping[str, _Work] = {
     "$ lakegate log": _typed("log"),
@@ -306,18 +306,18 @@ _TYPED: Mapping[str, _Work] = {
 }
 _GROWING: Mapping[str, _Work] = {
     "log, with what each commit changed": lambda one: lambda: list(one.lake.log(limit=_SHOWN)),
-    "journal status": lambda one: one.lake.journal_status,
+    "journal status": lambda one: one.lake.maintenance.journal_status,
 }
 """Calls that are known to cost more: by what Nessie keeps of all tables in each commit, or by what is counted."""
 _ONCE: Mapping[str, _Work] = {
-    "branches (all)": lambda one: one.lake.branches,
+    "branches (all)": lambda one: one.lake.branches.list,
     "tag an older commit (of all tables)": _tagging,
     "tables (all)": lambda one: one.lake.tables,
     "a new journal": _fresh,
-    "gc": lambda one: one.lake.gc,
+    "gc": lambda one: one.lake.maintenance.gc,
     "a new journal, with a checkpoint": _fresh,
-    "gc, with a checkpoint": lambda one: one.lake.gc,
-    "journal rebuild, with a checkpoint": lambda one: one.lake.rebuild_journal,
+    "gc, with a checkpoint": lambda one: one.lake.maintenance.gc,
+    "journal rebuild, with a checkpoint": lambda one: one.lake.maintenance.rebuild_journal,
 }
 
 

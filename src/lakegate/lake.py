@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack, get_args
 
-from lakegate.checks import parse_checks
+from lakegate.api.alerts import Alerts
+from lakegate.api.branches import Branches
+from lakegate.api.downstream import Downstream
+from lakegate.api.files import Files
+from lakegate.api.maintenance import Maintenance
+from lakegate.api.quarantine import Quarantine
+from lakegate.api.refs import find_ref, get_table, resolve_ref
+from lakegate.api.tags import Tags
+from lakegate.api.transactions import begin, configured_checks, retry_conflicts, run_transaction
+from lakegate.checks.parse import parsed_checks
 from lakegate.components import Components
 from lakegate.config import (
     HOME_NAME,
-    MaintenancePolicy,
     Settings,
-    StorageSettings,
     find_home,
     home_at,
     load_settings,
@@ -28,37 +34,25 @@ from lakegate.config import (
 )
 from lakegate.context import Context
 from lakegate.errors import (
-    AuditFailedError,
     ConfigurationError,
     InputError,
     LakegateError,
     NotFoundError,
-    NotReplayableError,
     QueryError,
     RetryableError,
 )
 from lakegate.ledger.sync import sync
-from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
+from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
-from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, LateTable
 from lakegate.model.identifiers import (
     TableIdentifier,
     is_commit_hash,
     quote,
     validate_orchestrator,
-    validate_ref_name,
     validate_run_id,
 )
-from lakegate.model.maintenance import (
-    GcReport,
-    JournalStatus,
-    MaintenanceReport,
-    MaintenanceStep,
-    RebuiltJournal,
-    VerifyReport,
-)
-from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
-from lakegate.model.refs import MAIN, Commit, Ref, TableAt, TableDifference, TablePointer
+from lakegate.model.quarantine import parse_limit
+from lakegate.model.refs import MAIN, Commit, Ref, TableAt, TableDifference
 from lakegate.model.request import (
     IngestPlan,
     IngestRequest,
@@ -69,22 +63,19 @@ from lakegate.model.request import (
     SchemaMode,
     WriteMode,
 )
-from lakegate.model.run import Action, FileCheckpoint, Notification, Run, RunKind, RunStatus, new_run_id
+from lakegate.model.run import Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import (
-    LONGEST_AGE,
     counted,
     did_you_mean,
-    nearest,
-    parse_age,
     refuse_unknown,
     suggest_keyword,
     suggest_keywords,
     unknown_column,
 )
-from lakegate.points import find, is_hash_prefix, require_branch, resolve, unknown_table
-from lakegate.ports import CommitIndex, Narrator
+from lakegate.points import unknown_table
+from lakegate.ports import Narrator
 from lakegate.private_files import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
 from lakegate.storage.objects import is_remote
@@ -92,34 +83,22 @@ from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
-from lakegate.wap.alerting import alert_given_up, alert_late, find_late
 from lakegate.wap.audit import audit_state
 from lakegate.wap.deadline import Deadline
-from lakegate.wap.discard import discard, discard_run
-from lakegate.wap.downstream import check, send
-from lakegate.wap.gc import drop_orphaned_branches, gc, warehouse_time
+from lakegate.wap.discard import discard_run
+from lakegate.wap.gc import drop_orphaned_branches
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
-from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
-from lakegate.wap.plan import contract_check, plan
+from lakegate.wap.plan import plan
 from lakegate.wap.quarantine import renames_column, require_not_reserved
-from lakegate.wap.reachable import require_kept
-from lakegate.wap.recover import rebuild, recover, recover_now
-from lakegate.wap.release import (
-    drop,
-    find_quarantine,
-    quarantined,
-    quarantined_rows,
-    release,
-)
+from lakegate.wap.recover import recover, recover_now
 from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
-from lakegate.wap.transaction import Transaction, transaction
+from lakegate.wap.transaction import Transaction
 from lakegate.wap.trial import ContractTrial, try_contract
 
 if TYPE_CHECKING:
     from lakegate.snippets import Snippet
-    from lakegate.sources.discovery import FoundFile
     from lakegate.sources.sample import SourceSample
 
 Paths = str | Path | Sequence[str | Path]
@@ -238,10 +217,26 @@ class Lake:
     A ``Lake`` is a context manager: leaving it ends sessions and connections, but leaves servers running. Tables are
     named ``namespace.table``. Wherever a method takes ``at``, it's a time, a tag or a commit hash. A time is a
     ``datetime`` or text: ISO 8601 such as ``2026-01-31T07:00:00Z``, or ``10m ago``. A time without a zone is UTC.
+
+    Attributes:
+        alerts: Alerts besides those that each run sends.
+        branches: The branches of the catalog.
+        downstream: Systems that are notified of each publish.
+        files: Source files and what became of them.
+        maintenance: Keeps tables fast, the warehouse small, and the journal true.
+        quarantine: Rows that checks set aside.
+        tags: Names of commits that never move.
     """
 
     def __init__(self, components: Components) -> None:
         self._components = components
+        self.alerts = Alerts(components)
+        self.branches = Branches(components)
+        self.downstream = Downstream(components)
+        self.files = Files(components)
+        self.maintenance = Maintenance(components)
+        self.quarantine = Quarantine(components)
+        self.tags = Tags(components)
         self._origins: dict[str, _Origin] = {}
         self._uploaded: dict[str, tuple[SourceFile, ...]] = {}
 
@@ -252,6 +247,9 @@ class Lake:
     @property
     def _context(self) -> Context:
         return self._components.context
+
+    def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
+        return configured_checks(self._components, table)
 
     @property
     def settings(self) -> Settings:
@@ -690,29 +688,7 @@ class Lake:
             >>> lake.query("SELECT zones FROM nyc.totals").to_arrow().to_pylist()
             [{'zones': 2}]
         """
-        return self._transaction(name, branch=branch, on_failure=on_failure)
-
-    def _transaction(
-        self,
-        name: str | None,
-        *,
-        branch: str | None = None,
-        on_failure: OnFailure | None = None,
-        action: Action | None = None,
-        undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
-    ) -> AbstractContextManager[Transaction]:
-        run_id = new_run_id()
-        return transaction(
-            self._context,
-            run_id=run_id,
-            name=name,
-            branch=branch or f"{self.settings.ingest.branch_prefix}/transaction_{run_id}",
-            target=MAIN,
-            configured=self._configured_checks,
-            on_failure=on_failure or self.settings.ingest.on_failure,
-            action=action,
-            undoes=undoes,
-        )
+        return begin(self._components, name, branch=branch, on_failure=on_failure)
 
     def transact(
         self, work: Callable[[Transaction], _Result], *, name: str | None = None, attempts: int = 3
@@ -734,52 +710,7 @@ class Lake:
         Example:
             >>> lake.transact(lambda tx: tx.append("nyc.notes", [{"note": "checked"}]))
         """
-        return self._retry_conflicts(attempts, lambda: self.transaction(name), work)
-
-    def _run_transaction(
-        self,
-        work: Callable[[Transaction], object],
-        *,
-        name: str | None = None,
-        on_failure: OnFailure | None = None,
-        action: Action | None = None,
-        undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
-    ) -> Run:
-        def attempt(tx: Transaction) -> Transaction:
-            work(tx)
-            return tx
-
-        def begin() -> AbstractContextManager[Transaction]:
-            return self._transaction(name, on_failure=on_failure, action=action, undoes=undoes)
-
-        return self._retry_conflicts(3, begin, attempt).run
-
-    def _retry_conflicts(
-        self,
-        attempts: int,
-        begin: Callable[[], AbstractContextManager[Transaction]],
-        work: Callable[[Transaction], _Result],
-    ) -> _Result:
-        """Do ``work`` in a transaction, and again each time another run has changed one of its tables.
-
-        Args:
-            attempts: How often to try. From the third attempt on, other runs let this one publish first.
-        """
-        with ExitStack() as stack:
-            for attempt in range(1, attempts):
-                try:
-                    with begin() as tx:
-                        return work(tx)
-                except NotReplayableError as error:
-                    # Only this is worth another attempt: the publish itself rebases onto all other changes.
-                    table = str(error.context.get("table"))
-                    self._components.narrator.note(
-                        f"{table} changed on main meanwhile; running it again on the new main."
-                    )
-                    if attempt >= LOSSES_BEFORE_LOCK:
-                        stack.enter_context(holding_publish_lock(self._context, MAIN, [table]))
-            with begin() as tx:
-                return work(tx)
+        return retry_conflicts(self._components, attempts, lambda: self.transaction(name), work)
 
     def evolve_table(self, table: str, *changes: str, checks: Checks = ()) -> Run:
         """Change a table's columns or partitioning by SQL, audit it, and publish the change, or publish nothing.
@@ -820,7 +751,7 @@ class Lake:
                 tx.sql(statement)
             tx.check(table, *checks)
 
-        return self._run_transaction(work)
+        return run_transaction(self._components, work)
 
     def delete_rows(self, table: str, where: str) -> Run:
         """Delete rows of a table on ``main``, if the remaining rows pass the table's checks.
@@ -845,128 +776,9 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         require_not_reserved(identifier)
         self.table(table)  # Spark isn't started for a table that doesn't exist
-        return self._run_transaction(lambda tx: tx.delete(table, where), name=f"delete rows of {identifier}")
-
-    # Quarantine
-
-    def quarantine_list(self, table: str | None = None) -> Sequence[QuarantineSummary]:
-        """Return how many rows of one table, or of all, each run set aside, newest first.
-
-        Args:
-            table: ``namespace.table``. Default: all tables.
-
-        Raises:
-            NotFoundError: No row of the table was ever quarantined.
-        """
-        identifier = None if table is None else TableIdentifier.parse(table)
-        catalog, reader = self._components.catalog, self._components.reader
-        return quarantined(catalog, reader, catalog.get_ref(MAIN), identifier)
-
-    def quarantine_show(
-        self, table: str, *, run_id: str | None = None, check: str | None = None, limit: int = 20
-    ) -> Sequence[Mapping[str, Any]]:
-        """Return rows waiting in quarantine, with their reasons.
-
-        Args:
-            table: ``namespace.table``.
-            run_id: Only rows that this run set aside.
-            check: Only rows that fail the check of this name.
-            limit: Maximum number of rows.
-
-        Raises:
-            NotFoundError: No row of the table was ever quarantined.
-        """
-        chosen = RowSelection(run_id=run_id, check=check)
-        pointer = self._find_quarantine(TableIdentifier.parse(table))
-        return quarantined_rows(self._components.reader, pointer, chosen, limit)
-
-    def quarantine_release(
-        self,
-        table: str,
-        *,
-        run_id: str | None = None,
-        check: str | None = None,
-        where: str | None = None,
-        changes: Mapping[str, str] | None = None,
-        accept: str | None = None,
-        actor: str | None = None,
-    ) -> Run:
-        """Publish rows waiting in quarantine, as they are or corrected, if they pass today's checks.
-
-        Each row is published once.
-
-        Args:
-            table: ``namespace.table``.
-            run_id: Only rows that this run set aside.
-            check: Only rows that fail the check of this name.
-            where: Only rows for which this predicate in Spark SQL is true.
-            changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"``
-                leaves out the values of a column that the table no longer has.
-            accept: Reason for publishing them even though they fail a check; see :meth:`publish`.
-            actor: Who releases them, recorded with the run, if your program acts on somebody's behalf.
-
-        Returns:
-            The run, a transaction. The rows stay in the quarantine table, marked with its id.
-
-        Raises:
-            AuditFailedError: The rows fail one of the table's checks, all of which block here. Nothing was published.
-            InputError: No waiting row matches, or an expression is invalid.
-            NotFoundError: No row of the table was ever quarantined.
-            SchemaError: The table has no column for a row's value, or the column's type can't hold it.
-        """
-        identifier = TableIdentifier.parse(table)
-        self._find_quarantine(identifier)
-        new = dict(changes or {})
-        chosen = RowSelection(run_id=run_id, check=check, where=where)
-        try:
-            return self._run_transaction(
-                lambda tx: release(self._context, tx, identifier, chosen, new),
-                name=f"release {identifier}",
-                on_failure=None if accept is None else "keep",
-                action=review.acted("release", actor),
-            )
-        except AuditFailedError as failed:
-            if accept is None:
-                raise
-            return self.publish(str(failed.context["branch"]), accept=accept, actor=actor)
-
-    def quarantine_drop(
-        self,
-        table: str,
-        *,
-        run_id: str | None = None,
-        check: str | None = None,
-        where: str | None = None,
-        actor: str | None = None,
-    ) -> Run:
-        """Delete rows waiting in quarantine.
-
-        Args:
-            table: ``namespace.table``.
-            run_id: Only rows that this run set aside.
-            check: Only rows that fail the check of this name.
-            where: Only rows for which this predicate in Spark SQL is true.
-            actor: Who drops them, recorded with the run, if your program acts on somebody's behalf.
-
-        Returns:
-            The run, a transaction, which can be reverted.
-
-        Raises:
-            InputError: No waiting row matches, or the predicate is invalid.
-            NotFoundError: No row of the table was ever quarantined.
-        """
-        identifier = TableIdentifier.parse(table)
-        self._find_quarantine(identifier)
-        chosen = RowSelection(run_id=run_id, check=check, where=where)
-        return self._run_transaction(
-            lambda tx: drop(tx, identifier, chosen),
-            name=f"drop quarantined {identifier}",
-            action=review.acted("drop", actor),
+        return run_transaction(
+            self._components, lambda tx: tx.delete(table, where), name=f"delete rows of {identifier}"
         )
-
-    def _find_quarantine(self, table: TableIdentifier) -> TablePointer:
-        catalog = self._components.catalog
-        return find_quarantine(catalog, catalog.get_ref(MAIN), table)
 
     # Branches: audit, publish, discard
 
@@ -1018,10 +830,15 @@ class Lake:
         if branch is not None and ref is not None:
             raise InputError(f"branch='{branch}' and ref='{ref}' can't be combined.", hint="Pass one of them.")
         _require_list("checks", checks)
-        tried = None if checks is None else self._checks(identifier, checks, configured=False)
+        tried = None if checks is None else parsed_checks(checks)
         if branch not in (None, MAIN) and at is None and since is None:
             return review.audit_branch(
-                self._context, identifier, branch, checks=tried, configured=self._configured_checks, explain=explain
+                self._context,
+                identifier,
+                branch,
+                checks=tried,
+                configured=self._configured,
+                explain=explain,
             )
         if (branch, ref, at, since) == (None, None, None, None):
             raise InputError(
@@ -1029,9 +846,9 @@ class Lake:
                 hint=f"Pass branch='NAME' for what a branch adds, or branch='{MAIN}' for what is published.",
             )
         name = ref or branch or MAIN
-        start = None if since is None else self._resolve(name, since)
-        resolved = self._resolve(name, at)
-        wanted = self._configured_checks(identifier) if tried is None else tried
+        start = None if since is None else resolve_ref(self._components, name, since)
+        resolved = resolve_ref(self._components, name, at)
+        wanted = self._configured(identifier) if tried is None else tried
         return audit_state(self._context, identifier, resolved, wanted, since=start, explain=explain)
 
     def publish(self, branch: str, *, accept: str | None = None, actor: str | None = None) -> Run:
@@ -1065,7 +882,7 @@ class Lake:
         return review.publish_branch(
             self._context,
             branch,
-            configured=self._configured_checks,
+            configured=self._configured,
             acceptance=acceptance,
             action=review.acted("publish", actor),
         )
@@ -1154,7 +971,9 @@ class Lake:
         from lakegate.wap.revert import restore_table
 
         identifier = TableIdentifier.parse(table)
-        return restore_table(self._context, identifier, self._resolve(MAIN, at), new_run_id=new_run_id())
+        return restore_table(
+            self._context, identifier, resolve_ref(self._components, MAIN, at), new_run_id=new_run_id()
+        )
 
     def drop_table(self, table: str) -> Run:
         """Drop a table on ``main``, in one commit, and its quarantine table with it.
@@ -1245,215 +1064,14 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         require_not_reserved(identifier)
         self.table(table)  # Spark isn't started for a table that doesn't exist
-        return self._run_transaction(
+        return run_transaction(
+            self._components,
             lambda tx: truncate(self._context, tx, identifier),
             name=f"truncate {identifier}",
             undoes=partial(runs_in, self._context, identifier),
         )
 
-    def expire_snapshots(self, table: str, *, older_than: str | timedelta, keep: int = 1) -> Run:
-        """Remove old snapshots from a table's metadata on ``main``, in one commit. Deletes no file.
-
-        Tags, branches and older commits keep theirs, so reading with ``at=`` works as before.
-
-        Args:
-            table: ``namespace.table``.
-            older_than: Age, such as ``30d``.
-            keep: Number of newest snapshots to keep, whatever their age.
-
-        Returns:
-            The run; ``skipped`` if no snapshot was that old.
-
-        Raises:
-            NotFoundError: There's no such table.
-            InputError: ``keep`` isn't positive.
-            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
-            OutcomeUnknownError: The connection to the catalog broke during the commit.
-
-        Example:
-            >>> lake.expire_snapshots("nyc.trips", older_than="30d").status
-            'skipped'
-        """
-        from lakegate.wap.table_changes import expire_snapshots
-
-        if keep < 1:
-            raise InputError("At least one snapshot must be kept: the current one.", hint="keep=1")
-        before = datetime.now(UTC) - _duration(older_than)
-        identifier = TableIdentifier.parse(table)
-        return expire_snapshots(self._context, identifier, before=before, keep=keep, new_run_id=new_run_id())
-
-    def optimize_table(
-        self,
-        table: str,
-        *,
-        sort: str | None = None,
-        where: str | None = None,
-        attempts: int = 3,
-    ) -> Run:
-        """Compact a table's small files on ``main`` by Iceberg's ``rewrite_data_files``, which changes no row.
-
-        Rows that others append meanwhile stay. Afterwards, the number of rows is compared with the one before.
-
-        Args:
-            table: ``namespace.table``.
-            sort: Order of the rows in the new files: ``pickup, zone desc``, or ``zorder(pickup, zone)``.
-            where: Condition in SQL. Only files that may hold rows for which it's true are rewritten.
-            attempts: Maximum number of attempts, if others rewrite the same files meanwhile.
-
-        Returns:
-            The run; ``skipped`` if there was nothing to compact.
-
-        Raises:
-            NotFoundError: There's no such table.
-            SchemaError: It has no such column.
-            InputError: The condition or the order can't be used.
-            AuditFailedError: The number of rows changed. The hint says how to restore the table.
-            ConflictError: The last attempt conflicted, too. Nothing was changed.
-
-        Example:
-            >>> lake.optimize_table("nyc.trips").status
-            'skipped'
-        """
-        from lakegate.checks.predicates import PredicateError, read_predicate
-        from lakegate.wap.table_changes import optimize, sort_order
-
-        identifier = TableIdentifier.parse(table)
-        columns = self.table(table).schema
-        order = None if sort is None else sort_order(sort, columns, identifier)
-        try:
-            condition = None if where is None else read_predicate(where).sql
-        except PredicateError as error:
-            raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
-        return optimize(
-            self._context, identifier, sort=order, where=condition, attempts=attempts, new_run_id=new_run_id()
-        )
-
-    # Refs
-
-    def branches(self) -> Sequence[Ref]:
-        """Return all branches, ``main`` first."""
-        refs = (ref for ref in self._components.catalog.list_refs() if ref.kind == "branch")
-        return sorted(refs, key=lambda ref: (ref.name != MAIN, ref.name))
-
-    def create_branch(self, name: str, source: str = MAIN, *, at: str | datetime | None = None) -> Ref:
-        """Create a branch.
-
-        Args:
-            name: Name of the branch.
-            source: Branch, tag or commit hash to start from.
-            at: Time, tag or commit: start from what ``source`` was then. Default: now.
-
-        Returns:
-            The branch.
-
-        Raises:
-            AlreadyExistsError: A branch or tag of this name exists.
-            NotFoundError: ``source`` doesn't exist, or didn't at that time.
-            InputError: The name isn't allowed, or the commit is older than ``gc.keep``.
-
-        Example:
-            >>> lake.create_branch("experiment").hash == next(lake.log(limit=1)).hash
-            True
-            >>> lake.delete_branch("experiment").name
-            'experiment'
-        """
-        commit = self._resolve(source, at)
-        require_kept(self._context, commit)
-        return self._components.catalog.create_branch(validate_ref_name(name), commit)
-
-    def delete_branch(self, name: str) -> Ref:
-        """Delete a branch, whoever made it.
-
-        Args:
-            name: The branch.
-
-        Returns:
-            The branch as it was.
-
-        Raises:
-            NotFoundError: There's no such branch.
-            InputError: It's ``main``, a tag or a commit.
-        """
-        ref = find(self._components.catalog, name)
-        require_branch(ref)
-        discard(self._context, name)
-        return ref
-
-    def reset_branch(self, name: str, *, to: str = MAIN, at: str | datetime | None = None, force: bool = False) -> Ref:
-        """Point a branch at another commit. Commits that were only on this branch become unreachable.
-
-        Args:
-            name: The branch.
-            to: Branch, tag or commit hash.
-            at: Time, tag or commit: reset to what ``to`` was then. Default: now.
-            force: Required for ``main``, whose history loses published runs. :meth:`revert` and :meth:`restore_table`
-                keep the history.
-
-        Returns:
-            The branch as it is now.
-
-        Raises:
-            NotFoundError: There's no such branch, or no such commit.
-            InputError: It's a tag, it's ``main`` without ``force``, or the commit is older than ``gc.keep``.
-            ConflictError: Somebody committed to it at the same time.
-
-        Example:
-            >>> old = lake.create_branch("experiment", at=datetime.now(UTC))
-            >>> lake.reset_branch("experiment", to="main").name
-            'experiment'
-        """
-        from lakegate.wap.revert import reset_branch
-
-        return reset_branch(self._context, name, self._resolve(to, at), force=force)
-
-    def tags(self) -> Sequence[Ref]:
-        """Return all tags, by name."""
-        refs = (ref for ref in self._components.catalog.list_refs() if ref.kind == "tag")
-        return sorted(refs, key=lambda ref: ref.name)
-
-    def create_tag(self, name: str, source: str = MAIN, *, at: str | datetime | None = None) -> Ref:
-        """Give a commit a name that never moves.
-
-        Args:
-            name: Name of the tag.
-            source: Branch, tag or commit hash.
-            at: Time, tag or commit: tag what ``source`` was then. Default: now.
-
-        Returns:
-            The tag.
-
-        Raises:
-            AlreadyExistsError: A branch or tag of this name exists.
-            NotFoundError: ``source`` doesn't exist, or didn't at that time.
-            InputError: The name isn't allowed, or the commit is older than ``gc.keep``.
-
-        Example:
-            >>> tag = lake.create_tag("release-1")
-            >>> lake.table("nyc.trips", ref="release-1").rows
-            100
-        """
-        commit = self._resolve(source, at)
-        require_kept(self._context, commit)
-        return self._components.catalog.create_tag(validate_ref_name(name), commit)
-
-    def delete_tag(self, name: str) -> Ref:
-        """Delete a tag. The commit stays in the history of branches.
-
-        Args:
-            name: The tag.
-
-        Returns:
-            The tag as it was.
-
-        Raises:
-            NotFoundError: There's no such tag.
-            InputError: It's a branch.
-        """
-        ref = find(self._components.catalog, name)
-        if ref.kind != "tag":
-            raise InputError(f"'{name}' isn't a tag.", hint="lakegate tag list", ref=name)
-        self._components.catalog.delete_ref(ref)
-        return ref
+    # History
 
     def log(self, ref: str = MAIN, *, limit: int | None = None, operations: bool = True) -> Iterator[Commit]:
         """Iterate over the commits of a ref, newest first.
@@ -1475,7 +1093,7 @@ class Lake:
             [True]
         """
         catalog = self._components.catalog
-        return islice(catalog.history(self._find_ref(ref).name, operations=operations), limit)
+        return islice(catalog.history(find_ref(self._components, ref).name, operations=operations), limit)
 
     def diff(self, left: str, right: str) -> Sequence[TableDifference]:
         """Return the tables that differ between two refs.
@@ -1495,7 +1113,7 @@ class Lake:
             []
         """
         catalog, reader = self._components.catalog, self._components.reader
-        differences = catalog.diff(self._find_ref(left), self._find_ref(right))
+        differences = catalog.diff(find_ref(self._components, left), find_ref(self._components, right))
         return [
             one.model_copy(update={"schema_changes": changes_between(reader, one.left, one.right)})
             if one.kind == "table"
@@ -1540,7 +1158,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         catalog, reader = self._components.catalog, self._components.reader
-        refs = self._resolve(left, left_at), self._find_ref(right)
+        refs = resolve_ref(self._components, left, left_at), find_ref(self._components, right)
         before, after = (
             catalog.get_table(identifier, Ref(name=ref.hash, hash=ref.hash, kind="detached")) for ref in refs
         )
@@ -1604,7 +1222,9 @@ class Lake:
         """
         catalog = self._components.catalog
         found = []
-        for pointer in sorted(catalog.list_tables(self._find_ref(ref)), key=lambda pointer: pointer.table.parts):
+        for pointer in sorted(
+            catalog.list_tables(find_ref(self._components, ref)), key=lambda pointer: pointer.table.parts
+        ):
             try:
                 found.append(self._components.reader.metadata(pointer))
             except LakegateError as error:
@@ -1631,11 +1251,7 @@ class Lake:
             >>> lake.table("nyc.trips").rows
             100
         """
-        identifier, resolved = TableIdentifier.parse(name), self._resolve(ref, at)
-        pointer = self._components.catalog.get_table(identifier, resolved)
-        if pointer is None:
-            raise unknown_table(self._components.catalog, name, resolved)
-        return Table(pointer, self._components.reader, commit=resolved.hash if ref == MAIN and at is None else "")
+        return get_table(self._components, name, ref, at)
 
     def snippet(
         self,
@@ -1671,7 +1287,7 @@ class Lake:
         """
         from lakegate.snippets import SnippetTarget, write_snippet
 
-        resolved = self._resolve(ref, at)
+        resolved = resolve_ref(self._components, ref, at)
         try:
             found = self.table(table, ref=resolved.hash).metadata  # of that very commit, wherever main is by now
         except NotFoundError as error:
@@ -1684,28 +1300,6 @@ class Lake:
             storage=self.settings.storage,
         )
         return write_snippet(engine, target, rest=rest, has_token=rest_token)
-
-    def rows_per_branch(self, table: str) -> Sequence[tuple[Ref, int | None]]:
-        """Return how many rows a table has on each branch that has it, from metadata alone.
-
-        Args:
-            table: ``namespace.table``.
-
-        Returns:
-            Branches and their row counts; ``None`` where delete files hide the count.
-
-        Raises:
-            RetryableError: The catalog can't be reached.
-        """
-        identifier = TableIdentifier.parse(table)
-        found: list[tuple[Ref, int | None]] = []
-        for ref in self.branches():
-            pointer = None
-            with suppress(NotFoundError):  # the branch was dropped meanwhile
-                pointer = self._components.catalog.get_table(identifier, ref)
-            if pointer is not None:
-                found.append((ref, self._components.reader.metadata(pointer).rows))
-        return found
 
     def query(self, sql: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Query:
         """Run a Spark SQL query. Plain table names mean the tables on ``ref``.
@@ -1731,7 +1325,7 @@ class Lake:
         from lakegate.spark.statement import referenced_tables
 
         query_text(sql)  # before Spark is started for it
-        resolved = self._resolve(ref, at)
+        resolved = resolve_ref(self._components, ref, at)
         engine = self._components.engine
         reads = referenced_tables(sql) if ref == MAIN and at is None else ()
         try:
@@ -1884,7 +1478,7 @@ class Lake:
         """Return the ids of suspended runs and the time until which each is left alone, soonest first."""
         return self._components.journal.suspended()
 
-    # Maintenance
+    # Recovery
 
     def recover(self, run_ids: Sequence[str] = ()) -> Sequence[Run]:
         """Finish or undo every run whose process died. Every ingest does this first.
@@ -1911,542 +1505,10 @@ class Lake:
             return tuple(recover_now(context, run_id) for run_id in found)
         recovered = recover(context)
         drop_orphaned_branches(context)
-        self.send_downstream()
+        self.downstream.send_due()
         return recovered
 
-    def maintain(
-        self,
-        tables: Sequence[str] = (),
-        *,
-        dry_run: bool = False,
-        within: str | timedelta | None = None,
-        gc: bool | None = None,
-        watcher: Callable[[MaintenanceStep], object] | None = None,
-    ) -> MaintenanceReport:
-        """Compact tables, expire snapshots and collect garbage, where the settings say it's due.
-
-        Each change to a table is a run of its own: if you stop a round, the next one continues. A table that fails
-        doesn't hold up the others. Tables with the most small files come first.
-
-        Args:
-            tables: Names or patterns, such as ``nyc.*``. Default: all tables on ``main``.
-            dry_run: Change nothing; return what is due.
-            within: Start no new work after this long, such as ``1h``. Default: ``maintenance.within``.
-            gc: Whether to run :meth:`gc` afterwards. Default: ``maintenance.gc``.
-            watcher: Called with each step once it has ended.
-
-        Returns:
-            What was due, and the outcome of each step.
-
-        Raises:
-            NotFoundError: A name or pattern matches no table.
-            RetryableError: The catalog or the journal can't be reached, or another process is maintaining the lake.
-
-        Example:
-            >>> lake.maintain(["nyc.trips"], dry_run=True).steps
-            ()
-        """
-        from lakegate.wap.maintain import Maintenance
-
-        settings = self.settings.maintenance
-        limit = settings.within if within is None else within
-        work = Maintenance(
-            self._context,
-            policy_of=self._maintenance_policy,
-            within=None if limit is None else _duration(limit),
-            actions={
-                "compact": self.optimize_table,
-                "expire": self._expire_by_policy,
-            },
-            gc=partial(self.gc, dry_run=dry_run) if (settings.gc if gc is None else gc) else None,
-            on_step=watcher or (lambda _: None),
-        )
-        return work.plan(tables) if dry_run else work.run(tables)
-
-    def _maintenance_policy(self, table: TableIdentifier) -> MaintenancePolicy:
-        own = self._components.contracts.settings_of(table).maintenance
-        general = self.settings.maintenance
-        return general if own is None else general.model_copy(update=own.model_dump(exclude_unset=True))
-
-    def _expire_by_policy(self, table: str) -> Run:
-        policy = self._maintenance_policy(TableIdentifier.parse(table))
-        return self.expire_snapshots(table, older_than=policy.expire, keep=policy.keep)
-
-    def gc(
-        self,
-        *,
-        dry_run: bool = False,
-        keep_rejected: str | timedelta | None = None,
-        grace: str | timedelta | None = None,
-    ) -> GcReport:
-        """Drop expired branches of rejected and failed runs, and delete files that no ref reaches.
-
-        Files stay for ``gc.keep`` after the last commit that needed them. The warehouse must belong to this catalog
-        alone. Also deletes reports of runs that are older than ``journal.keep_detail``.
-
-        Args:
-            dry_run: Change nothing; return what would be deleted.
-            keep_rejected: How long to keep branches after their run ended, such as ``7d``. Default:
-                ``ingest.keep_rejected``.
-            grace: Don't delete files younger than this, such as ``1d``. Default: ``gc.keep``.
-
-        Returns:
-            What was dropped and deleted.
-
-        Raises:
-            ConfigurationError: A duration is invalid, or the warehouse can't be listed or belongs to another catalog.
-            RetryableError: The catalog, the journal or the warehouse can't be reached. Some files may already have
-                been deleted.
-
-        Example:
-            >>> lake.gc(dry_run=True, grace="1d").files
-            0
-        """
-        self._components.require_own_warehouse()
-        if not dry_run:
-            # Otherwise, an abandoned run would keep its files.
-            recover(self._context)
-        keep_detail = self.settings.journal.keep_detail
-        return gc(
-            self._context,
-            files=self._components.files,
-            keep_rejected=_duration(self.settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
-            grace=_duration(self.settings.gc.keep if grace is None else grace),
-            now=datetime.now(UTC) if dry_run else warehouse_time(self._context, self._components.files),
-            dry_run=dry_run,
-            history=parse_age(self.settings.gc.keep),
-            keep_detail=None if keep_detail is None else parse_age(keep_detail),
-        )
-
-    def verify(
-        self,
-        tables: Sequence[str] = (),
-        *,
-        deep: bool = False,
-        since: str | datetime | None = None,
-        grace: str | timedelta | None = None,
-    ) -> VerifyReport:
-        """Check that the journal, the catalog, the tables' metadata and their files agree. Changes nothing.
-
-        Args:
-            tables: Tables to check. Default: all, and files that nothing references, too.
-            deep: Also count the rows in the footers of all Parquet files.
-            since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
-            grace: Files younger than this, such as ``1d``, aren't reported as orphaned. Default: ``gc.keep``.
-
-        Returns:
-            What was checked, and each problem with the command that fixes it.
-
-        Raises:
-            NotFoundError: A table is on no branch or tag, or there is no such commit.
-            ConfigurationError: A duration is invalid, or the warehouse can't be listed or belongs to another catalog.
-            RetryableError: The catalog, the journal or the warehouse can't be reached.
-
-        Example:
-            >>> lake.verify(["nyc.trips"], deep=True).passed
-            True
-        """
-        self._components.require_own_warehouse()
-        from lakegate.wap.verify import verify  # which loads the journal's parts
-
-        return verify(
-            self._context,
-            files=self._components.files,
-            grace=_duration(self.settings.gc.keep if grace is None else grace),
-            now=datetime.now(UTC),
-            tables=[TableIdentifier.parse(table) for table in tables],
-            deep=deep,
-            since=None if since is None else self._resolve(MAIN, since),
-            history=parse_age(self.settings.gc.keep),
-        )
-
-    def journal_status(self) -> JournalStatus:
-        """Return where the journal is and what it holds. Doesn't contact the catalog."""
-        from lakegate.journal.schema import FORMAT
-
-        journal = self._components.journal
-        newest = journal.runs(limit=1)
-        runs, files = journal.count()
-        return JournalStatus(
-            location=self.settings.journal.url or str(self.home / HOME_NAME / "journal.db"),
-            version=str(FORMAT),
-            synced=journal.synced(MAIN),
-            runs=dict(runs),
-            files=files,
-            abandoned=tuple(run.run_id for run in journal.abandoned()),
-            newest=newest[0].run_id if newest else None,
-        )
-
-    def rebuild_journal(self) -> RebuiltJournal:
-        """Rebuild the journal's published runs and files from the history of ``main``, for example after losing it.
-
-        Returns:
-            What the journal holds now.
-
-        Raises:
-            RetryableError: The catalog or the journal can't be reached. The journal is unchanged.
-        """
-        return rebuild(self._context, MAIN)
-
-    # Files, for programs that watch folders
-
-    def list_files(
-        self,
-        paths: Sequence[str],
-        *,
-        format: FileFormat | None = None,
-    ) -> Iterator[FoundFile]:
-        """Iterate over the files at ``paths`` without opening any. Paths that don't exist are skipped.
-
-        Args:
-            paths: Files, folders or glob patterns.
-            format: From folders, take only files with an extension of this format. Default: of any known format.
-
-        Returns:
-            The files, as they are found.
-
-        Raises:
-            InputError: A path is malformed, or can't be read.
-
-        Example:
-            >>> sum(file.size_bytes > 0 for file in lake.list_files(["trips"]))
-            1
-        """
-        from lakegate.sources.discovery import list_files
-
-        return list_files(paths, format=format, storage=self.settings.storage)
-
-    def known_files(self, table: str, uris: Sequence[str]) -> Claim:
-        """Return which files are new to a table, published, being ingested, or changed since they were published.
-
-        Claims nothing. Opens only files whose path was published before.
-
-        Args:
-            table: ``namespace.table``. It doesn't have to exist.
-            uris: Files, as :attr:`lakegate.model.batch.SourceFile.uri` names them.
-
-        Returns:
-            Each file once: ``published``, ``busy``, ``changed``, or ``free`` if it's new. Sizes and rows are those of
-            the published file, and 0 for new files. Files of ``published`` that changed and have their old content
-            again are also in ``went_back``.
-
-        Raises:
-            RetryableError: The catalog or the journal can't be reached.
-
-        Example:
-            >>> uris = [file.uri for file in lake.list_files(["trips", "more"])]
-            >>> known = lake.known_files("nyc.trips", uris)
-            >>> len(known.published), len(known.free)
-            (1, 1)
-        """
-        name = str(TableIdentifier.parse(table))
-        real = {_real_uri(uri): uri for uri in uris}
-        sync(self._context, MAIN)
-        known = self._known_files(name, list(real))
-        return Claim(
-            published=_with_uris(known.published, real),
-            busy=_with_uris(known.busy, real),
-            changed=_with_uris(known.changed, real),
-            went_back=_with_uris(known.went_back, real),
-            free=tuple(file.model_copy(update={"uri": real[file.uri]}) for file in known.free),
-        )
-
-    def file_checkpoints(self, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
-        """Return the outcomes of files that were ingested, or tried, into a table.
-
-        Args:
-            table: ``namespace.table``.
-            uris: The files.
-
-        Returns:
-            Checkpoints by URI, without files that were never tried.
-
-        Raises:
-            RetryableError: The journal can't be reached.
-        """
-        return self._components.journal.file_checkpoints(table, uris)
-
-    def save_file_checkpoints(self, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
-        """Save the outcomes of files. Each checkpoint replaces an earlier one with the same URI.
-
-        Args:
-            table: ``namespace.table``.
-            checkpoints: The checkpoints.
-
-        Raises:
-            RetryableError: The journal can't be reached.
-        """
-        self._components.journal.save_file_checkpoints(table, checkpoints)
-
-    def lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
-        """Hold a lock of this project while a block runs; other processes with the same journal wait.
-
-        Args:
-            name: Name of the lock.
-            timeout_s: Seconds to wait for it.
-
-        Returns:
-            A context manager that yields whether the lock was acquired.
-
-        Raises:
-            RetryableError: The journal can't be reached.
-        """
-        return self._components.journal.lock(name, timeout_s=timeout_s)
-
-    # Alerts
-
-    def notify_test(self, channel: str | None = None) -> Sequence[Notification]:
-        """Send a test message to one channel, or to all. Starts no server.
-
-        Args:
-            channel: Name of the channel. Default: all.
-
-        Returns:
-            The outcome for each channel. A message that couldn't be sent isn't an exception.
-
-        Raises:
-            NotFoundError: There's no such channel, or none at all.
-        """
-        notifier = self._components.notifier
-        if notifier is None:
-            raise NotFoundError(
-                "No alert channel is configured.",
-                hint="Add a section [[notify.channels]] to lakegate.toml, with name, type and url.",
-            )
-        return notifier.test(channel)
-
-    def notify_given_up(self, table: str, file: FileCheckpoint) -> None:
-        """Send the alert that a file failed too often to be tried again.
-
-        It takes at most ``notify.timeout_s`` seconds, and doesn't raise if the alert fails.
-
-        Args:
-            table: The table that the file belongs to.
-            file: Its last outcome, and why it failed.
-        """
-        notifier = self._components.notifier
-        if notifier is not None:
-            alert_given_up(notifier, self._components.journal, self._components.narrator, table, file)
-
-    def expected_publishes(self) -> Mapping[str, str]:
-        """Return how often each table should be published to, as a duration such as ``1d``.
-
-        Covers the tables with a setting ``notify.late`` or a contract with ``freshness``.
-
-        Raises:
-            ConfigurationError: A contract can't be read, or a table has both.
-
-        Example:
-            >>> lake.expected_publishes()
-            {}
-        """
-        return self._components.contracts.late()
-
-    def notify_late(self) -> Sequence[LateTable]:
-        """Find tables to which nothing was published for longer than expected, and send alerts.
-
-        The setting ``notify.late`` and the contracts' ``freshness`` say what is expected. Each late table is announced
-        once per expected interval until something is published. Only reads the journal.
-
-        Returns:
-            The tables that are late, with the outcome of the alerts.
-
-        Raises:
-            RetryableError: The journal can't be reached.
-        """
-        expected, notifier = self._components.contracts.late(), self._components.notifier
-        now = datetime.now(UTC)
-        late = find_late(self._components.journal, expected, now) if expected else ()
-        if notifier is None:
-            return late
-        return alert_late(notifier, late, now)
-
-    # Downstream systems
-
-    def downstream_status(self) -> Sequence[DownstreamStatus]:
-        """Return what each downstream system was sent and what is queued for it.
-
-        Covers the systems in the settings, and others that the journal still queues for. Only reads the journal.
-
-        Raises:
-            RetryableError: The journal can't be reached.
-        """
-        types = {name: given.type for name, given in self.settings.downstream.items()}
-        known = {one.name: one for one in self._components.journal.outbox.status()}
-        missing = (DownstreamStatus(name=name) for name in types if name not in known)
-        return tuple(one.model_copy(update={"type": types.get(one.name)}) for one in (*known.values(), *missing))
-
-    def deliveries(
-        self,
-        *,
-        downstream: str | None = None,
-        run: str | None = None,
-        states: Sequence[DeliveryState] = (),
-        limit: int = 50,
-    ) -> Sequence[Delivery]:
-        """Return the events that downstream systems were sent, or have yet to be sent, newest first.
-
-        Args:
-            downstream: Only this system.
-            run: Only what this run did; a full id.
-            states: Only deliveries in these states.
-            limit: Maximum number of deliveries.
-
-        Raises:
-            RetryableError: The journal can't be reached.
-        """
-        return self._components.journal.outbox.list(name=downstream, run_id=run, states=states, limit=limit)
-
-    def send_downstream(self, name: str | None = None) -> Sequence[Delivery]:
-        """Send downstream systems what is due. Every run that ends does this, too.
-
-        Args:
-            name: Only this system.
-
-        Returns:
-            The deliveries that were tried. One that failed isn't an exception; it's tried again later.
-        """
-        if not self.settings.downstream:
-            return ()
-        return send(self._context, target=MAIN, name=name)
-
-    def downstream_retry(self, name: str | None = None) -> Sequence[Delivery]:
-        """Send everything that is queued now, even what was given up.
-
-        Args:
-            name: Name of a system. Default: all.
-
-        Returns:
-            The deliveries that were tried, with their outcome.
-
-        Raises:
-            NotFoundError: The settings name no such system, or none at all.
-            RetryableError: The journal can't be reached.
-        """
-        self._require_downstream(name)
-        self._components.journal.outbox.again(name)
-        return send(self._context, target=MAIN, name=name, within_s=_RETRY_S)
-
-    def downstream_skip(
-        self, name: str, *, delivery: int | None = None, reason: str = "Skipped."
-    ) -> Sequence[Delivery]:
-        """Skip the oldest waiting delivery for good, so that those behind it can be sent.
-
-        Args:
-            name: Name of a system.
-            delivery: Number of another waiting delivery. Default: the oldest.
-            reason: Why, in one sentence. Stored with the delivery.
-
-        Returns:
-            What was skipped.
-
-        Raises:
-            NotFoundError: There's no such waiting delivery.
-            RetryableError: The journal can't be reached.
-        """
-        outbox = self._components.journal.outbox
-        after = 0 if delivery is None else min(max(delivery, 1), _HIGHEST_NUMBER) - 1
-        oldest = outbox.waiting(name, after=after, limit=1)
-        found = [one for one in oldest if delivery in (None, one.delivery_id)]
-        if not found:
-            what = "Nothing" if delivery is None else f"No delivery {delivery}"
-            raise NotFoundError(f"{what} is queued for downstream '{name}'.", hint=f"lakegate downstream status {name}")
-        outbox.ended(found, "skipped", reason)
-        return tuple(one.model_copy(update={"state": "skipped", "reason": reason}) for one in found)
-
-    def downstream_send(self, name: str, tables: Sequence[str] = ()) -> Sequence[Delivery]:
-        """Send a system the current state of tables on ``main``, for example because it's new in the settings.
-
-        Args:
-            name: Name of a system.
-            tables: The tables. Default: all on ``main``.
-
-        Returns:
-            The deliveries that were tried, with their outcome.
-
-        Raises:
-            NotFoundError: The settings name no such system, or a table doesn't exist.
-            RetryableError: The catalog or the journal can't be reached.
-        """
-        self._require_downstream(name)
-        head = sync(self._context, MAIN)
-        there = {str(pointer.table) for pointer in self._context.catalog.list_tables(head)}
-        missing = [table for table in tables if table not in there]
-        if missing:
-            raise unknown_table(self._context.catalog, missing[0], head)
-        outbox = self._components.journal.outbox
-        outbox.again(name)
-        outbox.send_current(name, tables or sorted(there), ref=MAIN, commit=head.hash)
-        return send(self._context, name=name, within_s=_RETRY_S)
-
-    def downstream_test(self, name: str | None = None) -> Sequence[DownstreamCheck]:
-        """Check that downstream systems can be reached with their settings, changing nothing in them.
-
-        Args:
-            name: Name of a system. Default: all.
-
-        Raises:
-            NotFoundError: The settings name no such system, or none at all.
-        """
-        self._require_downstream(name)
-        return tuple(
-            check(one, self.settings.downstream[one.subscription.name].type)
-            for one in self._components.downstreams
-            if name in (None, one.subscription.name)
-        )
-
-    def downstream_policy(self, name: str) -> Mapping[str, Any]:
-        """Return the IAM policy that lakegate needs to notify a system. Only the AWS Glue Data Catalog needs one.
-
-        Args:
-            name: Name of a system.
-
-        Returns:
-            The policy document.
-
-        Raises:
-            NotFoundError: The settings name no such system.
-            InputError: Systems of its type need no permissions on AWS.
-        """
-        from lakegate.downstream import policy_of
-
-        self._require_downstream(name)
-        return policy_of(name, self.settings.downstream[name])
-
-    def downstream_forget(self, name: str) -> int:
-        """Stop queuing for a system that is no longer in the settings, and skip what is queued.
-
-        Returns:
-            Number of deliveries that were skipped.
-
-        Raises:
-            InputError: It's still in the settings.
-            NotFoundError: There's no such system.
-            RetryableError: The journal can't be reached.
-        """
-        if name in self.settings.downstream:
-            raise InputError(
-                f"Downstream '{name}' is in the settings, so the next run would queue for it again.",
-                hint=f"Remove the section [downstream.{name}] first.",
-            )
-        return self._components.journal.outbox.forget(name)
-
     # Private
-
-    def _require_downstream(self, name: str | None) -> None:
-        known = self.settings.downstream
-        if not known:
-            raise NotFoundError(
-                "No downstream system is configured.",
-                hint="Add a section [downstream.NAME] to lakegate.toml, with its type.",
-            )
-        if name is not None and name not in known:
-            guess = nearest(name, list(known))
-            raise NotFoundError(
-                f"Downstream '{name}' doesn't exist in the settings." + (f" Did you mean '{guess}'?" if guess else ""),
-                hint="lakegate downstream status",
-                downstream=name,
-            )
 
     def _run_step(
         self, table: str, paths: Paths | Frame, options: IngestOptions, *, until: Stage, suspends: bool
@@ -2591,7 +1653,7 @@ class Lake:
             given=options.get("columns") or {},
         )
         require_csv(options.get("csv"), batch)
-        checks = self._checks(identifier, options.get("checks", ()), configured=True)
+        checks = self._components.contracts.checks_of(identifier, options.get("checks", ()))
         return IngestRequest(
             run_id=run_id,
             table=identifier,
@@ -2674,70 +1736,9 @@ class Lake:
         is_unnamed = batch.csv is not None and not batch.csv.header
         return ("*",) if (masked and is_unnamed) or any(check.examples == 0 for check in checks) else masked
 
-    def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
-        contract = self._components.contracts.find(table) if configured else None
-        texts = (*(self.settings.table(table).checks if configured else ()), *checks)
-        parsed = (parse_checks(check) if isinstance(check, str) else (check,) for check in texts)
-        found = (*(() if contract is None else (contract.checks,)), *parsed)
-        return tuple({str(check): check for group in found for check in group}.values())
-
-    def _configured_checks(self, table: TableIdentifier) -> tuple[Check, ...]:
-        contract = self._components.contracts.find(table)
-        columns = None if contract is None else contract_check(contract.terms)
-        return (*([] if columns is None else [columns]), *self._checks(table, (), configured=True))
-
     def _rows(self, wanted: Rows) -> Query:
         engine = self._components.engine
         return Query(engine.read(wanted), engine.fetch, engine.stream)
-
-    def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        index = None if at is None and not is_hash_prefix(ref) else self._commit_index()
-        return resolve(self._components.catalog, ref, at, index=index)
-
-    def _find_ref(self, ref: str) -> Ref:
-        return find(self._components.catalog, ref, index=self._commit_index() if is_hash_prefix(ref) else None)
-
-    def _commit_index(self) -> CommitIndex | None:
-        """Return the journal's index of ``main``'s commits, if it knows all of them."""
-        commits = self._components.journal.commits
-        with suppress(LakegateError):  # without the index, the history is read
-            if commits.head(MAIN) is not None:
-                head = sync(self._context, MAIN)
-                return commits if commits.head(MAIN) == head.hash else None
-        return None
-
-    def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
-        journal = self._components.journal
-        by_path = journal.known(table, [_source_file(uri) for uri in uris])
-        to_read = [known.file.uri for known in by_path.changed]
-        if not to_read:
-            return by_path
-        read = {file.uri: file for file in self._read_versions(to_read)}
-        by_content = journal.known(table, list(read.values()))
-        return Claim(
-            published=by_content.published,
-            busy=(*by_path.busy, *by_content.busy),
-            changed=by_content.changed,
-            went_back=by_content.went_back,
-            # The ingest will say why a file can't be read.
-            free=(
-                *by_path.free,
-                *by_content.free,
-                *(_source_file(uri) for uri in to_read if uri not in read),
-            ),
-        )
-
-    def _read_versions(self, uris: Sequence[str]) -> Iterator[SourceFile]:
-        read = partial(_read_version, storage=self.settings.storage)
-        pool = ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="lakegate-versions")
-        try:
-            with self._components.narrator.step(f"Comparing {len(uris):,} files with what is published") as step:
-                for done, file in enumerate(pool.map(read, uris), start=1):
-                    step.progress(done, len(uris), "files")
-                    if file is not None:
-                        yield file
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _require_usable(options: IngestOptions) -> None:
@@ -2781,34 +1782,3 @@ def _merge_limit(given: Tolerance | None, configured: Tolerance | None) -> Toler
 def _detect_orchestrator() -> str:
     # Airflow sets it in each task: https://airflow.apache.org/docs/apache-airflow/stable/templates-ref.html
     return "airflow" if "AIRFLOW_CTX_DAG_ID" in os.environ else "python"
-
-
-def _duration(value: str | timedelta) -> timedelta:
-    return min(value, LONGEST_AGE) if isinstance(value, timedelta) else parse_age(value)
-
-
-def _real_uri(uri: str) -> str:
-    """Resolve a link: claims are recorded for the file that it points to."""
-    from lakegate.sources.files import from_uri, to_uri
-
-    return to_uri(os.path.realpath(from_uri(uri))) if uri.startswith("file:") else uri
-
-
-def _with_uris(files: Sequence[KnownFile], uris: Mapping[str, str]) -> tuple[KnownFile, ...]:
-    return tuple(
-        one.model_copy(update={"file": one.file.model_copy(update={"uri": uris[one.file.uri]})}) for one in files
-    )
-
-
-def _read_version(uri: str, storage: StorageSettings) -> SourceFile | None:
-    from lakegate.sources.files import from_uri, stat_file, stat_object
-
-    try:
-        found = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
-        return None if found is None else _source_file(uri, found.content_version())
-    except OSError:
-        return None
-
-
-def _source_file(uri: str, version: str = "") -> SourceFile:
-    return SourceFile(uri=uri, size_bytes=0, version=version, rows=0)

@@ -14,6 +14,13 @@ from pydantic import BaseModel
 
 import lakegate
 from lakegate import checks, errors
+from lakegate.api.alerts import Alerts
+from lakegate.api.branches import Branches
+from lakegate.api.downstream import Downstream
+from lakegate.api.files import Files
+from lakegate.api.maintenance import Maintenance
+from lakegate.api.quarantine import Quarantine
+from lakegate.api.tags import Tags
 from lakegate.integrations.aws_lambda.events import MalformedEventError
 from lakegate.integrations.aws_lambda.function import NotDoneError
 from lakegate.model.request import IngestPlan
@@ -27,7 +34,22 @@ from support.docstrings import field_docstrings
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGE = REFERENCE / "python.md"
 ERRORS = REFERENCE / "errors.md"
-CLASSES: tuple[type, ...] = (lakegate.Lake, Transaction, lakegate.Table, lakegate.Query, lakegate.RowDifference)
+PARTS: dict[str, type] = {
+    "lake.branches": Branches,
+    "lake.tags": Tags,
+    "lake.quarantine": Quarantine,
+    "lake.maintenance": Maintenance,
+    "lake.downstream": Downstream,
+    "lake.alerts": Alerts,
+    "lake.files": Files,
+}
+"""The attributes of a lake that have methods."""
+CLASSES: dict[str, type] = {
+    "Lake": lakegate.Lake,
+    **PARTS,
+    **{one.__name__: one for one in (Transaction, lakegate.Table, lakegate.Query, lakegate.RowDifference)},
+}
+"""The public classes by the name that users write."""
 OTHER_ERRORS = (
     DeadlineReachedError,
     NotDoneError,
@@ -100,8 +122,8 @@ def parse(thing: object) -> Docs:
 def functions() -> dict[str, Callable[..., Any]]:
     """Return the public functions and methods by the name that users write."""
     found: dict[str, Callable[..., Any]] = {"lakegate.connect": lakegate.connect}
-    for cls in CLASSES:
-        found |= {f"{cls.__name__}.{name}": method for name, method in _members(cls, inspect.isfunction)}
+    for owner, cls in CLASSES.items():
+        found |= {f"{owner}.{name}": method for name, method in _members(cls, inspect.isfunction)}
     return found
 
 
@@ -130,14 +152,17 @@ def render_errors(page: str) -> str:
 
 
 def _classes() -> Iterator[str]:
-    for cls in CLASSES:
+    for owner, cls in CLASSES.items():
         docs = parse(cls)
-        yield f"## {cls.__name__}\n\n{_markdown(docs.text)}\n"
-        rows = [f"| `{name}` | {_cell(parse(one).text)} |" for name, one in _members(cls, _is_property)]
+        yield f"## {owner}\n\n{_markdown(docs.text)}\n"
+        yield from _raises(docs)
+        attributes = docs.entries("Attributes") if cls is lakegate.Lake else {}
+        attributes |= {name: parse(one).text for name, one in _members(cls, _is_property)}
+        rows = [f"| `{name}` | {_cell(text)} |" for name, text in attributes.items()]
         if rows:
             yield "\n".join(["| property | meaning |", "| --- | --- |", *rows, ""])
         for name, method in _members(cls, inspect.isfunction):
-            yield from _function(f"{cls.__name__}.{name}", method, 3)
+            yield from _function(f"{owner}.{name}", method, 3)
 
 
 def _values() -> Iterator[str]:
@@ -166,12 +191,16 @@ def _function(name: str, function: Callable[..., Any], level: int) -> Iterator[s
     for section in ("Returns", "Yields"):
         if section in docs.sections:
             yield f"{section}: {_markdown(docs.sections[section])}\n"
-    raised = docs.entries("Raises")
-    if raised:
-        yield "\n".join(["Raises:", "", *(f"- `{error}`: {_cell(text)}" for error, text in raised.items()), ""])
+    yield from _raises(docs)
     for section in ("Example", "Examples"):
         if section in docs.sections:
             yield f"```python\n{docs.sections[section]}\n```\n"
+
+
+def _raises(docs: Docs) -> Iterator[str]:
+    raised = docs.entries("Raises")
+    if raised:
+        yield "\n".join(["Raises:", "", *(f"- `{error}`: {_cell(text)}" for error, text in raised.items()), ""])
 
 
 def _signature(name: str, function: Callable[..., Any]) -> str:

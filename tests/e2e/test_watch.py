@@ -50,7 +50,7 @@ def land(landing: Path, name: str, *, nulls: int = 0, start: int = 0, cut: bool 
 
 def outcomes(lake: Lake, table: str, landing: Path) -> Mapping[str, str]:
     uris = {to_uri(path): path.name for path in landing.iterdir()}
-    return {uris[uri]: landed.outcome for uri, landed in lake.file_checkpoints(table, tuple(uris)).items()}
+    return {uris[uri]: landed.outcome for uri, landed in lake.files.checkpoints(table, tuple(uris)).items()}
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def test_snippets_work_as_printed(
 @pytest.fixture
 def spark_alone(lake: Lake, stack: StackState, published: str) -> Iterator[tuple[str, Any]]:
     """A branch, and a session on it of a writer other than lakegate, which refuses to write version 3."""
-    branch = lake.create_branch("any-engine-v3").name
+    branch = lake.branches.create("any-engine-v3").name
     components: Any = components_of(lake)
     options = components.spark_options(components.catalog.get_ref(branch))
     spark: Any = remote_sessions(stack.spark_url)(session_settings(options))
@@ -147,7 +147,7 @@ def spark_alone(lake: Lake, stack: StackState, published: str) -> Iterator[tuple
         yield branch, spark
     finally:
         end_session(spark)
-        lake.delete_branch(branch)
+        lake.branches.delete(branch)
 
 
 def test_version_3_is_read_with_deletion_vectors_and_without_row_lineage(

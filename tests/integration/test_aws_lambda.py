@@ -81,7 +81,7 @@ def test_clean_with_nulls_and_truncated_in_one_batch(world: World) -> None:
         queue.deliver(function)
     assert set(queue.dead) == {truncated, odd}
     uri = f"{world.bucket.uri}/{world.key('truncated.parquet')}"
-    landing = world.lake.file_checkpoints(world.table, [uri])[uri]
+    landing = world.lake.files.checkpoints(world.table, [uri])[uri]
     assert (landing.outcome, landing.tries) == ("failed", 3)
     assert "cut off" in str(landing.reason)
     # mended, and sent again by hand: what was given up before that does not count

@@ -158,19 +158,19 @@ def test_names_that_no_table_can_have(lake: Lake, tmp_path: Path, name: str) -> 
 
 def test_a_branch_that_exists_is_left_alone(lake: Lake, table: str, tmp_path: Path) -> None:
     source = write_trips(tmp_path / "a.parquet", 5)
-    lake.create_branch("taken/by-someone")
+    lake.branches.create("taken/by-someone")
     for branch in ("taken/by-someone", "main"):
         with unchanged(lake), pytest.raises(AlreadyExistsError) as caught:
             lake.ingest(table, source, branch=branch)
         require_refusal(caught.value, f"Branch '{branch}' exists already")
-    lake.delete_branch("taken/by-someone")
+    lake.branches.delete("taken/by-someone")
 
 
 @pytest.mark.parametrize("branch", ["a b", "x/", "ä", "0123456789abcdef", "HEAD"])
 def test_names_that_no_branch_can_have(lake: Lake, table: str, tmp_path: Path, branch: str) -> None:
     source = write_trips(tmp_path / "a.parquet", 5)
     with unchanged(lake):
-        for use in (lambda: lake.ingest(table, source, branch=branch), lambda: lake.create_branch(branch)):
+        for use in (lambda: lake.ingest(table, source, branch=branch), lambda: lake.branches.create(branch)):
             with pytest.raises(IdentifierError) as caught:
                 use()
             require_refusal(caught.value, f"'{branch}' can't name a branch")
@@ -185,8 +185,8 @@ def test_references_that_are_not_there(lake: Lake, table: str, ref: str) -> None
         lambda: lake.diff(ref, "main"),
         lambda: lake.table(table, ref=ref),
         lambda: lake.tables(ref),
-        lambda: lake.create_branch("never", source=ref),
-        lambda: lake.delete_branch(ref),
+        lambda: lake.branches.create("never", source=ref),
+        lambda: lake.branches.delete(ref),
         lambda: lake.audit(table, branch=ref),
         lambda: lake.publish(ref),
         lambda: lake.discard(ref),
@@ -198,7 +198,7 @@ def test_references_that_are_not_there(lake: Lake, table: str, ref: str) -> None
 
 
 def test_main_is_neither_discarded_nor_deleted(lake: Lake) -> None:
-    for use in (lambda: lake.discard("main"), lambda: lake.delete_branch("main"), lambda: lake.publish("main")):
+    for use in (lambda: lake.discard("main"), lambda: lake.branches.delete("main"), lambda: lake.publish("main")):
         with unchanged(lake), pytest.raises(InputError) as caught:
             use()
         require_refusal(caught.value, "'main'")

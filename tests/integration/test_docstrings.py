@@ -1,4 +1,4 @@
-"""The examples in the docstrings of ``Lake``, ``Table`` and ``Query``, in their order, on real Spark and Nessie."""
+"""The examples in the docstrings of ``Lake``, its parts, ``Table`` and ``Query``, on real Spark and Nessie."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakegate
+from e2e.docs_api import PARTS
 from lakegate.lake import Lake, connect
 from lakegate.table import Query, Table
 from support.e2e_support import write
@@ -27,7 +28,8 @@ def rows(count: int, start: int = 0, *, fare: float | None = 12.5) -> pa.Table:
 
 def examples(namespace: str) -> list[doctest.DocTest]:
     """Return the examples, with the tables of a namespace that is this test's alone."""
-    members = [(name, member) for one in (Lake, Table, Query) for name, member in vars(one).items()]
+    classes = (Lake, *PARTS.values(), Table, Query)
+    members = [(name, member) for one in classes for name, member in vars(one).items()]
     methods = [member for name, member in members if inspect.isfunction(member) and not name.startswith("_")]
     found = []
     functions: list[Callable[..., Any]] = [connect, *methods]
@@ -52,5 +54,5 @@ def test_the_examples_do_what_they_say(
             lake.ingest(f"{namespace}.fares", bad, checks=["not_null(fare)"], branch="fix")
         test.globs = {"lakegate": lakegate, "lake": lake, "datetime": datetime, "UTC": UTC}
         assert runner.run(test).failed == 0, capsys.readouterr().out
-    lake.delete_branch("experiment")
-    lake.delete_tag("release-1")
+    lake.branches.delete("experiment")
+    lake.tags.delete("release-1")

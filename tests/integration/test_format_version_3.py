@@ -151,7 +151,7 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
     lake.delete_rows(table, "id = 3")
     rows.step(gone={3})
 
-    assert lake.quarantine_release(table, changes={"n": "9"}).status == "published"
+    assert lake.quarantine.release(table, changes={"n": "9"}).status == "published"
     rows.step(new={9})
     wider = lake.ingest(table, [{"id": 8, "n": 8, "zone": "a"}], schema="evolve")
     assert wider.status == "published"
@@ -159,7 +159,7 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
     lake.evolve_table(table, "RENAME COLUMN zone TO area", "ADD COLUMN other INT")
     rows.step()
 
-    compaction = lake.optimize_table(table, sort="id desc")
+    compaction = lake.maintenance.optimize(table, sort="id desc")
     assert compaction.status == "published"
     rows.step()
     lake.transact(lambda tx: tx.sql(f"UPDATE `{namespace}`.`rows` SET n = 70 WHERE id = 7"))
@@ -168,7 +168,7 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
     rows.step(new={10})
     lake.revert(again.run_id)
     rows.step(gone={10})
-    report = lake.verify([table, f"{table}__quarantine"], deep=True)
+    report = lake.maintenance.verify([table, f"{table}__quarantine"], deep=True)
     assert report.passed, report.findings
 
     assert lake.restore_table(table, at=state).status == "published"
@@ -177,7 +177,7 @@ def test_rows_keep_their_ids_whatever_is_done_to_a_table(  # noqa: PLR0915 - one
     rows.step(new={11, 12})
     ingest((11, 110), mode="upsert", key=["id"])
     rows.step(changed={11})
-    report = lake.verify([table], deep=True)
+    report = lake.maintenance.verify([table], deep=True)
     assert report.passed, report.findings
     rows.check()
 
@@ -211,7 +211,7 @@ def test_a_table_with_variants_is_changed_like_any_other(lake: Lake, namespace: 
     path = tmp_path / "more.parquet"
     pq.write_table(pa.table({"id": pa.array([8], pa.int64())}), path)
     assert lake.ingest(table, path, schema="evolve").status == "published"
-    assert lake.optimize_table(table, sort="id").status == "published"
+    assert lake.maintenance.optimize(table, sort="id").status == "published"
     assert values() == {**changed, 8: None}
     deleted = lake.delete_rows(table, "variant_get(v, '$.a[0]', 'int') = 3")
     assert sorted(values()) == [0, 1, 2, 4, 5, 8]
@@ -220,5 +220,5 @@ def test_a_table_with_variants_is_changed_like_any_other(lake: Lake, namespace: 
     with pytest.raises(AuditFailedError), lake.transaction(name="wrong") as tx:
         tx.sql(f"INSERT INTO {name} VALUES (9, NULL)")
         tx.check(table, "not_null(v)")
-    report = lake.verify([table], deep=True)
+    report = lake.maintenance.verify([table], deep=True)
     assert report.passed, report.findings

@@ -139,11 +139,11 @@ def test_only_what_no_reference_reaches_goes(
     assert count(lake, table) == 60
 
     # All that is sound, but for what others wrote on main; then it is damaged.
-    sound = lake.verify([table], deep=True)
+    sound = lake.maintenance.verify([table], deep=True)
     assert [one.kind for one in sound.findings] == ["foreign-commit"] * 3, sound.findings
     (new,) = (local_path(file.path) for file in lake.table(table).files() if file.path not in known)
     new.unlink()
-    found = next(one for one in lake.verify([table]).findings if one.kind != "foreign-commit")
+    found = next(one for one in lake.maintenance.verify([table]).findings if one.kind != "foreign-commit")
     assert (found.kind, found.run_id, found.number) == ("missing-file", last.run_id, 1)
     assert f"lakegate revert {last.run_id}" in found.fix
     lake.revert(last.run_id)
@@ -162,7 +162,7 @@ def test_a_rejected_branch_goes_after_its_time_with_its_files(
 
     report = collect(days_later=8)
     assert [branch.run_id for branch in report.branches] == [rejected.run_id]
-    assert rejected.branch not in {ref.name for ref in lake.branches()}
+    assert rejected.branch not in {ref.name for ref in lake.branches.list()}
     assert not lake.run(rejected.run_id).branch_kept
     assert files_in(warehouse) == before
     assert count(lake, table) == 20

@@ -174,6 +174,6 @@ def test_an_audit_with_a_slow_pattern_ends_in_time_and_keeps_its_branch(
             limited.ingest(f"{namespace}.slow", path, checks=["matches(s, '.*.*x')"])
         assert time.monotonic() - began < 60
         branch = raised.value.context["branch"]
-        assert branch in [one.name for one in limited.branches()]
+        assert branch in [one.name for one in limited.branches.list()]
         assert f"{namespace}.slow" not in [str(one) for one in limited.tables()]
         limited.discard(branch)

@@ -75,5 +75,5 @@ def test_what_a_newer_lakegate_published_stops_ingests_and_no_reading(
         assert lake.table(table).rows == 10
         assert next(lake.log()).hash == newer.hash
     finally:
-        lake.reset_branch("main", to=main.hash, force=True)
+        lake.branches.reset("main", to=main.hash, force=True)
     assert lake.ingest(table, file).status == "skipped"

@@ -43,7 +43,7 @@ def count(lake: Lake, table: str, ref: str = "main") -> int:
 
 
 def branch_names(lake: Lake) -> set[str]:
-    return {ref.name for ref in lake.branches()}
+    return {ref.name for ref in lake.branches.list()}
 
 
 @pytest.mark.storage
@@ -75,7 +75,7 @@ def test_a_clean_batch_is_published_and_readable(lake: Lake, namespace: str, tmp
 def test_nulls_are_rejected_and_the_branch_can_be_looked_at(lake: Lake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.trips"
     lake.ingest(table, write_trips(tmp_path / "a.parquet", 100))
-    head = lake.branches()[0]
+    head = lake.branches.list()[0]
     run = lake.ingest(table, write_trips(tmp_path / "b.parquet", 50, nulls=7), checks=["not_null(passengers)"])
 
     assert run.status == "rejected"
@@ -84,11 +84,11 @@ def test_nulls_are_rejected_and_the_branch_can_be_looked_at(lake: Lake, namespac
     assert (failure.columns, failure.failing_rows, failure.total_rows) == (("passengers",), 7, 50)
     assert len(failure.examples) == 7
     assert {example["id"] for example in failure.examples} == set(range(7))
-    assert lake.branches()[0] == head
+    assert lake.branches.list()[0] == head
     assert lake.table(table).rows == 100
     assert count(lake, table, run.branch) == 150
     assert [(d.table, d.change) for d in lake.diff("main", run.branch)] == [(table, "changed")]
-    assert {ref.name: rows for ref, rows in lake.rows_per_branch(table)} == {"main": 100, run.branch: 150}
+    assert {ref.name: rows for ref, rows in lake.branches.row_counts(table)} == {"main": 100, run.branch: 150}
 
     discarded = lake.discard(run.branch)
     assert discarded is not None
@@ -117,7 +117,7 @@ def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path, tmp_path
     assert published.status == "published"
     assert lake.table(table).rows == 56_551
     assert lake.table(table).metadata.partition_by == ("months(lpep_pickup_datetime)",)
-    head = lake.branches()[0]
+    head = lake.branches.list()[0]
 
     checks = [
         "not_null(passenger_count)",
@@ -145,7 +145,7 @@ def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path, tmp_path
         (("RatecodeID",), 3),
     ]
     assert all(len(r.examples) == min(10, r.failing_rows) for r in rejected.report.results)
-    assert lake.branches()[0] == head
+    assert lake.branches.list()[0] == head
 
 
 def test_real_flights_in_csv(lake: Lake, namespace: str, tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_nobody_sees_what_is_staged(lake: Lake, components: Components, namespac
     staged = stage(components.context, plan.request)
     assert stage(components.context, plan.request) == staged
     assert namespace not in {
-        pointer.table.namespace[0] for pointer in components.catalog.list_tables(lake.branches()[0])
+        pointer.table.namespace[0] for pointer in components.catalog.list_tables(lake.branches.list()[0])
     }
-    assert (namespace,) not in set(components.catalog.list_namespaces(lake.branches()[0]))
+    assert (namespace,) not in set(components.catalog.list_namespaces(lake.branches.list()[0]))
     assert lake.table(table, ref=staged.branch).rows == 20
     lake.discard(staged.branch)
 

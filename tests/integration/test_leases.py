@@ -122,7 +122,7 @@ def test_an_owner_that_slept_past_its_lease(world: World) -> None:
         assert [run.status for run in world.lake.recover()] == ["failed"]
         code, err = goes_on(owner)
     assert (code, "lost its lease" in err, "Traceback" in err) == (3, True, False), err
-    assert world.branch(2) not in [ref.name for ref in world.lake.branches()]
+    assert world.branch(2) not in [ref.name for ref in world.lake.branches.list()]
     assert world.ids() == [0, 1]
 
     # An undoing, which nobody can finish but its owner.

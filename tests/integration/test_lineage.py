@@ -90,7 +90,7 @@ class World:
     def branch(self, table: str, *statements: str) -> str:
         """Write to a new branch by hand."""
         name = f"hand/{self.namespace}/{table}"
-        self.lake.create_branch(name)
+        self.lake.branches.create(name)
         with self.session(name) as spark:
             self.run_sql(spark, table, statements, name)
         return name
@@ -213,7 +213,7 @@ def test_branches_written_by_hand_are_audited_for_what_they_are(world: World) ->
         branch = world.branch(table, *statements)
         if world.outcome(branch) != InputError.code or world.pointer(table) != before:
             wrong.append(("files may be deleted", statements, world.pointer(table)))
-        world.lake.delete_branch(branch)
+        world.lake.branches.delete(branch)
     assert not wrong
 
 

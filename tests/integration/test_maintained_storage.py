@@ -22,15 +22,15 @@ def test_a_table_is_compacted_and_its_damage_found(
         path = tmp_path / f"{number}.parquet"
         pq.write_table(pa.table({"id": [number]}), path)
         run = lake.ingest(table, path)
-    assert lake.verify([table], deep=True).passed
+    assert lake.maintenance.verify([table], deep=True).passed
 
-    assert lake.optimize_table(table).status == "published"
+    assert lake.maintenance.optimize(table).status == "published"
     (compacted,) = [file.path for file in lake.table(table).files()]
     assert sorted(row["id"] for row in lake.table(table).to_arrow().to_pylist()) == list(range(6))
-    report = lake.verify([table], deep=True)
+    report = lake.maintenance.verify([table], deep=True)
     assert report.passed, report.findings
     assert report.size_bytes > 0
-    assert lake.expire_snapshots(table, older_than="0s").status == "published"
+    assert lake.maintenance.expire(table, older_than="0s").status == "published"
 
     files = components.files
     content = files.read(compacted)
@@ -40,21 +40,21 @@ def test_a_table_is_compacted_and_its_damage_found(
         files.write(compacted, content)
 
     files.delete([compacted])
-    report = lake.verify([table])
+    report = lake.maintenance.verify([table])
     assert [(one.kind, one.files) for one in report.findings] == [("missing-file", (compacted,))]
     try:
         put(content[:-1])
-        assert {one.kind for one in lake.verify([table]).findings} == {"wrong-size"}
+        assert {one.kind for one in lake.maintenance.verify([table]).findings} == {"wrong-size"}
         put(content[:-4] + b"PAR2")
-        assert lake.verify([table]).passed
-        assert {one.kind for one in lake.verify([table], deep=True).findings} == {"unreadable-file"}
+        assert lake.maintenance.verify([table]).passed
+        assert {one.kind for one in lake.maintenance.verify([table], deep=True).findings} == {"unreadable-file"}
     finally:
         put(content)
-    report = lake.verify([table], deep=True)
+    report = lake.maintenance.verify([table], deep=True)
     assert report.passed, report.findings
 
     before = next(lake.log(limit=1)).hash
-    assert lake.optimize_table(table, sort="id desc").status == "published"
+    assert lake.maintenance.optimize(table, sort="id desc").status == "published"
     assert lake.restore_table(table, at=before).status == "published"
     assert [file.path for file in lake.table(table).files()] == [compacted]
     assert run.status == "published"

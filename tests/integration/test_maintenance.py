@@ -71,9 +71,9 @@ def test_rows_of_version_3_keep_their_ids_through_everything(lake: Lake, namespa
     first = row_ids(lake, table)
     assert len(first) == 21
 
-    assert lake.optimize_table(table, sort="id").status == "published"
+    assert lake.maintenance.optimize(table, sort="id").status == "published"
     assert row_ids(lake, table) == first
-    report = lake.verify([table], deep=True)
+    report = lake.maintenance.verify([table], deep=True)
     assert report.passed, report.findings
 
 
@@ -118,16 +118,16 @@ def test_a_table_is_compacted_beside_appends_expired_dropped_and_restored(
     state = next(lake.log(limit=1)).hash
     with ThreadPoolExecutor(1) as pool:
         adding = pool.submit(one_more)
-        run = lake.optimize_table(table, sort="id desc")
+        run = lake.maintenance.optimize(table, sort="id desc")
         adding.result()
     after = [*before, (99, "a")]
     assert (run.status, run.kind, run.name) == ("published", "maintenance", f"optimize {table}")
     # A file for each partition, and the one that was appended meanwhile.
     assert files(lake, table) <= 3
     assert rows(lake, table) == after
-    report = lake.verify([table], deep=True)
+    report = lake.maintenance.verify([table], deep=True)
     assert report.passed, report.findings
-    assert lake.optimize_table(table, where="zone = 'b'").status == "skipped"
+    assert lake.maintenance.optimize(table, where="zone = 'b'").status == "skipped"
     with pytest.raises(InputError, match="compacted"):
         lake.revert(run.run_id)
 
@@ -135,12 +135,12 @@ def test_a_table_is_compacted_beside_appends_expired_dropped_and_restored(
     assert (rows(lake, table), files(lake, table)) == (before, 12)
     one_more()
     with pytest.raises(SchemaError, match="no column 'zne'"):
-        lake.optimize_table(table, sort="zorder(id, zne)")
+        lake.maintenance.optimize(table, sort="zorder(id, zne)")
     with pytest.raises(InputError, match="--where"):
-        lake.optimize_table(table, where="1); DROP TABLE x")
+        lake.maintenance.optimize(table, where="1); DROP TABLE x")
 
     state = next(lake.log(limit=1)).hash
-    expired = lake.expire_snapshots(table, older_than="0s")
+    expired = lake.maintenance.expire(table, older_than="0s")
     assert expired.status == "published"
     assert len(lake.table(table).snapshots()) == 1
     assert (rows(lake, table), files(lake, table)) == (after, 13)
@@ -153,7 +153,7 @@ def test_a_table_is_compacted_beside_appends_expired_dropped_and_restored(
     assert table not in {str(one.table) for one in lake.tables()}
     assert lake.restore_table(table, at=state).status == "published"
     assert rows(lake, table) == after
-    assert lake.verify([table], deep=True).passed
+    assert lake.maintenance.verify([table], deep=True).passed
 
 
 def test_neither_a_property_nor_a_compaction_takes_away_what_main_has(
@@ -168,7 +168,7 @@ def test_neither_a_property_nor_a_compaction_takes_away_what_main_has(
     deleted = lake.delete_rows(table, "id < 3")
     assert len(rows(lake, table)) == len(before) - 3
     lake.revert(deleted.run_id)
-    lake.optimize_table(table, sort="id")
+    lake.maintenance.optimize(table, sort="id")
     assert rows(lake, table) == before
 
     # Spark reads a property without '=', too. The commit that turns this one on would delete main's own metadata files.
@@ -206,13 +206,13 @@ def test_what_was_added_is_audited_past_compactions(lake: Lake, namespace: str) 
         add(2 * number, 2 * number + 1)
     lake.transact(lambda tx: tx.sql(f"DELETE FROM {name} WHERE id < 2"))
     start = head()
-    assert lake.optimize_table(table, sort="id").status == "published"
+    assert lake.maintenance.optimize(table, sort="id").status == "published"
     compacted = head()
     assert added(start) == (0, [0])
     add(10, 11)
     lake.transact(lambda tx: tx.sql(f"ALTER TABLE {name} ADD COLUMN note string"))
     lake.transact(lambda tx: tx.sql(f"INSERT INTO {name} VALUES (9, 1, 'x'), (3, 1, NULL)"))
-    assert lake.optimize_table(table, sort="id").status == "published"
+    assert lake.maintenance.optimize(table, sort="id").status == "published"
     assert added(start) == added(compacted) == (4, [2])
     keys = "unique(id, scope='table')", "unique(id)", "not_null(note)", "row_count(min=5)"
     assert added(start, *keys) == (4, [1, 0, 3, 1])

@@ -393,7 +393,7 @@ def test_what_another_writer_says_about_its_files_is_no_evidence(
     """A writer that counts NULLs wrongly, as one with a bug does, gets no row with NULL past an audit."""
     table = TableIdentifier.parse("manifests.miscounted")
     lake.ingest(str(table), pa.table({"id": [1, 2]}))
-    branch = lake.create_branch("miscounted")
+    branch = lake.branches.create("miscounted")
     rows = pa.table({"id": pa.array([3, None], pa.int64())})
     _write_as_another(
         components, monkeypatch, table, branch.name, {"null_value_counts": {1: 0}}, lambda one: one.append(rows)
@@ -403,7 +403,7 @@ def test_what_another_writer_says_about_its_files_is_no_evidence(
     )
     assert [(one.verdict, one.evidence, one.failing_rows) for one in report.results[:1]] == [("fail", "scan", 1)]
     assert [one.verdict for one in report.results] == ["fail", "pass", "pass"]
-    lake.delete_branch(branch.name)
+    lake.branches.delete(branch.name)
 
 
 def test_spark_measures_rows_and_repeats_no_claims_of_another_writer(
@@ -412,13 +412,13 @@ def test_spark_measures_rows_and_repeats_no_claims_of_another_writer(
     """Iceberg answers min, max and count from manifests, if Spark asks for nothing else of a whole table."""
     table = TableIdentifier.parse("manifests.misjudged")
     lake.ingest(str(table), pa.table({"id": [1, 2]}))
-    branch = lake.create_branch("misjudged")
+    branch = lake.branches.create("misjudged")
     claims = {"lower_bounds": {1: to_bytes(LongType(), 1)}, "upper_bounds": {1: to_bytes(LongType(), 3)}}
     rows = pa.table({"id": [1, 5000]})
     _write_as_another(components, monkeypatch, table, branch.name, claims, lambda one: one.overwrite(rows))
     report = lake.audit(str(table), branch=branch.name, checks=["max(id, max=10)"])
     assert [(one.verdict, one.detail) for one in report.results] == [("fail", "The greatest value of id is '5000'.")]
-    lake.delete_branch(branch.name)
+    lake.branches.delete(branch.name)
 
 
 def test_spark_skips_no_rows_by_claims_of_another_writer(
@@ -434,7 +434,7 @@ def test_spark_skips_no_rows_by_claims_of_another_writer(
     }
     table = TableIdentifier.parse("manifests.skipped")
     lake.ingest(str(table), pa.table({"id": [1, 2]}))
-    branch = lake.create_branch("skipped")
+    branch = lake.branches.create("skipped")
     claims = {"value_counts": {1: 4}, "null_value_counts": {1: 4}}
     rows = pa.table({"id": pa.array([-9, 2, 5, None], pa.int64())})
     _write_as_another(components, monkeypatch, table, branch.name, claims, lambda one: one.append(rows))
@@ -442,4 +442,4 @@ def test_spark_skips_no_rows_by_claims_of_another_writer(
     report = lake.audit(str(table), branch=branch.name, checks=[*checks])
     found = [(one.verdict, one.failing_rows) for one in report.results]
     assert found == [("fail", failing) for failing in checks.values()]
-    lake.delete_branch(branch.name)
+    lake.branches.delete(branch.name)

@@ -108,7 +108,7 @@ def test_keys_that_repeat_or_are_null_are_refused_with_examples(lake: Lake, fill
     with pytest.raises(InputError, match=r"'id' is NULL .*\(5\) in 2 rows|\(NULL\) in 1 row") as refused:
         lake.ingest(filled, repeated, mode="upsert", key=["id"])
     assert int(refused.value.exit_code) == 2
-    assert not [ref.name for ref in lake.branches() if filled in ref.name]
+    assert not [ref.name for ref in lake.branches.list() if filled in ref.name]
     created = f"{filled}_created"
     with pytest.raises(InputError, match="isn't unique"):
         lake.ingest(created, parquet("twice", id=[5, 5]), mode="upsert", key=["id"])

@@ -59,8 +59,8 @@ def test_a_rejected_batch_stays_rejected_in_any_journal_and_is_accepted_by_name(
 
     monkeypatch.setenv("LAKEGATE_ACTOR", "ada")
     with other_project(components, tmp_path / "third") as third:
-        copy = third.create_branch(f"{namespace}-copy", rejected.branch)
-        assert third.rebuild_journal().rejected >= 1
+        copy = third.branches.create(f"{namespace}-copy", rejected.branch)
+        assert third.maintenance.rebuild_journal().rejected >= 1
         with pytest.raises(InputError, match="needs a reason"):
             third.publish(copy.name, accept=" ")
         run = third.publish(copy.name, accept="the meters were off")

@@ -85,7 +85,7 @@ def rows(lake: Lake, table: str) -> int:
 
 
 def branches(lake: Lake, table: str) -> list[str]:
-    return [ref.name for ref in lake.branches() if table in ref.name]
+    return [ref.name for ref in lake.branches.list() if table in ref.name]
 
 
 def only_run(lake: Lake, table: str) -> Run:

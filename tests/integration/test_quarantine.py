@@ -64,7 +64,7 @@ POSITIVE = "in_range(fare, min=0, severity='quarantine')"
 
 
 def test_good_rows_are_published_and_failing_ones_set_aside_in_one_commit(world: World) -> None:
-    before = world.lake.branches()
+    before = world.lake.branches.list()
     path = world.file("a", [1, None, 3, None, 5], [1.0, 2.0, -3.0, -4.5, 5.0])
 
     run = world.ingest(path, [NOT_NULL, POSITIVE, "row_count(min=1)"])
@@ -87,7 +87,7 @@ def test_good_rows_are_published_and_failing_ones_set_aside_in_one_commit(world:
     commit = next(iter(world.lake.log(limit=1)))
     assert commit.hash == run.publication.commit
     assert "2 rows, 3 quarantined" in commit.message
-    assert [ref.name for ref in world.lake.branches()] == [ref.name for ref in before]
+    assert [ref.name for ref in world.lake.branches.list()] == [ref.name for ref in before]
     by_name = {result.name: result for result in run.reports[0].results}
     assert by_name["not_null_id"].quarantined == 2
     assert by_name["in_range_fare"].quarantined == 2
@@ -173,9 +173,9 @@ def test_what_is_masked_is_in_no_run_journal_report_or_error(world: World, home:
         run = lake.ingest(world.table, path, checks=checks)
         assert (run.status, run.quarantined) == ("published", 1)
         with pytest.raises(LakegateError, match="CAST_INVALID_INPUT") as caught:
-            lake.quarantine_release(world.table, changes={"id": "CAST(email AS BIGINT)"})
+            lake.quarantine.release(world.table, changes={"id": "CAST(email AS BIGINT)"})
         with pytest.raises(LakegateError, match="USER_RAISED_EXCEPTION"):
-            lake.quarantine_release(world.table, changes={"id": "raise_error(email)"})
+            lake.quarantine.release(world.table, changes={"id": "raise_error(email)"})
         told = [run.model_dump_json(), run_page(run), junit(run), str(caught.value), str(caught.value.hint)]
     log = (home / ".lakegate" / "logs" / "spark.log").read_text(errors="replace")
     assert "[CAST_INVALID_INPUT] (not logged) SQLSTATE: 22" in log
@@ -279,7 +279,7 @@ def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> 
 
     # Nor are values lost on the way back: the first run's rows have one in a column that is gone.
     with pytest.raises(SchemaError, match="1 of the chosen rows have a value in column 'fare'"):
-        world.lake.quarantine_release(world.table, changes={"id": "9"})
-    world.lake.quarantine_release(world.table, run_id=run.run_id, changes={"id": "9"})
-    world.lake.quarantine_release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
+        world.lake.quarantine.release(world.table, changes={"id": "9"})
+    world.lake.quarantine.release(world.table, run_id=run.run_id, changes={"id": "9"})
+    world.lake.quarantine.release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
     assert world.ids() == [1, 2, 2, 9, 10]

@@ -32,34 +32,34 @@ def ingest(lake: Lake, table: str, path: Path, given: Sequence[tuple[int, float]
 def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.trips"
     with pytest.raises(NotFoundError, match=f"No row of {table} was ever quarantined"):
-        lake.quarantine_release(table)
+        lake.quarantine.release(table)
     first = ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0), (3, -3.0), (4, -4.0)])
     second = ingest(lake, table, tmp_path / "b.parquet", [(5, 5.0), (6, -6.0)])
-    assert [(one.run_id, one.rows, one.waiting, one.checks) for one in lake.quarantine_list(table)] == [
+    assert [(one.run_id, one.rows, one.waiting, one.checks) for one in lake.quarantine.list(table)] == [
         (second, 1, 1, {"in_range_fare": 1}),
         (first, 3, 3, {"in_range_fare": 3}),
     ]
-    assert [row["id"] for row in lake.quarantine_show(table, run_id=second)] == [6]
+    assert [row["id"] for row in lake.quarantine.show(table, run_id=second)] == [6]
 
     with pytest.raises(SchemaError, match="has no column 'fair'"):
-        lake.quarantine_release(table, changes={"fair": "1"})
+        lake.quarantine.release(table, changes={"fair": "1"})
     with pytest.raises(InputError, match="contains a subquery"):
-        lake.quarantine_release(table, changes={"fare": "(SELECT 1)"})
+        lake.quarantine.release(table, changes={"fare": "(SELECT 1)"})
     with pytest.raises(InputError, match="No unreleased row"):
-        lake.quarantine_release(table, check="other")
-    for change in (lake.quarantine_release, lake.quarantine_drop):
+        lake.quarantine.release(table, check="other")
+    for change in (lake.quarantine.release, lake.quarantine.drop):
         with pytest.raises(QueryError, match="CAST_INVALID_INPUT"):  # by what a row holds, not as it's planned
             change(table, where="CAST(concat('x', id) AS INT) = 1")
 
-    fixed = lake.quarantine_release(table, run_id=first, where="fare > -3", changes={"fare": "abs(fare)"})
+    fixed = lake.quarantine.release(table, run_id=first, where="fare > -3", changes={"fare": "abs(fare)"})
     assert (fixed.status, fixed.publication and fixed.publication.rows) == ("published", 1)
     assert rows(lake, table) == [(1, 1.0), (2, 2.0), (5, 5.0)]
-    released = lake.quarantine_release(table, run_id=first, where="id = 3", actor="ann")
+    released = lake.quarantine.release(table, run_id=first, where="id = 3", actor="ann")
     assert [(one.action, one.actor) for one in released.actions] == [("release", "ann")]
     assert rows(lake, table) == [(1, 1.0), (2, 2.0), (3, -3.0), (5, 5.0)]
     with pytest.raises(InputError, match="No unreleased row"):
-        lake.quarantine_release(table, run_id=first, where="id = 3")
-    (mine,) = (one for one in lake.quarantine_list(table) if one.run_id == first)
+        lake.quarantine.release(table, run_id=first, where="id = 3")
+    (mine,) = (one for one in lake.quarantine.list(table) if one.run_id == first)
     assert (mine.rows, mine.waiting, set(mine.released_by)) == (3, 1, {fixed.run_id, released.run_id})
 
     # A run whose rows were released needs its releases to go with it; the others go alone.
@@ -70,12 +70,12 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
     lake.revert(second)
     assert rows(lake, table) == [(1, 1.0), (2, 2.0)]
 
-    dropped = lake.quarantine_drop(table, where="id = 3")
+    dropped = lake.quarantine.drop(table, where="id = 3")
     assert dropped.publication is not None
     assert (dropped.publication.rows_removed or 0) - dropped.publication.rows == 1  # as the command says it
-    assert [row["id"] for row in lake.quarantine_show(table)] == [4]
+    assert [row["id"] for row in lake.quarantine.show(table)] == [4]
     lake.revert(dropped.run_id)
-    assert sorted(row["id"] for row in lake.quarantine_show(table)) == [3, 4]
+    assert sorted(row["id"] for row in lake.quarantine.show(table)) == [3, 4]
 
 
 def test_rows_that_still_fail_are_released_for_a_reason(
@@ -87,13 +87,13 @@ def test_rows_that_still_fail_are_released_for_a_reason(
     with connect(home, engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as lake:
         ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0)])
         with pytest.raises(AuditFailedError):
-            lake.quarantine_release(table)
-        run = lake.quarantine_release(table, accept="the vendor confirmed it")
+            lake.quarantine.release(table)
+        run = lake.quarantine.release(table, accept="the vendor confirmed it")
         assert (run.status, run.accepted and run.accepted.reason) == ("published", "the vendor confirmed it")
         assert rows(lake, table) == [(1, 1.0), (2, -2.0)]
-        assert [one.released_by for one in lake.quarantine_list(table)] == [(run.run_id,)]
+        assert [one.released_by for one in lake.quarantine.list(table)] == [(run.run_id,)]
         with pytest.raises(InputError, match="No unreleased row"):
-            lake.quarantine_release(table, accept="again")
+            lake.quarantine.release(table, accept="again")
 
 
 def test_in_a_transaction_such_a_check_blocks(lake: Lake, namespace: str, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_in_a_transaction_such_a_check_blocks(lake: Lake, namespace: str, tmp_pa
     with pytest.raises(AuditFailedError), lake.transaction() as tx:
         tx.check(table, POSITIVE)
         tx.append(table, [{"id": 9, "fare": -9.0}])
-    assert [row["id"] for row in lake.quarantine_show(table)] == [2]
+    assert [row["id"] for row in lake.quarantine.show(table)] == [2]
 
 
 def test_a_table_takes_its_quarantined_rows_along_when_it_is_emptied_dropped_or_put_back(
@@ -111,7 +111,7 @@ def test_a_table_takes_its_quarantined_rows_along_when_it_is_emptied_dropped_or_
     table, path = f"{namespace}.trips", tmp_path / "a.parquet"
 
     def held() -> list[int]:
-        return [one.rows for one in lake.quarantine_list(table)]
+        return [one.rows for one in lake.quarantine.list(table)]
 
     first = ingest(lake, table, path, [(1, -1.0), (2, -2.0)])
     assert (rows(lake, table), held()) == ([], [2])
@@ -124,10 +124,10 @@ def test_a_table_takes_its_quarantined_rows_along_when_it_is_emptied_dropped_or_
     full = next(lake.log(limit=1)).hash
     lake.drop_table(table)
     with pytest.raises(NotFoundError):
-        lake.quarantine_list(table)
+        lake.quarantine.list(table)
     assert lake.ingest(table, path, checks=[POSITIVE]).status == "published"
     assert held() == [2]
     assert lake.restore_table(table, at=full).tables == (table, f"{table}__quarantine")
     assert (rows(lake, table), sorted(held())) == ([(3, 3.0)], [1, 2])
-    assert lake.quarantine_release(table, changes={"fare": "0"}).status == "published"
+    assert lake.quarantine.release(table, changes={"fare": "0"}).status == "published"
     assert [id_ for id_, _ in rows(lake, table)] == [1, 2, 3, 4]

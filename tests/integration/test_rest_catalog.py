@@ -67,7 +67,7 @@ def published(lake: Lake, shared_data: Path, tmp_path_factory: pytest.TempPathFa
     source = shared_data / "green_tripdata_2024-01.parquet"
     earlier = lake.ingest(table, source, partition_by=["days(lpep_pickup_datetime)"]).publication
     assert earlier is not None
-    lake.create_tag("served/first")
+    lake.tags.create("served/first")
     with lake.transaction("more") as tx:
         tx.sql(f"ALTER TABLE {table} ADD COLUMN remark string")
         tx.sql(f"INSERT INTO {table} SELECT * EXCEPT (remark), 'again' FROM {table} WHERE trip_distance > 1")
@@ -152,7 +152,7 @@ def test_a_tag_a_commit_and_a_pinned_client_see_their_state(
     served: ServedLake, published: Published, lake: Lake, tmp_path: Path
 ) -> None:
     head = next(lake.log(limit=1)).hash
-    tagged = next(tag.hash for tag in lake.tags() if tag.name == published.tag)
+    tagged = next(tag.hash for tag in lake.tags.list() if tag.name == published.tag)
     with pyiceberg(served, "pinned") as pinned, pyiceberg(served) as live:
         lake.ingest("served.few", write_trips(tmp_path / "more.parquet", 2, start=100))
         assert [len(one.load_table("served.few").scan().to_arrow()) for one in (pinned, live)] == [5, 7]
@@ -166,8 +166,8 @@ def test_a_tag_a_commit_and_a_pinned_client_see_their_state(
 
 
 def test_no_spelling_leads_to_a_branch(served: ServedLake, published: Published, lake: Lake) -> None:
-    branch = next(one for one in lake.branches() if one.name == published.unaudited)
-    lake.create_tag("served-unaudited", source=branch.name)
+    branch = next(one for one in lake.branches.list() if one.name == published.unaudited)
+    lake.tags.create("served-unaudited", source=branch.name)
     place = urlsplit(served.url)
     name, commit = branch.name, branch.hash
     encoded = name.replace("/", "%2F")

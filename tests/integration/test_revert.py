@@ -99,10 +99,10 @@ def test_the_middle_of_three_ingests_goes_with_its_files_and_can_come_again(worl
     world.add("c", range(20, 30))
     assert world.again("b").status == "skipped"
     every = world.files()
-    head = world.lake.branches()[0].hash
+    head = world.lake.branches.list()[0].hash
 
     planned = world.lake.revert(middle.run_id[:24], dry_run=True)
-    assert world.lake.branches()[0].hash == head
+    assert world.lake.branches.list()[0].hash == head
     run = world.lake.revert(middle.run_id)
 
     assert run.undone == planned.undone == (UndoneTable(table=world.table, rows=-10, data_files=-len(brought)),)
@@ -127,7 +127,7 @@ def test_what_was_reverted_is_restored_and_the_tables_are_written_to_again(world
     with world.lake.transaction() as both:
         both.overwrite(world.table, world.frame([50]))
         both.append(world.other, [{"id": 1}])
-    before = world.lake.branches()[0].hash
+    before = world.lake.branches.list()[0].hash
     one = world.lake.revert(both.run.run_id)
     assert (world.ids(), world.exists(world.other)) == (list(range(8)), False)
     with pytest.raises(InputError, match="is a revert") as caught:
@@ -153,7 +153,7 @@ def test_a_transaction_goes_from_all_its_tables_in_one_commit(world: World) -> N
         tx.append(world.table, world.frame([8]))
         tx.append(world.other, [{"id": 1}])
     world.add("c", [9])
-    head = world.lake.branches()[0].hash
+    head = world.lake.branches.list()[0].hash
     run = world.lake.revert(tx.run.run_id)
 
     assert world.commits_since(head) == 1
@@ -222,7 +222,7 @@ def test_what_was_replaced_by_a_newer_version_of_its_file_comes_back(world: Worl
     assert world.lake.run(old.run_id).status == "published"
     world.file("f", [2, 3])
     assert world.again("f").status == "skipped"
-    world.lake.rebuild_journal()
+    world.lake.maintenance.rebuild_journal()
     assert world.again("f").status == "skipped"
     world.lake.revert(old.run_id)
     assert world.ids() == [1]
@@ -263,8 +263,8 @@ def test_ingests_go_on_while_reverting(world: World) -> None:
 def test_a_table_is_restored_from_a_tag_and_its_lost_files_come_again(world: World) -> None:
     lake = world.lake
     world.add("a", range(4))
-    tag = lake.create_tag(f"tag-{world.table}")
-    assert tag in lake.tags()
+    tag = lake.tags.create(f"tag-{world.table}")
+    assert tag in lake.tags.list()
     second = world.add("b", range(4, 8))
     lake.revert(world.add("c", [9]).run_id)
     with pytest.raises(NotFoundError, match="didn't exist at commit"):
@@ -277,24 +277,24 @@ def test_a_table_is_restored_from_a_tag_and_its_lost_files_come_again(world: Wor
     assert lake.restore_table(world.table, at=tag.hash).status == "skipped"
     assert (world.again("a").status, world.again("b").status) == ("skipped", "published")
     assert world.ids() == list(range(8))
-    assert lake.delete_tag(tag.name) == tag
-    assert tag not in lake.tags()
+    assert lake.tags.delete(tag.name) == tag
+    assert tag not in lake.tags.list()
 
 
 def test_a_branch_is_reset_and_main_only_by_force(world: World) -> None:
     lake, name = world.lake, f"dev-{world.table}"
     world.add("a", range(4))
-    branch = lake.create_branch(name)
+    branch = lake.branches.create(name)
     world.add("b", [9])
-    moved = lake.reset_branch(name)
-    assert moved.hash == lake.branches()[0].hash != branch.hash
-    assert lake.reset_branch(name, at=branch.hash).hash == branch.hash
+    moved = lake.branches.reset(name)
+    assert moved.hash == lake.branches.list()[0].hash != branch.hash
+    assert lake.branches.reset(name, at=branch.hash).hash == branch.hash
     with pytest.raises(InputError, match="removes commits"):
-        lake.reset_branch("main", to=name)
-    lake.reset_branch("main", to=name, force=True)
+        lake.branches.reset("main", to=name)
+    lake.branches.reset("main", to=name, force=True)
     assert world.ids() == [0, 1, 2, 3]
     assert world.again("b").status == "published"
-    lake.delete_branch(name)
+    lake.branches.delete(name)
 
 
 def _ids(values: Sequence[int | None]) -> list[int]:

@@ -220,10 +220,10 @@ def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(worl
     assert world.lake.table(other).rows == 3
     assert not {key for key in world.warehouse.keys("") if ".lakegate-sources" in key}
 
-    world.lake.rebuild_journal()
+    world.lake.maintenance.rebuild_journal()
     (world.lake.home / ".lakegate" / "journal.db").rename(world.folder / "lost.db")
     with connect(world.lake.home, settings=world.lake.settings) as after:
-        assert after.rebuild_journal().files >= 2
+        assert after.maintenance.rebuild_journal().files >= 2
         assert after.ingest(world.table, [world.folder / "a.parquet", landed]).status == "skipped"
 
     visible = _spark_settings(world.lake)
@@ -269,7 +269,7 @@ def test_what_no_reference_reaches_is_collected_and_nothing_else(world: World) -
     world.add("b", 5, start=10, nulls=1)
     garbage = world.keys() - needed
     assert len(garbage) == 4  # data file, manifest, manifest list, metadata file
-    report = world.lake.gc(grace="0s")
+    report = world.lake.maintenance.gc(grace="0s")
     assert not report.problems
     assert world.keys() == needed
     assert beside | {f"some where/lake/{MARKER}"} <= world.warehouse.keys()

@@ -240,7 +240,7 @@ def test_a_change_that_a_killed_process_made_is_not_made_again(
     more = files.parquet("b", id=pa.array([2**40], pa.int64()), tip=pa.array([2.0]))
     namespace, name = table.split(".")
 
-    branch = lake.create_branch(f"wap/{table}_20260131T000000-1").name
+    branch = lake.branches.create(f"wap/{table}_20260131T000000-1").name
     sql = f"ALTER TABLE lakegate.{namespace}.`{name}@{branch}` ADD COLUMNS (tip DOUBLE)"
     session_of(components).sql(sql)
     run = lake.ingest(table, more, schema="evolve", run_id="20260131T000000-1")

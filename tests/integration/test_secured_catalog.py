@@ -70,7 +70,7 @@ def opened(home: Path, variables: Mapping[str, str], **changes: str | None) -> L
 
 def refused(lake: Lake) -> ConfigurationError:
     with lake, pytest.raises(ConfigurationError) as caught:
-        next(iter(lake.branches()))
+        next(iter(lake.branches.list()))
     return caught.value
 
 
@@ -122,7 +122,7 @@ def test_a_token_that_expired_unnoticed_is_renewed_when_it_is_refused(
     # Of its own: Spark's sessions of other tests still get tokens.
     oidc.late.add("late")
     with opened(tmp_path, variables, oauth2_scope="late") as lake:
-        assert [ref.name for ref in lake.branches()][:1] == ["main"]
+        assert [ref.name for ref in lake.branches.list()][:1] == ["main"]
     assert oidc.scopes.count("late") == 2
 
 
@@ -146,9 +146,9 @@ def test_a_token_by_file_reaches_spark_and_is_rotated_without_restart(
         assert run.status == "published"
         file.write_text(oidc.issue(lifetime_s=-10))
         with pytest.raises(ConfigurationError, match="doesn't accept"):
-            list(lake.branches())
+            list(lake.branches.list())
         file.write_text(oidc.issue(lifetime_s=300))
-        assert [ref.name for ref in lake.branches()][:1] == ["main"]
+        assert [ref.name for ref in lake.branches.list()][:1] == ["main"]
 
 
 def test_secrets_are_in_no_journal_log_report_or_other_session(

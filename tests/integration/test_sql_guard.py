@@ -110,9 +110,9 @@ def names(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
 
 @contextmanager
 def harmless(lake: Lake, names: dict[str, str], said: str) -> Iterator[None]:
-    before = lake.branches()
+    before = lake.branches.list()
     yield
-    assert lake.branches() == before, f"a reference moved: {said}"
+    assert lake.branches.list() == before, f"a reference moved: {said}"
     assert not Path(names["out"]).exists(), f"something was written, or a program ran: {said}"
 
 
@@ -138,13 +138,13 @@ def test_valid_queries_are_run(lake: Lake, names: dict[str, str]) -> None:
 
 
 def test_other_statements_are_refused_and_do_no_harm(lake: Lake, names: dict[str, str], namespace: str) -> None:
-    head = lake.branches()
+    head = lake.branches.list()
     for text in (*_CHANGES, *_READS, *_RUNS):
         for sql in disguised(text.format(**names)):
             with pytest.raises(QueryError) as caught:
                 lake.query(sql)
             assert _SECRET not in str(caught.value)
-    assert lake.branches() == head
+    assert lake.branches.list() == head
     elsewhere = ("DELETE FROM {n}.`t@main`", "SELECT * FROM {n}.`t@main`", "INSERT INTO {n}.`t@main` TABLE {t}")
     with lake.transaction() as tx:
         tx.sql(f"CREATE TABLE {namespace}.made AS SELECT * FROM {names['s']}")
@@ -159,7 +159,7 @@ def test_other_statements_are_refused_and_do_no_harm(lake: Lake, names: dict[str
 
 def test_the_session_of_a_query_cannot_write_whatever_it_is_sent(lake: Lake, names: dict[str, str]) -> None:
     """As if the guard had a hole: statements go to Spark as they are."""
-    tag = lake.create_branch("looked-at-by-the-guard").name
+    tag = lake.branches.create("looked-at-by-the-guard").name
     for options, tried in (({}, (*_CHANGES, *_READS)), ({"ref": tag}, _CHANGES[:2])):
         session = lake.query("SELECT 1", **options).dataframe.sparkSession
         assert session.conf.get(f"spark.sql.catalog.{CATALOG}.cache-enabled") == "true"
@@ -171,7 +171,7 @@ def test_the_session_of_a_query_cannot_write_whatever_it_is_sent(lake: Lake, nam
                     found = session.sql(sql).toArrow()
                 assert found is None or found.num_rows == 0 or "rewrite" in sql, sql
     assert lake.query(f"SELECT sum(id) AS n FROM {names['t']}").to_arrow()["n"].to_pylist() == [6]
-    lake.delete_branch(tag)
+    lake.branches.delete(tag)
 
 
 def test_wide_tables_and_strange_names_can_be_queried_and_changed(lake: Lake, namespace: str, tmp_path: Path) -> None:

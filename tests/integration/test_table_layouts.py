@@ -40,7 +40,7 @@ class Writer:
         self.catalog = self.components.catalog
         self.branch = branch
         self.warehouse = self.components.warehouse
-        lake.create_branch(branch)
+        lake.branches.create(branch)
         options = self.components.spark_options(self.catalog.get_ref(branch))
         self.session: Any = remote_sessions(stack.spark_url)(session_settings(options))
         self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{NAMESPACE}").collect()
@@ -347,20 +347,20 @@ def test_a_layout_is_maintained(name: str, lake: Lake, made: dict[str, Layout]) 
     found = Published(lake, one)
     found.note()
     files = found.files()
-    branch = lake.create_branch(f"more-{name}").name
+    branch = lake.branches.create(f"more-{name}").name
     more = f"{CATALOG}.{NAMESPACE}.`{name}@{branch}`"
     session_of(components_of(lake)).sql(f"INSERT INTO {more} (id) VALUES ({MORE})").collect()
     before_compaction = lake.publish(branch).publication
     assert before_compaction is not None
-    assert lake.optimize_table(one.table).status == "published"
+    assert lake.maintenance.optimize(one.table).status == "published"
     found.note()
     assert files - found.files()
-    assert lake.optimize_table(one.table).status == "skipped"
+    assert lake.maintenance.optimize(one.table).status == "skipped"
 
     lake.restore_table(one.table, at=before_compaction.commit)
     found.note()
     assert files < found.files()
-    assert lake.expire_snapshots(one.table, older_than="0s").status == "published"
+    assert lake.maintenance.expire(one.table, older_than="0s").status == "published"
     found.note()
 
     before, compacted, uncompacted, expired = found.rows()
@@ -374,6 +374,6 @@ def test_a_layout_is_maintained(name: str, lake: Lake, made: dict[str, Layout]) 
 
 
 def test_the_lake_is_sound(lake: Lake, made: dict[str, Layout]) -> None:
-    report = lake.verify([one.table for one in made.values()], deep=True)
+    report = lake.maintenance.verify([one.table for one in made.values()], deep=True)
     assert report.tables == len(made)
     assert report.passed, report.findings

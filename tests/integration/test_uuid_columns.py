@@ -46,7 +46,9 @@ def test_keys_of_uuids_are_found_in_whichever_file_they_are(lake: Lake, namespac
         tx.sql(f"INSERT INTO {name} VALUES (13, '{uuid4()}')")
     assert lake.ingest(table, [{"id": 14}], schema="evolve", checks=["sql('id < 0')"]).status == "published"
 
-    lake.optimize_table(table)  # all keys are in one file now, between the bounds of none where Iceberg compares them
+    lake.maintenance.optimize(
+        table
+    )  # all keys are in one file now, between the bounds of none where Iceberg compares them
     deleted = lake.delete_rows(table, f"u = '{KEYS[2]}'")
     assert [(one.rows_removed or 0) - one.rows for one in deleted.staged] == [1]
     lake.revert(deleted.run_id)

@@ -82,7 +82,7 @@ def _unsound(home: Path) -> Iterator[str]:
     if StackFolder(home).read() is None:
         return
     with connect(home) as lake:
-        for finding in lake.verify(deep=True).findings:
+        for finding in lake.maintenance.verify(deep=True).findings:
             if finding.kind != "foreign-commit":
                 yield f"verify: {finding.message}"
 

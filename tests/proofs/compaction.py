@@ -49,13 +49,13 @@ def prove(home: Path, size: Size = LONG, *, seed: int, namespace: str = "compact
     """Write and compact, in the project in ``home``."""
     table = f"{namespace}.trips"
     with connect(home) as lake, Workers(home) as workers:
-        branches = {ref.name for ref in lake.branches()}
+        branches = {ref.name for ref in lake.branches.list()}
         with lake.transaction("create") as tx:
             tx.append(table, trips(1, start=-1))
         contest = _Contest(lake, table, size, random.Random(seed))
         contest.compete(workers)
         failures = [*contest.failures, *contest.unfair(), *_problems(lake, table, contest.expected)]
-        failures += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
+        failures += [f"branch {ref.name} is left" for ref in lake.branches.list() if ref.name not in branches]
         return ProofResult("compaction", sum(map(len, contest.waits.values())), failures, contest.details())
 
 

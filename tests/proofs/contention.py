@@ -50,12 +50,12 @@ def prove(home: Path, processes: int, batches: int, *, seed: int, namespace: str
     """Have so many processes ingest so many batches each, in the project in ``home``."""
     table = TableIdentifier.parse(f"{namespace}.trips")
     with connect(home) as lake:
-        branches = {ref.name for ref in lake.branches()}
+        branches = {ref.name for ref in lake.branches.list()}
         contest = _Contest(lake, table, random.Random(seed))
         with Workers(home) as workers, contest.outsider(processes * batches):
             contest.compete(workers, processes, batches)
         failures = [*contest.failures, *_problems(lake, table, processes * batches)]
-        failures += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
+        failures += [f"branch {ref.name} is left" for ref in lake.branches.list() if ref.name not in branches]
         return ProofResult("contention", processes * batches, failures, contest.details())
 
 

@@ -152,13 +152,13 @@ class _Matrix:
         with connect(self._home) as lake:
             self._begin(lake)
             known = {run.run_id for run in lake.runs(limit=ALL)}
-            branches = {ref.name for ref in lake.branches()}
+            branches = {ref.name for ref in lake.branches.list()}
         died = self._perform(case, job)
         problems = [] if died is None else [died]
         with connect(self._home) as lake:
             lake.recover()
             runs = [run for run in lake.runs(limit=ALL) if run.run_id not in known]
-            left = {ref.name for ref in lake.branches()} - branches
+            left = {ref.name for ref in lake.branches.list()} - branches
             kept = [run for run in runs if run.branch in left]
             outcome, found = self._judge(lake, case, runs, number, tables, kept=bool(kept))
             problems += found
@@ -268,7 +268,7 @@ class _Matrix:
                     pass
                 else:
                     yield f"branch {run.branch} was published though its files had been"
-            if any(ref.name == run.branch for ref in lake.branches()):
+            if any(ref.name == run.branch for ref in lake.branches.list()):
                 lake.discard(run.branch)
 
     def _content_problems(self, lake: Lake, tables: Sequence[str]) -> Iterator[str]:

@@ -147,7 +147,7 @@ class _Matrix:
         self._table = f"{namespace}.trips"
         self._numbers = count()
         self._expected: Counter[int] = Counter()
-        self._branches = {ref.name for ref in lake.branches()}
+        self._branches = {ref.name for ref in lake.branches.list()}
 
     def play(self, case: Case) -> list[str]:
         """Play one case; return what is wrong with what became of it."""
@@ -188,7 +188,7 @@ class _Matrix:
         kept = {run.branch} if run.branch_kept else set()
         if kept and case.kind != "rejected":
             yield f"branch {run.branch} is kept"
-        left = {ref.name for ref in self._lake.branches()} - self._branches
+        left = {ref.name for ref in self._lake.branches.list()} - self._branches
         if left != kept:
             yield f"of the branches {left} only {kept} should stand"
         if kept:

@@ -120,11 +120,11 @@ def prove(
         keep: Folder to write the history to.
     """
     with connect(home) as lake, Workers(home) as workers:
-        branches = {ref.name for ref in lake.branches()}
+        branches = {ref.name for ref in lake.branches.list()}
         history = _History(lake, workers, namespace, size, random.Random(seed))
         history.make()
         failures = list(journal_problems(lake, history.tables))
-        failures += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
+        failures += [f"branch {ref.name} is left" for ref in lake.branches.list() if ref.name not in branches]
     operations = history.recorder.operations
     if keep is not None:
         _write(operations, keep / f"history-{seed}")
@@ -207,7 +207,7 @@ class _History:
             for thread in others:
                 thread.join()
         self.lake.recover()
-        self.lake.gc()  # drops what killed reverts announced
+        self.lake.maintenance.gc()  # drops what killed reverts announced
         for process, read in ((1, _own), (2, _pyiceberg)):
             self._look(process, read)
 

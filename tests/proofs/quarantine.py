@@ -217,7 +217,7 @@ class _Quarantine:
         """Perform one operation; return what became of it, and what is wrong with that."""
         with connect(self._home) as lake:
             known = {run.run_id for run in lake.runs(limit=ALL)}
-            branches = {ref.name for ref in lake.branches()}
+            branches = {ref.name for ref in lake.branches.list()}
             self._rival = self._plan_rival(lake) if case.kind == "clash" else None
             planned = self._plan(lake, case)
             if planned is None:
@@ -245,14 +245,14 @@ class _Quarantine:
                 and outcome != _outcome_of(case.kind, case.killed)
             ):
                 problems.append(f"it was {outcome}, not {_outcome_of(case.kind, case.killed)}")
-            problems += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
+            problems += [f"branch {ref.name} is left" for ref in lake.branches.list() if ref.name not in branches]
             # The commits of reverted runs stay in the history.
             found = journal_problems(lake, [self._table])
             problems += [one for one in found if not one.endswith("the journal says reverted")]
             problems += self._compare(lake)
             self._played += 1
             if self._played % _VERIFIED_EVERY == 0:
-                problems += (f"verify: {finding.message}" for finding in lake.verify(deep=True).findings)
+                problems += (f"verify: {finding.message}" for finding in lake.maintenance.verify(deep=True).findings)
         return (f"refused, {self._refused}" if self._refused else outcome), problems
 
     def _plan(self, lake: Lake, case: Case) -> _Planned | None:
@@ -465,7 +465,7 @@ class _Quarantine:
         ids = Counter(row["_quarantine_id"] for row in rows)
         yield from (f"{aside} has {number} rows of one id" for number in ids.values() if number > 1)
         waiting = sum(1 for one in _present(wanted.aside) if one[2] is None)
-        listed = sum(one.waiting for one in lake.quarantine_list() if one.table == self._table)
+        listed = sum(one.waiting for one in lake.quarantine.list() if one.table == self._table)
         if listed != waiting:
             yield f"quarantine list counts {listed} that wait, not {waiting}"
 

@@ -265,7 +265,7 @@ class Case:
                 run.stack.__exit__(BrokenPromiseError, given_up, None)
         for branch in self._branches:
             with suppress(LakegateError):
-                self._lakes[0].delete_branch(branch)
+                self._lakes[0].branches.delete(branch)
         for session in self._sessions.values():
             end_session(session)
 
@@ -316,7 +316,7 @@ class Case:
             run.transaction.check(str(self._table), *(rule.text for rule in run.plan.rules))
         else:
             run.branch = f"by-hand/{self._table}-{run.number}"
-            lake.create_branch(run.branch)
+            lake.branches.create(run.branch)
         self._branches.append(run.branch)
 
     def _step(self, run: ProofRun, step: Step) -> None:
@@ -541,7 +541,7 @@ class Case:
     def _scratch(self, name: str) -> str:
         """Make a branch of main as it was before the history, for a replay."""
         branch = f"replay/{self._table}-{name}"
-        self._lakes[0].create_branch(branch, at=self._root)
+        self._lakes[0].branches.create(branch, at=self._root)
         self._branches.append(branch)
         self._replayed[branch] = {label: snapshot for snapshot, label in self._base.items()}
         return branch

@@ -61,13 +61,13 @@ def prove(home: Path, size: Size, *, seed: int, namespace: str = "storm") -> Pro
         for number in range(size.files)
     ]
     with connect(home) as lake:
-        branches = {ref.name for ref in lake.branches()}
+        branches = {ref.name for ref in lake.branches.list()}
         with Workers(home) as workers:
             storm = _Storm(workers, chooser, table, size, deque(_deliveries(paths, size.times, chooser)))
             storm.rage()
         lake.recover()
         failures = [*storm.failures, *_problems(lake, table, paths)]
-        failures += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
+        failures += [f"branch {ref.name} is left" for ref in lake.branches.list() if ref.name not in branches]
         return ProofResult("duplicate storm", size.files * size.times, failures, storm.details())
 
 

@@ -118,12 +118,12 @@ def _publish(lake: Lake) -> list[str]:
     rows = pa.table({name: pa.array(values, kind) for name, (kind, values) in _TYPES.items()})
     with lake.transaction() as tx:
         tx.append(TYPES, rows)
-    lake.create_tag(TAG) if not _REAL_TRIPS.is_file() else publish_changed(lake, TRIPS, _REAL_TRIPS, TAG)
+    lake.tags.create(TAG) if not _REAL_TRIPS.is_file() else publish_changed(lake, TRIPS, _REAL_TRIPS, TAG)
     return [TYPES, *([TRIPS] if _REAL_TRIPS.is_file() else [])]
 
 
 def _ways(lake: Lake, tables: Sequence[str], open_url: str, guarded_url: str) -> Iterator[_Way]:
-    commit = next(tag.hash for tag in lake.tags() if tag.name == TAG)
+    commit = next(tag.hash for tag in lake.tags.list() if tag.name == TAG)
     states: dict[str, dict[str, Any]] = {"main": {"ref": "main"}, "tag": {"ref": TAG}, "commit": {"at": commit}}
     for table, (state, options) in product(tables, states.items()):
         quoted = ".".join(f"`{part}`" for part in table.split("."))

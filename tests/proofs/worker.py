@@ -115,15 +115,15 @@ def _do(lake: Lake, job: Job, found: list[str]) -> Run:  # noqa: PLR0911 - one f
         case {"restore": commit, "table": table}:
             return lake.restore_table(table, at=commit)
         case {"optimize": table}:
-            return lake.optimize_table(table)
+            return lake.maintenance.optimize(table)
         case {"rows": rows, "table": table}:
             return lake.ingest(table, rows, mode="upsert", key=["k"])
         case {"extend": rows}:
             return _extend(lake, rows, job["word"], found)
         case {"quarantine": "drop"}:
-            return lake.quarantine_drop(job["table"], where=job["where"])
+            return lake.quarantine.drop(job["table"], where=job["where"])
         case {"quarantine": _}:
-            return lake.quarantine_release(job["table"], where=job["where"], changes=job.get("changes"))
+            return lake.quarantine.release(job["table"], where=job["where"], changes=job.get("changes"))
     return _ingest(lake, job) if "table" in job else _transact(lake, job)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 from lakegate.errors import NotFoundError
@@ -13,7 +14,7 @@ from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.request import IngestPlan, WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
-from lakegate.sources.discovery import FoundFile, list_files
+from lakegate.sources.discovery import list_files
 from support.cli_support import FAILED, PUBLICATION, REQUEST, make_run
 
 ROWS = 10
@@ -76,6 +77,7 @@ class ArchiveLake:
         self._archive = archive
         self.threads: set[int] = set()
         self.closed = False
+        self.files = SimpleNamespace(list=list_files, known=self._known_files)
 
     def __enter__(self) -> Self:
         return self
@@ -89,9 +91,6 @@ class ArchiveLake:
     def mode_of(self, table: str, **options: Any) -> WriteMode:
         return WriteMode(name=options.get("mode") or "append")
 
-    def list_files(self, paths: Sequence[str], **options: Any) -> Iterator[FoundFile]:
-        return list_files(paths, **options)
-
     def table(self, name: str) -> None:
         if not self._archive.published:
             raise NotFoundError(f"There is no table {name}.")
@@ -101,7 +100,7 @@ class ArchiveLake:
             raise NotFoundError("There is no such run.")
         return make_run("running" if run_id == "busy" else "published", run_id=run_id)
 
-    def known_files(self, table: str, uris: Sequence[str]) -> Claim:
+    def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
         there = [uri for uri in uris if _name(uri) in self._archive.published]
         return Claim(published=tuple(self._known(uri) for uri in there))
 

@@ -12,7 +12,7 @@ def publish_changed(lake: Lake, table: str, source: Path, tag: str) -> None:
     namespace, _, name = table.rpartition(".")
     quoted = f"{namespace}.`{name}`"
     assert lake.ingest(table, source, partition_by=["days(lpep_pickup_datetime)"]).status == "published"
-    lake.create_tag(tag)
+    lake.tags.create(tag)
     changes = (
         "SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read')",
         "RENAME COLUMN lpep_pickup_datetime TO pickup",

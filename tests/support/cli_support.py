@@ -223,10 +223,13 @@ class FakeTable:
 
 
 class FakeLake:
-    """Answers every method with a value set beforehand (or raises it), and remembers what it was asked."""
+    """Answers every method with a value set beforehand (or raises it), and remembers what it was asked.
+
+    The answer of ``lake.tags.list()`` is called ``tags_list``.
+    """
 
     def __init__(self, **answers: Any) -> None:
-        self.answers = {"deliveries": (), "journal_status": EMPTY_JOURNAL, **answers}
+        self.answers = {"downstream_deliveries": (), "maintenance_journal_status": EMPTY_JOURNAL, **answers}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.opened_with: dict[str, Any] = {}
 
@@ -237,6 +240,9 @@ class FakeLake:
         pass
 
     def __getattr__(self, name: str) -> Any:
+        return _FakePart(self, name) if name in _PARTS else self.answer(name)
+
+    def answer(self, name: str) -> Any:
         answer = self.answers[name]
 
         def method(*args: Any, **options: Any) -> Any:
@@ -252,6 +258,17 @@ class FakeLake:
     def asked(self, name: str) -> dict[str, Any]:
         [options] = [options for called, _, options in self.calls if called == name]
         return options
+
+
+_PARTS = ("alerts", "branches", "contracts", "downstream", "files", "maintenance", "quarantine", "tags")
+
+
+class _FakePart:
+    def __init__(self, lake: FakeLake, name: str) -> None:
+        self._lake, self._name = lake, name
+
+    def __getattr__(self, name: str) -> Any:
+        return self._lake.answer(f"{self._name}_{name}")
 
 
 class FakeStack:

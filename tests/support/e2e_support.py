@@ -53,7 +53,7 @@ def write_trips(path: Path, rows: int, *, nulls: int = 0, start: int = 0) -> Pat
 
 def standing(lake: Lake) -> dict[str, str]:
     """Return where every branch stands."""
-    return {ref.name: ref.hash for ref in lake.branches()}
+    return {ref.name: ref.hash for ref in lake.branches.list()}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, Self
 
 from lakegate.config import Settings
@@ -53,16 +54,34 @@ class FolderLake:
     ``becomes`` scripts the outcome of an ingest; listing files raises ``refuses``.
     """
 
-    files: dict[str, FoundFile] = field(default_factory=dict)
+    landed: dict[str, FoundFile] = field(default_factory=dict)
     known: dict[tuple[str, str], FileCheckpoint] = field(default_factory=dict)
     becomes: Callable[[Sequence[str]], Outcome] = lambda _: "published"
     taken: list[tuple[str, ...]] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
     run_status: dict[str, str] = field(default_factory=dict)
     given_up: list[FileCheckpoint] = field(default_factory=list)
+    turns: set[str] = field(default_factory=set)
     listed: int = 0
     refuses: LakegateError | None = None
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def files(self) -> Any:
+        return SimpleNamespace(
+            list=self.list_files,
+            checkpoints=self.file_checkpoints,
+            save_checkpoints=self.save_file_checkpoints,
+            lock=self.lock,
+        )
+
+    @property
+    def alerts(self) -> Any:
+        return SimpleNamespace(given_up=self.notify_given_up)
+
+    @property
+    def downstream(self) -> Any:
+        return SimpleNamespace(send_due=tuple)
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +92,7 @@ class FolderLake:
     def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
         for name in names:
             uri = name if "://" in name else f"file://{FOLDER}/{name}"
-            self.files[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
+            self.landed[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
 
     def mode_of(self, table: str, **options: Any) -> WriteMode:
         return WriteMode(name=options.get("mode") or "append")
@@ -82,10 +101,10 @@ class FolderLake:
         if self.refuses is not None:
             raise self.refuses
         for path in paths:
-            below = [path] if path in self.files else sorted(f for f in self.files if location(f).startswith(path))
+            below = [path] if path in self.landed else sorted(f for f in self.landed if location(f).startswith(path))
             for uri in below:
                 self.listed += 1
-                yield self.files[uri]
+                yield self.landed[uri]
 
     def file_checkpoints(self, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
         return {uri: self.known[table, uri] for uri in uris if (table, uri) in self.known}
@@ -96,8 +115,13 @@ class FolderLake:
     def notify_given_up(self, table: str, file: FileCheckpoint) -> None:
         self.given_up.append(file)
 
-    def send_downstream(self) -> tuple[()]:
-        return ()
+    @contextmanager
+    def lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        is_free = name not in self.turns
+        self.turns.add(name)
+        yield is_free
+        if is_free:
+            self.turns.discard(name)
 
     def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
         self.taken.append(tuple(uris))
@@ -131,7 +155,6 @@ class SteppingLake(FolderLake):
     made: dict[str, Run] = field(default_factory=dict)
     at_work: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
-    turns: set[str] = field(default_factory=set)
 
     def leave(self, *names: str, run_id: str) -> None:
         """Add files that were written to a branch by a run that's suspended before its next step."""
@@ -139,7 +162,7 @@ class SteppingLake(FolderLake):
         uris = [f"file://{FOLDER}/{name}" for name in names]
         self.made[run_id] = self._begun(TABLE, uris, run_id).model_copy(update={"status": "staged"})
         parked = (
-            FileCheckpoint(uri=uri, stamp=self.files[uri].stamp, outcome="parked", run_id=run_id, noted_at=START)
+            FileCheckpoint(uri=uri, stamp=self.landed[uri].stamp, outcome="parked", run_id=run_id, noted_at=START)
             for uri in uris
         )
         self.save_file_checkpoints(TABLE, parked)
@@ -172,14 +195,6 @@ class SteppingLake(FolderLake):
 
     def reconnect(self) -> None:
         pass
-
-    @contextmanager
-    def lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
-        is_free = name not in self.turns
-        self.turns.add(name)
-        yield is_free
-        if is_free:
-            self.turns.discard(name)
 
     def suspended_runs(self) -> Mapping[str, datetime]:
         left = (one.run_id for one in self.made.values() if one.finished_at is None)

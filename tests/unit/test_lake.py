@@ -91,7 +91,7 @@ def test_a_branch_dropped_meanwhile_does_not_hide_the_rows_of_the_others(
 
     monkeypatch.setattr(house.catalog, "list_refs", lambda: refs)
     monkeypatch.setattr(house.catalog, "get_table", asked)
-    assert [(ref.name, rows) for ref, rows in lake.rows_per_branch(TABLE)] == [("main", 2), ("b", 2)]
+    assert [(ref.name, rows) for ref, rows in lake.branches.row_counts(TABLE)] == [("main", 2), ("b", 2)]
 
 
 def test_a_commit_is_not_deleted_as_a_branch(house: FakeLakehouse) -> None:
@@ -99,7 +99,7 @@ def test_a_commit_is_not_deleted_as_a_branch(house: FakeLakehouse) -> None:
     house.catalog.create_tag("v1", house.catalog.get_ref("main"))
     for name in (made, made[:8], "v1"):
         with pytest.raises(InputError, match=r"'.*' is a (tag|commit), not a branch"):
-            open_lake(house).delete_branch(name)
+            open_lake(house).branches.delete(name)
 
 
 def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) -> None:
@@ -140,13 +140,13 @@ def test_commits_between_base_and_publish(house: FakeLakehouse) -> None:
 
 def test_the_status_of_a_journal(house: FakeLakehouse) -> None:
     lake = open_lake(house)
-    empty = lake.journal_status()
+    empty = lake.maintenance.journal_status()
     assert (empty.location, empty.version) == (str(Path("/project/.lakegate/journal.db")), str(FORMAT))
     assert (empty.runs, empty.files, empty.newest, empty.synced) == ({}, 0, None, None)
     house.journal.save(run(1))
     house.journal.begin(run(2, status="running"))
-    head = lake.rebuild_journal().head
-    full = open_lake(house, journal={"url": "postgresql://me@db/lake"}).journal_status()
+    head = lake.maintenance.rebuild_journal().head
+    full = open_lake(house, journal={"url": "postgresql://me@db/lake"}).maintenance.journal_status()
     assert (full.location, full.synced) == ("postgresql://me@db/lake", head.hash)
     assert (full.runs, full.abandoned, full.newest) == ({"published": 1, "running": 1}, (), run(2).run_id)
 
@@ -189,14 +189,14 @@ def test_gc_takes_durations_or_the_settings(
         asked.update(options)
         return GcReport(dry_run=options["dry_run"])
 
-    monkeypatch.setattr("lakegate.lake.gc", fake_gc)
-    monkeypatch.setattr("lakegate.lake.warehouse_time", lambda _context, _files: START)
-    assert open_lake(house).gc(dry_run=True, **given).dry_run
+    monkeypatch.setattr("lakegate.api.maintenance.gc", fake_gc)
+    monkeypatch.setattr("lakegate.api.maintenance.warehouse_time", lambda _context, _files: START)
+    assert open_lake(house).maintenance.gc(dry_run=True, **given).dry_run
     assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, timedelta(days=3))
-    open_lake(house, gc={"keep": "90d"}).gc()
+    open_lake(house, gc={"keep": "90d"}).maintenance.gc()
     assert (asked["history"], asked["dry_run"], asked["now"]) == (timedelta(days=90), False, START)
     longest = {"gc": {"keep": "999999d"}, "journal": {"keep_detail": "999999d"}}
-    open_lake(house, ingest={"keep_rejected": "999999d"}, **longest).gc()
+    open_lake(house, ingest={"keep_rejected": "999999d"}, **longest).maintenance.gc()
     for name in ("keep_rejected", "grace", "history", "keep_detail"):
         assert (START - asked[name]).year > 1000, "there is no such time, but nothing is older either"
 
@@ -221,7 +221,7 @@ def test_each_file_is_new_published_changed_or_busy(house: FakeLakehouse, tmp_pa
     paths = {name: tmp_path / name for name in ("new", "published", "touched", "changed", "vanished", "busy")}
     for name, path in paths.items():
         path.write_text(name, encoding="utf-8")
-    lake.known_files(TABLE, [])  # an empty journal would read the history first
+    lake.files.known(TABLE, [])  # an empty journal would read the history first
     for name in ("published", "touched", "changed", "vanished"):
         claim(house, paths[name], run_of(f"r-{name}")).end(run_of(f"r-{name}", status="published"))
     claim(house, paths["busy"], run_of("r-busy"))
@@ -229,12 +229,12 @@ def test_each_file_is_new_published_changed_or_busy(house: FakeLakehouse, tmp_pa
     paths["changed"].write_text("other", encoding="utf-8")
     paths["vanished"].unlink()
 
-    known = lake.known_files(TABLE, [to_uri(path) for path in paths.values()])
+    known = lake.files.known(TABLE, [to_uri(path) for path in paths.values()])
     assert {one.run_id for one in known.published} == {"r-published", "r-touched"}
     assert [one.run_id for one in known.changed] == ["r-changed"]
     assert [one.run_id for one in known.busy] == ["r-busy"]
     assert {file.uri for file in known.free} == {to_uri(paths["new"]), to_uri(paths["vanished"])}
-    assert lake.known_files("nyc.others", [to_uri(paths["published"])]).published == ()
+    assert lake.files.known("nyc.others", [to_uri(paths["published"])]).published == ()
 
 
 def lake_in(folder: Path, house: FakeLakehouse) -> Any:
@@ -349,9 +349,9 @@ def test_a_request_keeps_no_hidden_text_of_its_files(
 
 def test_a_deleted_branch_is_restored_from_its_last_commit(house: FakeLakehouse) -> None:
     lake = open_lake(house)
-    base = lake.create_branch("dev").hash
+    base = lake.branches.create("dev").hash
     own = house.catalog.commit(CommitRequest(branch="dev", base=base, message="own", namespaces=(("own",),))).hash
-    deleted = lake.delete_branch("dev")
+    deleted = lake.branches.delete("dev")
     with pytest.raises(InputError, match="isn't in the history of 'main'"):
-        lake.create_branch("dev", at=deleted.hash)
-    assert lake.create_branch("dev", deleted.hash).hash == own
+        lake.branches.create("dev", at=deleted.hash)
+    assert lake.branches.create("dev", deleted.hash).hash == own

@@ -61,6 +61,12 @@ def parse_checks(text: str) -> tuple[Check, ...]:
     return definition.make([_literal(item, text) for item in call.args], keywords)
 
 
+def parsed_checks(checks: Sequence[str | Check]) -> tuple[Check, ...]:
+    """Return checks, given as text or as values, each once."""
+    groups = (parse_checks(check) if isinstance(check, str) else (check,) for check in checks)
+    return tuple({str(check): check for group in groups for check in group}.values())
+
+
 def parse_check(text: str) -> Check:
     """Parse one check, as ``str(check)`` writes it.
 

@@ -104,10 +104,10 @@ def _table_names(lake: Lake) -> list[str]:
 
 
 complete_tables = _completion(_table_names)
-complete_branches = _completion(lambda lake: (ref.name for ref in lake.branches() if ref.name != MAIN))
+complete_branches = _completion(lambda lake: (ref.name for ref in lake.branches.list() if ref.name != MAIN))
 """Without ``main``, which is neither audited, published, discarded nor deleted."""
-complete_tags = _completion(lambda lake: (ref.name for ref in lake.tags()))
-complete_refs = _completion(lambda lake: (ref.name for ref in (*lake.branches(), *lake.tags())))
+complete_tags = _completion(lambda lake: (ref.name for ref in lake.tags.list()))
+complete_refs = _completion(lambda lake: (ref.name for ref in (*lake.branches.list(), *lake.tags.list())))
 complete_runs = _complete_runs()
 complete_published_runs = _complete_runs("published")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from lakegate.checks.parse import parsed_checks
 from lakegate.config import FILE_NAME, Settings, TableSettings, inner_models
 from lakegate.contracts.document import Document, Mark, parse_document, read_document
 from lakegate.contracts.model import VERSION, Contract, EntryError, read_entry
@@ -107,6 +108,12 @@ class Contracts:
         """Return a table's settings, from its contract or section. A contract's checks aren't included."""
         contract = self.find(table)
         return self._settings.table(table) if contract is None else contract.settings
+
+    def checks_of(self, table: TableIdentifier, added: Sequence[str | Check] = ()) -> tuple[Check, ...]:
+        """Return the checks of a table's contract or section, and the ``added`` ones, each once."""
+        contract = self.find(table)
+        own = () if contract is None else contract.checks
+        return parsed_checks((*own, *self._settings.table(table).checks, *added))
 
     def late(self) -> dict[str, str]:
         """Return how often tables should be published to, by ``notify.late`` and contracts' ``freshness``."""

@@ -293,7 +293,7 @@ def open_read_model(lake: Lake) -> ReadModel:
     """Return the read model of a lake, which must stay open. It connects on first use, and starts no server."""
     components: Components = lake._components  # noqa: SLF001 - not worth a place in the public API
     # Contracts can set how fresh a table must be, too.
-    notify = lake.settings.notify.model_copy(update={"late": dict(lake.expected_publishes())})
+    notify = lake.settings.notify.model_copy(update={"late": dict(lake.alerts.expected_publishes())})
     return ReadModel(
         catalog=lambda: components.find_catalog(timeout_s=_CATALOG_TIMEOUT_S),
         reader=lambda: components.reader,

@@ -262,9 +262,9 @@ class Backfill:
             RetryableError: If the catalog or journal is unreachable.
         """
         with self._factory() as lake:
-            listed = partial(lake.list_files, format=self._options.get("format"))
+            listed = partial(lake.files.list, format=self._options.get("format"))
             files = find_files(listed, self._paths, self._wanted, by=self._by)
-            known = lake.known_files(self._table, [one.file.uri for one in files])
+            known = lake.files.known(self._table, [one.file.uri for one in files])
             creates = False
             try:
                 lake.table(self._table)

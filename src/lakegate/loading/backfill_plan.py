@@ -131,7 +131,7 @@ def find_files(
     """Return the files that overlap a range, oldest first.
 
     Args:
-        listed: Lists the files at given paths, as :meth:`lakegate.lake.Lake.list_files` does.
+        listed: Lists the files at given paths, as :meth:`lakegate.api.files.Files.list` does.
         paths: Files, folders and globs, with date fields (:class:`~lakegate.loading.periods.Template`) or, by
             modification time, without.
 

@@ -253,18 +253,18 @@ class FileOutcomes:
 
         For a file that is ingested alone this counts as a try; :meth:`release` undoes that.
         """
-        known = lake.file_checkpoints(chunk.table, chunk.uris)
+        known = lake.files.checkpoints(chunk.table, chunk.uris)
         tried = [
             self._checkpoint(
                 uri, stamp, "trying", tries=self._tries(known.get(uri), stamp) + chunk.alone, run=chunk.run_id
             )
             for uri, stamp in chunk.files
         ]
-        lake.save_file_checkpoints(chunk.table, tried)
+        lake.files.save_checkpoints(chunk.table, tried)
 
     def release(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
         """Undo :meth:`begin` for files that still have no outcome, and return their checkpoints."""
-        known = lake.file_checkpoints(chunk.table, chunk.uris).values()
+        known = lake.files.checkpoints(chunk.table, chunk.uris).values()
         begun = [one for one in known if _is_begun(one, chunk)]
         if not begun:
             return ()
@@ -276,7 +276,7 @@ class FileOutcomes:
             self._checkpoint(one.uri, one.stamp, "parked", tries=one.tries - chunk.alone, run=run_id, reason=why)
             for one in begun
         )
-        lake.save_file_checkpoints(chunk.table, left)
+        lake.files.save_checkpoints(chunk.table, left)
         return left
 
     def is_starting(self, checkpoint: FileCheckpoint) -> bool:
@@ -294,8 +294,8 @@ class FileOutcomes:
         why = "The process that was ingesting it died."
         died = checkpoint.model_copy(update={"outcome": "failed", "reason": why})
         if self.is_finished(died):
-            lake.notify_given_up(table, died)
-            lake.save_file_checkpoints(table, (died,))
+            lake.alerts.given_up(table, died)
+            lake.files.save_checkpoints(table, (died,))
         return died
 
     def save_outcomes(
@@ -307,7 +307,7 @@ class FileOutcomes:
             self._left_alone_until.pop(checkpoint.uri, None)
             self._troubles.pop(checkpoint.uri, None)
         if checkpoints:
-            lake.save_file_checkpoints(chunk.table, checkpoints)
+            lake.files.save_checkpoints(chunk.table, checkpoints)
         if chunk.run_id is not None and len(checkpoints) < len(chunk.files):
             checkpoints += self.release(lake, chunk, error)
         return checkpoints
@@ -323,7 +323,7 @@ class FileOutcomes:
             failed = self._failures(lake, chunk, _culprits(chunk, error), "failed", run, _reason_of(run, problem))
             for checkpoint in filter(self.is_finished, failed):
                 # Before it's saved: after a crash between the two, a saved file would never be reported.
-                lake.notify_given_up(chunk.table, checkpoint)
+                lake.alerts.given_up(chunk.table, checkpoint)
             return failed
         if run.status == "rejected":
             return self._failures(lake, chunk, chunk.files, "rejected", run, _rejection_reason(run))
@@ -361,7 +361,7 @@ class FileOutcomes:
         run: Run | None,
         reason: str,
     ) -> tuple[FileCheckpoint, ...]:
-        known = lake.file_checkpoints(chunk.table, chunk.uris) if chunk.alone else {}
+        known = lake.files.checkpoints(chunk.table, chunk.uris) if chunk.alone else {}
         run_id = None if run is None else run.run_id
         made = []
         for uri, stamp in files:

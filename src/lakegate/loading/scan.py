@@ -222,7 +222,7 @@ class FileLoader:
 
     def _run_id(self, chunk: Chunk) -> str:
         """Return the id of the chunk's current or conclusive run, or a new id if it has none."""
-        known = self.lake.file_checkpoints(chunk.table, chunk.uris).values()
+        known = self.lake.files.checkpoints(chunk.table, chunk.uris).values()
         base = chunk.derive_run_id(
             [one.run_id for one in known if one.outcome not in ("parked", "trying") and one.run_id is not None]
         )
@@ -247,14 +247,14 @@ class FileLoader:
     def _files_to_scan(self, changed: Collection[str] | None) -> Iterator[FoundFile]:
         if changed is None:
             if self._unlisted is None:
-                self._unlisted = iter(self.lake.list_files(self._paths, format=self._format))
+                self._unlisted = iter(self.lake.files.list(self._paths, format=self._format))
                 return self._unlisted
             return chain(self._passed_files(), self._unlisted)
         paths = [*dict.fromkeys([*self._stable.pending, *changed])]
         # A key that ends in "/" is an empty marker that a console created for a folder. Listing it would list the
         # whole folder.
         paths = [uri for uri in paths if "://" not in uri or not uri.endswith("/")]
-        found = self.lake.list_files(paths, format=self._format) if paths else iter(())
+        found = self.lake.files.list(paths, format=self._format) if paths else iter(())
         return (file for file in found if self._places.contain(file.uri))
 
     def _passed_files(self) -> Sequence[FoundFile]:
@@ -271,7 +271,7 @@ class FileLoader:
             if table is not None and file.uri not in state.offered:
                 by_table[table].append(file)
         for table, group in by_table.items():
-            known = self.lake.file_checkpoints(table, [file.uri for file in group])
+            known = self.lake.files.checkpoints(table, [file.uri for file in group])
             alone = self._needs_order(table)
             for file in sorted(group, key=lambda one: one.uri) if alone else group:
                 checkpoint = self._outcomes.current(known.get(file.uri), file.stamp)
@@ -368,7 +368,7 @@ class FileLoader:
                 self._add_when_due(replace(one, file=file), state)
 
     def _listed(self, uris: Sequence[str]) -> Mapping[str, FoundFile]:
-        return {file.uri: file for file in self.lake.list_files(uris, format=self._format)}
+        return {file.uri: file for file in self.lake.files.list(uris, format=self._format)}
 
     def _unchanged(self, chunk: Chunk) -> Chunk | None:
         """Return the chunk without local files that changed or vanished. Objects in a store are never half written."""

@@ -298,7 +298,7 @@ class Watch:
             if not found.more:  # otherwise, files that the feed named may not have been looked at yet
                 self._acknowledge()
             # Retries deliveries that failed when their run ended, even if no other run follows.
-            self._loader.lake.send_downstream()
+            self._loader.lake.downstream.send_due()
             if self._once and self._is_done(found):
                 break
             if not self._once and not self._stopping:

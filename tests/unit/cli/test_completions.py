@@ -27,8 +27,8 @@ def complete(words: list[str], incomplete: str, lake: FakeLake, stack: FakeStack
 def test_names_are_completed_when_the_catalog_is_up() -> None:
     lake = FakeLake(
         tables=[METADATA],
-        branches=[Ref(name="main", hash=HASH), Ref(name="wap/x", hash=HASH)],
-        tags=[Ref(name="march", hash=HASH, kind="tag")],
+        branches_list=[Ref(name="main", hash=HASH), Ref(name="wap/x", hash=HASH)],
+        tags_list=[Ref(name="march", hash=HASH, kind="tag")],
         runs=[PUBLISHED],
     )
     up = FakeStack()

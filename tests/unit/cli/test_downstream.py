@@ -62,7 +62,7 @@ def test_status_shows_what_is_queued_and_what_to_do() -> None:
 
 
 def test_status_of_one_shows_its_deliveries() -> None:
-    lake = FakeLake(downstream_status=[GOOD, BAD], deliveries=[FAILED])
+    lake = FakeLake(downstream_status=[GOOD, BAD], downstream_deliveries=[FAILED])
     shown = invoke("downstream status hook", lake)
     assert ("17" in shown.stdout, "nyc.trips" in shown.stdout, "dbt" in shown.stdout) == (True, True, False)
     payload = json.loads(invoke("downstream status hook -o json", lake).stdout)
@@ -94,7 +94,7 @@ def test_test_says_what_was_checked() -> None:
 
 
 def test_a_run_shows_its_deliveries() -> None:
-    lake = FakeLake(run=PUBLISHED, deliveries=[delivery(), FAILED])
+    lake = FakeLake(run=PUBLISHED, downstream_deliveries=[delivery(), FAILED])
     assert "It answered 403." in invoke("runs 2026", lake).stdout
     assert [one["state"] for one in json.loads(invoke("runs 2026 -o json", lake).stdout)["deliveries"]] == [
         "sent",
@@ -115,35 +115,35 @@ def project(tmp_path: Path) -> Path:
 
 def test_the_lake_knows_systems_of_the_settings_and_of_the_journal(project: Path) -> None:
     with connect(project) as lake:
-        found = {one.name: (one.type, one.pending, one.since is not None) for one in lake.downstream_status()}
+        found = {one.name: (one.type, one.pending, one.since is not None) for one in lake.downstream.status()}
         assert found == {
             "dbt": ("command", 0, False), "gone": (None, 1, True), "hook": ("webhook", 1, True),
         }  # fmt: skip
-        (skipped,) = lake.downstream_skip("hook", reason="Was done by hand.")
-        assert [(one.state, one.reason) for one in lake.deliveries(downstream="hook")] == [
+        (skipped,) = lake.downstream.skip("hook", reason="Was done by hand.")
+        assert [(one.state, one.reason) for one in lake.downstream.deliveries(downstream="hook")] == [
             ("skipped", "Was done by hand.")
         ]
         with pytest.raises(NotFoundError, match="Nothing is queued for downstream 'hook'"):
-            lake.downstream_skip("hook")
+            lake.downstream.skip("hook")
         for number in (skipped.delivery_id, 0, -(10**20), 10**20):
             with pytest.raises(NotFoundError, match=f"No delivery {number} is queued"):
-                lake.downstream_skip("gone", delivery=number)
+                lake.downstream.skip("gone", delivery=number)
         with pytest.raises(InputError, match="is in the settings"):
-            lake.downstream_forget("hook")
-        assert lake.downstream_forget("gone") == 1
+            lake.downstream.forget("hook")
+        assert lake.downstream.forget("gone") == 1
 
 
 def test_unknown_names_are_errors(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with connect(project) as lake:
         with pytest.raises(NotFoundError, match="Did you mean 'hook'"):
-            lake.downstream_retry("hok")
+            lake.downstream.retry("hok")
         with pytest.raises(InputError, match="needs no AWS permissions"):
-            lake.downstream_policy("dbt")
-        by_name = {one.name: one for one in lake.downstream_test()}
+            lake.downstream.policy("dbt")
+        by_name = {one.name: one for one in lake.downstream.test()}
         assert by_name["dbt"].works
         assert "NO_SUCH_VARIABLE" in by_name["hook"].detail
     with (
         connect(tmp_path_factory.mktemp("empty")) as lake,
         pytest.raises(NotFoundError, match="No downstream system is configured"),
     ):
-        lake.downstream_retry()
+        lake.downstream.retry()

@@ -103,7 +103,7 @@ def test_in_a_folder_that_was_deleted_commands_say_so(
     [
         ("table delete nyc.trips --where x", "delete_rows", True),
         ("revert 20260131T070509-1a2b3c4d", "revert", True),
-        ("branch delete old", "delete_branch", False),
+        ("branch delete old", "branches_delete", False),
         ("table list", "tables", False),
     ],
 )

@@ -64,11 +64,11 @@ class FakeQuery:
 
 def test_branch_commands() -> None:
     ref = Ref(name="january", hash=HASH)
-    lake = FakeLake(branches=[ref], create_branch=ref, delete_branch=ref)
+    lake = FakeLake(branches_list=[ref], branches_create=ref, branches_delete=ref)
     assert json.loads(invoke("branch list -o json", lake).stdout) == [ref.model_dump()]
     assert "january" in invoke("branch list", lake).stdout
     invoke(f"branch create january --from other --at {HASH}", lake)
-    assert lake.asked("create_branch") == {"source": "other", "at": HASH}
+    assert lake.asked("branches_create") == {"source": "other", "at": HASH}
     assert f"lakegate branch create january --from {HASH}" in invoke("branch delete january", lake).stdout
 
 

@@ -61,30 +61,30 @@ def test_list_shows_channels_and_which_secrets_are_missing() -> None:
 
 
 def test_a_test_shows_the_response() -> None:
-    lake = FakeLake(notify_test=[SENT])
+    lake = FakeLake(alerts_test=[SENT])
     outcome = invoke("notify test ops", lake)
-    assert (outcome.exit_code, lake.calls) == (0, [("notify_test", ("ops",), {})])
+    assert (outcome.exit_code, lake.calls) == (0, [("alerts_test", ("ops",), {})])
     assert "sent" in outcome.stdout
-    failed = invoke("notify test", FakeLake(notify_test=[SENT, FAILED]))
+    failed = invoke("notify test", FakeLake(alerts_test=[SENT, FAILED]))
     assert failed.exit_code == 3
     assert "it answered 500" in failed.stdout
-    told = json.loads(invoke("notify test -o json", FakeLake(notify_test=[FAILED])).stdout)
+    told = json.loads(invoke("notify test -o json", FakeLake(alerts_test=[FAILED])).stdout)
     assert told == [{**FAILED.model_dump(mode="json")}]
 
 
 def test_late_tables_are_shown_with_their_alerts() -> None:
     late = LateTable(table="nyc.trips", expected_every="1d", last=NOW, run_id="r1", notifications=(SENT,))
-    outcome = invoke("notify late", FakeLake(notify_late=[late]))
+    outcome = invoke("notify late", FakeLake(alerts_late=[late]))
     assert outcome.exit_code == 0
     for part in ("nyc.trips", "1d", "2026-01-31T07:05:09Z", "r1", "ops: sent"):
         assert part in outcome.stdout
     untold = late.model_copy(update={"notifications": (FAILED,), "last": None, "run_id": None})
-    failed = invoke("notify late", FakeLake(notify_late=[untold]))
+    failed = invoke("notify late", FakeLake(alerts_late=[untold]))
     assert (failed.exit_code, "never" in failed.stdout) == (3, True)
     assert "'mail' didn't get the alert for nyc.trips: it answered 500" in failed.stderr
-    none = invoke("notify late", FakeLake(notify_late=[]))
+    none = invoke("notify late", FakeLake(alerts_late=[]))
     assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No table is late.\n")
-    assert json.loads(invoke("notify late -o json", FakeLake(notify_late=[late])).stdout)[0]["run_id"] == "r1"
+    assert json.loads(invoke("notify late -o json", FakeLake(alerts_late=[late])).stdout)[0]["run_id"] == "r1"
 
 
 def test_a_run_shows_its_alerts() -> None:
@@ -103,9 +103,9 @@ def test_a_run_shows_its_alerts() -> None:
 def test_the_lake_alerts_on_late_tables_without_starting_anything(tmp_path: Path) -> None:
     (tmp_path / "lakegate.toml").write_text(f'[notify.late]\n"nyc.trips" = "1d"\n{CHANNELS}', encoding="utf-8")
     with connect(tmp_path) as lake:
-        (late,) = lake.notify_late()
+        (late,) = lake.alerts.late()
         assert [(one.channel, one.outcome) for one in late.notifications] == [("ops", "failed"), ("bot", "failed")]
-        (again,) = lake.notify_late()
+        (again,) = lake.alerts.late()
         assert [(one.channel, one.outcome) for one in again.notifications] == [("ops", "grouped"), ("bot", "grouped")]
     assert sorted(path.name for path in (tmp_path / ".lakegate").iterdir() if path.is_dir()) == ["locks"]
 

@@ -40,7 +40,8 @@ from lakegate.cli import main
 class Lake:
     def __enter__(self): return self
     def __exit__(self, *_): pass
-    def branches(self):
+    branches = property(lambda self: self)
+    def list(self):
         {body}
 main.cli.main = functools.partial(main.cli.main, obj=App(connect=lambda *_, **__: Lake()))
 sys.argv = ["lakegate", *sys.argv[1:]]

@@ -85,12 +85,14 @@ def test_with_nothing_to_recover_no_data_is_printed() -> None:
 
 def test_a_run_that_could_not_be_recovered_is_not_nothing() -> None:
     left = STATUS.model_copy(update={"abandoned": (RUN_ID, OTHER_RUN)})
-    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={}, journal_status=left))
+    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={}, maintenance_journal_status=left))
     assert (outcome.exit_code, outcome.stdout) == (3, "")
     assert outcome.stderr.startswith(f"Run {RUN_ID} and 1 more couldn't be recovered.\n")
     assert f"lakegate recover {RUN_ID}\n" in outcome.stderr
 
-    outcome = invoke("recover -o json", FakeLake(recover=(PUBLISHED,), suspended_runs={}, journal_status=left))
+    outcome = invoke(
+        "recover -o json", FakeLake(recover=(PUBLISHED,), suspended_runs={}, maintenance_journal_status=left)
+    )
     assert (outcome.exit_code, len(json.loads(outcome.stdout))) == (3, 1)
 
 
@@ -126,10 +128,10 @@ def test_recover_recovers_only_the_named_runs() -> None:
 
 
 def test_gc_shows_what_it_deleted() -> None:
-    lake = FakeLake(gc=REPORT)
+    lake = FakeLake(maintenance_gc=REPORT)
     outcome = invoke("gc", lake)
     assert outcome.exit_code == 0
-    assert lake.asked("gc") == {"dry_run": False, "keep_rejected": None, "grace": None}
+    assert lake.asked("maintenance_gc") == {"dry_run": False, "keep_rejected": None, "grace": None}
     for part in (
         "deleted  1 branch, 1,200 files, 3.4 MB",
         BRANCH,
@@ -141,29 +143,29 @@ def test_gc_shows_what_it_deleted() -> None:
     ):
         assert part in outcome.stdout, part
     assert "Do it" not in outcome.stdout
-    told = json.loads(invoke("gc -o json", FakeLake(gc=REPORT)).stdout)
+    told = json.loads(invoke("gc -o json", FakeLake(maintenance_gc=REPORT)).stdout)
     assert (told["dry_run"], told["files"], told["size_bytes"]) == (False, 1200, 3_400_000)
     assert told["branches"][0]["branch"] == BRANCH
 
 
 def test_gc_dry_run_shows_what_it_would_delete_and_the_command() -> None:
-    lake = FakeLake(gc=REPORT.model_copy(update={"dry_run": True}))
+    lake = FakeLake(maintenance_gc=REPORT.model_copy(update={"dry_run": True}))
     outcome = invoke("gc --dry-run --keep-rejected 30d --grace 12h", lake)
-    assert lake.asked("gc") == {
+    assert lake.asked("maintenance_gc") == {
         "dry_run": True,
         "keep_rejected": timedelta(days=30),
         "grace": timedelta(hours=12),
     }
     assert "would delete 1 branch, 1,200 files, 3.4 MB; nothing was deleted" in outcome.stdout
     assert "lakegate gc --keep-rejected 30d --grace 12h\n" in outcome.stdout
-    nothing = invoke("gc --dry-run", FakeLake(gc=GcReport(dry_run=True))).stdout
+    nothing = invoke("gc --dry-run", FakeLake(maintenance_gc=GcReport(dry_run=True))).stdout
     assert "0 branches, 0 files, 0 B" in nothing
     assert "Next" not in nothing
 
 
 @pytest.mark.parametrize("words", ["--grace soon", "--keep-rejected -1d", "--grace 999999w999", "--grace 1"])
 def test_invalid_durations_are_usage_errors(words: str) -> None:
-    lake = FakeLake(gc=REPORT)
+    lake = FakeLake(maintenance_gc=REPORT)
     outcome = invoke(f"gc {words}", lake)
     assert (outcome.exit_code, lake.calls) == (2, [])
     assert "30s, 15m, 12h, 7d, 2w" in outcome.stderr
@@ -173,21 +175,21 @@ def test_invalid_durations_are_usage_errors(words: str) -> None:
 
 
 def test_journal_status_shows_its_location_and_content() -> None:
-    text = invoke("journal status", FakeLake(journal_status=STATUS)).stdout
+    text = invoke("journal status", FakeLake(maintenance_journal_status=STATUS)).stdout
     for part in ("postgresql://me@db/lake", "0003", "12 (11 published, 1 running)", "1,234 published", RUN_ID, HASH):
         assert part in text
     assert "recover" not in text
-    told = json.loads(invoke("journal status -o json", FakeLake(journal_status=STATUS)).stdout)
+    told = json.loads(invoke("journal status -o json", FakeLake(maintenance_journal_status=STATUS)).stdout)
     assert (told["runs"], told["files"], told["synced"]) == ({"published": 11, "running": 1}, 1_234, HASH)
 
 
 def test_journal_rebuild_shows_what_the_journal_holds() -> None:
     rebuilt = RebuiltJournal(head=Ref(name="main", hash=HASH), commits=1200, runs=1000, files=3000, rejected=2)
-    text = invoke("journal rebuild", FakeLake(rebuild_journal=rebuilt)).stdout
+    text = invoke("journal rebuild", FakeLake(maintenance_rebuild_journal=rebuilt)).stdout
     assert "1,000 runs and 3,000 published files from 1,200 commits" in text
     assert "2 rejected runs from branches" in text
     assert HASH in text
-    told = json.loads(invoke("journal rebuild -o json", FakeLake(rebuild_journal=rebuilt)).stdout)
+    told = json.loads(invoke("journal rebuild -o json", FakeLake(maintenance_rebuild_journal=rebuilt)).stdout)
     assert told == {
         "head": {"name": "main", "hash": HASH, "kind": "branch"},
         "commits": 1200,

@@ -76,27 +76,27 @@ def test_a_refused_revert_exits_with_2_and_suggests_a_command() -> None:
 
 def test_tags_are_listed_created_and_deleted() -> None:
     tag = Ref(name="v1", hash=HASH, kind="tag")
-    lake = FakeLake(tags=[tag], create_tag=tag, delete_tag=tag)
+    lake = FakeLake(tags_list=[tag], tags_create=tag, tags_delete=tag)
     assert HASH in invoke("tag list", lake).stdout
     assert json.loads(invoke("tag list -o json", lake).stdout) == [{"name": "v1", "hash": HASH, "kind": "tag"}]
     assert f"created  tag v1 at commit {HASH}" in invoke("tag create v1 --from dev --at 2026-01-31", lake).stdout
-    assert lake.asked("create_tag") == {"source": "dev", "at": "2026-01-31"}
+    assert lake.asked("tags_create") == {"source": "dev", "at": "2026-01-31"}
     assert f"lakegate tag create v1 --from {HASH}" in invoke("tag delete v1", lake).stdout
-    none = invoke("tag list", FakeLake(tags=[]))
+    none = invoke("tag list", FakeLake(tags_list=[]))
     assert (none.stdout, none.stderr) == ("", "No tags.\n")
 
 
 def test_a_branch_is_reset() -> None:
-    lake = FakeLake(reset_branch=Ref(name="dev", hash=HASH))
+    lake = FakeLake(branches_reset=Ref(name="dev", hash=HASH))
     outcome = invoke("branch reset dev --to main --at 2026-01-31", lake)
     assert f"reset  branch dev to commit {HASH}" in outcome.stdout
-    assert lake.calls == [("reset_branch", ("dev",), {"to": "main", "at": "2026-01-31", "force": False})]
+    assert lake.calls == [("branches_reset", ("dev",), {"to": "main", "at": "2026-01-31", "force": False})]
     assert invoke("branch reset dev", lake).exit_code == 2
 
 
 def test_main_is_not_reset_without_force() -> None:
     refusal = InputError("Resetting 'main' throws commits out.", hint="lakegate revert RUN")
-    outcome = invoke("branch reset main --to dev", FakeLake(reset_branch=refusal))
+    outcome = invoke("branch reset main --to dev", FakeLake(branches_reset=refusal))
     assert (outcome.exit_code, "lakegate revert RUN" in outcome.stderr) == (2, True)
 
 
@@ -111,19 +111,19 @@ def test_a_table_is_restored() -> None:
 
 def test_tables_are_optimized_expired_and_dropped() -> None:
     work = PUBLISHED.model_copy(update={"kind": "maintenance"})
-    lake = FakeLake(optimize_table=work, expire_snapshots=UNDOING, drop_table=UNDOING)
+    lake = FakeLake(maintenance_optimize=work, maintenance_expire=UNDOING, drop_table=UNDOING)
     outcome = invoke(["table", "optimize", "nyc.trips", "--sort", "zorder(a, b)", "--where", "a > 1"], lake)
     assert f"optimized  nyc.trips in commit {HASH[:12]}\n" in outcome.stdout
     assert "expired  old snapshots of nyc.trips" in invoke("table expire nyc.trips --older-than 30d", lake).stdout
     assert "dropped  nyc.trips" in invoke("table drop nyc.trips --yes", lake).stdout
     assert lake.calls == [
-        ("optimize_table", ("nyc.trips",), {"sort": "zorder(a, b)", "where": "a > 1"}),
-        ("expire_snapshots", ("nyc.trips",), {"older_than": timedelta(days=30), "keep": 1}),
+        ("maintenance_optimize", ("nyc.trips",), {"sort": "zorder(a, b)", "where": "a > 1"}),
+        ("maintenance_expire", ("nyc.trips",), {"older_than": timedelta(days=30), "keep": 1}),
         ("drop_table", ("nyc.trips",), {}),
     ]
     asked = invoke("table drop nyc.trips", lake)
     assert (asked.exit_code, "Pass --yes" in asked.stderr) == (2, True)
-    skipped = FakeLake(optimize_table=work.model_copy(update={"status": "skipped", "publication": None}))
+    skipped = FakeLake(maintenance_optimize=work.model_copy(update={"status": "skipped", "publication": None}))
     assert "nothing changed  nyc.trips has no files to compact" in invoke("table optimize nyc.trips", skipped).stdout
     assert json.loads(invoke("table optimize nyc.trips -o json", lake).stdout)["status"] == "published"
     assert invoke("table expire nyc.trips --older-than 30d --keep 0", lake).exit_code == 2
@@ -160,17 +160,17 @@ def test_maintenance_shows_what_was_due_and_the_outcomes() -> None:
         MaintenanceStep(table="nyc.old", action="compact", reason="20 files below 64m", status="left"),
     )
     report = MaintenanceReport(dry_run=False, tables=4, steps=steps)
-    lake = FakeLake(maintain=report)
+    lake = FakeLake(maintenance_maintain=report)
     outcome = invoke(["maintain", "nyc.*", "--within", "1h", "--no-gc"], lake)
     assert (outcome.exit_code, lake.calls) == (
         3,
-        [("maintain", (("nyc.*",),), {"dry_run": False, "within": timedelta(hours=1), "gc": False})],
+        [("maintenance_maintain", (("nyc.*",),), {"dry_run": False, "within": timedelta(hours=1), "gc": False})],
     )
     assert "maintained  4 tables: 1 step done, 1 failed" in outcome.stdout
     for said in ("90 files below 64m; run", "busy", "Wait.", "The next round will do the rest."):
         assert said in outcome.stdout
     assert json.loads(invoke("maintain -o json", lake).stdout)["steps"][1]["error"]["message"] == "busy"
-    due = FakeLake(maintain=report.model_copy(update={"dry_run": True, "steps": steps[2:]}))
+    due = FakeLake(maintenance_maintain=report.model_copy(update={"dry_run": True, "steps": steps[2:]}))
     outcome = invoke("maintain --dry-run", due)
     assert (outcome.exit_code, "1 step due for 4 tables" in outcome.stdout) == (0, True)
     assert "lakegate maintain\n" in outcome.stdout

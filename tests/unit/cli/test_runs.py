@@ -241,7 +241,7 @@ def test_the_catalog_is_asked_only_if_it_runs() -> None:
     assert "Somebody else's (rebased onto)" in invoke("runs 2026", asked).stdout
     stopped = FakeLake(run=REPLAYED)
     assert "newer changes to nyc.trips" in invoke("runs 2026", stopped, stack=FakeStack("stopped")).stdout
-    assert [name for name, _, _ in stopped.calls] == ["run", "deliveries"]
+    assert [name for name, _, _ in stopped.calls] == ["run", "downstream_deliveries"]
     away = FakeLake(run=REPLAYED, commits_before=CatalogUnavailableError("no"))
     outcome = invoke("runs 2026", away)
     assert (outcome.exit_code, outcome.stderr) == (0, "")

@@ -107,7 +107,7 @@ def demo(clean: Run, dirty: Run, words: str = "demo") -> tuple[Result, FakeStack
 
     stack = FakeStack()
     branches = [(Ref(name="main", hash=HASH), 200_000), (Ref(name=BRANCH, hash=HASH), 300_000)]
-    lake = FakeLake(ingest=[clean, dirty], rows_per_branch=branches)
+    lake = FakeLake(ingest=[clean, dirty], branches_row_counts=branches)
     with mock.patch.object(synthetic, "generate", generate):
         return invoke(words, lake, stack=stack), stack, generated
 
@@ -167,7 +167,7 @@ def test_commands_that_need_a_project_create_none(words: str, tmp_path: Path, mo
 def test_a_catalog_elsewhere_needs_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".lakegate").rmdir()
     monkeypatch.setenv("LAKEGATE_CATALOG_URI", "http://nessie.example:19120/api/v2")
-    assert invoke("branch", FakeLake(branches=[])).exit_code == 0
+    assert invoke("branch", FakeLake(branches_list=[])).exit_code == 0
 
 
 def test_a_new_project_is_announced_when_it_is_created(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_it_prints_its_address_and_that_it_is_read_only(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(server, "serve", serve)
     monkeypatch.setattr("lakegate.dashboard.model.open_read_model", lambda _lake: None)
-    lake: Any = FakeLake(expected_publishes={})
+    lake: Any = FakeLake(alerts_expected_publishes={})
     lake.home, lake.settings = Path("/data/lake"), Settings()
     done = invoke("ui --port 0 --no-browser", lake)
     assert done.exit_code == 0, done.output

@@ -26,11 +26,11 @@ REPORT = VerifyReport(deep=False, tables=2, states=30, files=1200, size_bytes=3_
 
 
 def test_verify_lists_problems_and_exits_with_1() -> None:
-    lake = FakeLake(verify=REPORT.model_copy(update={"findings": (MISSING, *[FOREIGN] * 12)}))
+    lake = FakeLake(maintenance_verify=REPORT.model_copy(update={"findings": (MISSING, *[FOREIGN] * 12)}))
     outcome = invoke("verify nyc.trips --deep --since v1 --grace 2h", lake)
     assert outcome.exit_code == 1
     asked = {"deep": True, "since": "v1", "grace": timedelta(hours=2)}
-    assert lake.calls == [("verify", (("nyc.trips",),), asked)]
+    assert lake.calls == [("maintenance_verify", (("nyc.trips",),), asked)]
     for part in (
         "13 problems\n",
         "checked: 2 tables in 30 states, 1,200 files (3.4 MB), 31 commits of main by 29 runs\n",
@@ -44,7 +44,7 @@ def test_verify_lists_problems_and_exits_with_1() -> None:
     assert "\x1b" not in outcome.stdout
     assert "[bold]3" not in outcome.stdout
     told = json.loads(
-        invoke("verify -o json", FakeLake(verify=REPORT.model_copy(update={"findings": (MISSING,)}))).stdout
+        invoke("verify -o json", FakeLake(maintenance_verify=REPORT.model_copy(update={"findings": (MISSING,)}))).stdout
     )
     assert (told["passed"], told["findings"][0]["kind"], len(told["findings"][0]["files"])) == (
         False,
@@ -54,5 +54,5 @@ def test_verify_lists_problems_and_exits_with_1() -> None:
 
 
 def test_verify_of_a_sound_lake_exits_with_0() -> None:
-    outcome = invoke("verify", FakeLake(verify=REPORT))
+    outcome = invoke("verify", FakeLake(maintenance_verify=REPORT))
     assert (outcome.exit_code, outcome.stdout.splitlines()[0]) == (0, "sound  no problems")

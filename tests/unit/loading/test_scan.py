@@ -104,7 +104,7 @@ def test_a_file_that_changes_before_its_ingest_is_left_for_later(lake: FolderLak
     loader = make_loader(lake, clock)
     [chunk] = loader.scan().chunks
     lake.put("2.csv", version=2)
-    del lake.files["file:///landing/3.csv"]
+    del lake.landed["file:///landing/3.csv"]
     assert loader.ingest(chunk) is not None
     assert lake.names() == [["1.csv"]]
     assert lake.outcomes() == {"1.csv": ("done", 1)}
@@ -329,7 +329,7 @@ def test_each_version_of_a_file_is_published_once_or_given_up(
         look(None)
     assert len(good) == len(set(good))
     assert len(alone) == len(set(alone))
-    states = {(uri, file.stamp) for uri, file in lake.files.items()}
+    states = {(uri, file.stamp) for uri, file in lake.landed.items()}
     assert states <= {*good, *alone}
     assert {int(uri[-6:-4]) for uri, _ in alone} <= bad_ones
 

@@ -35,7 +35,7 @@ def branch() -> None:
 def list_branches(app: App) -> None:
     """List branches and the commits they point to."""
     with app.lake() as lake:
-        show_refs(app, lake.branches(), empty="No branches.")
+        show_refs(app, lake.branches.list(), empty="No branches.")
 
 
 @branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))
@@ -45,7 +45,7 @@ def list_branches(app: App) -> None:
 def create_branch(app: App, /, *, name: str, source: str, at: str | None) -> None:
     """Create the branch NAME. No data is copied."""
     with app.lake() as lake:
-        show_changed_ref(app, lake.create_branch(name, source=source, at=at), "created", "at")
+        show_changed_ref(app, lake.branches.create(name, source=source, at=at), "created", "at")
 
 
 @branch.command(
@@ -63,7 +63,7 @@ def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool
     To undo a publish on main, use `lakegate revert` or `lakegate table restore` instead: they keep the history.
     """
     with app.lake() as lake:
-        show_changed_ref(app, lake.reset_branch(name, to=to, at=at, force=force), "reset", "to")
+        show_changed_ref(app, lake.branches.reset(name, to=to, at=at, force=force), "reset", "to")
 
 
 @branch.command("delete", examples=("lakegate branch delete january",))
@@ -71,7 +71,7 @@ def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool
 def delete_branch(app: App, /, *, name: str) -> None:
     """Delete the branch NAME. Commits only on this branch become unreachable."""
     with app.lake() as lake:
-        show_deleted_ref(app, lake.delete_branch(name))
+        show_deleted_ref(app, lake.branches.delete(name))
 
 
 def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:

@@ -48,8 +48,8 @@ def status(app: App, /, *, name: str | None, limit: int) -> None:
     Reads only the journal. Exits with 3 as long as there's a delivery that was given up.
     """
     with app.lake() as lake:
-        found = [one for one in lake.downstream_status() if name in (None, one.name)]
-        deliveries = lake.deliveries(downstream=name, limit=limit) if name is not None else ()
+        found = [one for one in lake.downstream.status() if name in (None, one.name)]
+        deliveries = lake.downstream.deliveries(downstream=name, limit=limit) if name is not None else ()
     if name is not None and not found:
         raise NotFoundError(f"Downstream '{name}' isn't known.", hint=app.command("downstream", "status"))
     if app.json:
@@ -70,7 +70,7 @@ def retry(app: App, /, *, name: str | None) -> None:
     Also sends what was given up. Exits with 3 if something couldn't be sent.
     """
     with app.lake() as lake:
-        tried = lake.downstream_retry(name)
+        tried = lake.downstream.retry(name)
     _end(app, tried, "Nothing is queued.")
 
 
@@ -84,7 +84,7 @@ def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
     The deliveries behind it can then be sent.
     """
     with app.lake() as lake:
-        skipped = lake.downstream_skip(name, delivery=delivery, reason=reason)
+        skipped = lake.downstream.skip(name, delivery=delivery, reason=reason)
     if app.json:
         echo_json(skipped)
     else:
@@ -102,7 +102,7 @@ def send(app: App, /, *, name: str, tables: tuple[str, ...]) -> None:
     couldn't be sent.
     """
     with app.lake() as lake:
-        tried = lake.downstream_send(name, tables)
+        tried = lake.downstream.send(name, tables)
     _end(app, tried, f"Downstream '{name}' subscribes to none of these tables.")
 
 
@@ -114,7 +114,7 @@ def test(app: App, /, *, name: str | None) -> None:
     A webhook gets a test event. Exits with 3 if a system can't be reached.
     """
     with app.lake() as lake:
-        checks = lake.downstream_test(name)
+        checks = lake.downstream.test(name)
     if app.json:
         echo_json(checks)
     else:
@@ -131,7 +131,7 @@ def test(app: App, /, *, name: str | None) -> None:
 def policy(app: App, /, *, name: str) -> None:
     """Print the IAM policy for updating NAME, a Glue Data Catalog."""
     with app.lake() as lake:
-        echo_json(lake.downstream_policy(name))
+        echo_json(lake.downstream.policy(name))
 
 
 @downstream.command("forget", examples=("lakegate downstream forget old-hook",))
@@ -143,7 +143,7 @@ def forget(app: App, /, *, name: str) -> None:
     still have NAME.
     """
     with app.lake() as lake:
-        skipped = lake.downstream_forget(name)
+        skipped = lake.downstream.forget(name)
     if app.json:
         echo_json({"name": name, "skipped": skipped})
     else:

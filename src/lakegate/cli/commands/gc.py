@@ -42,7 +42,7 @@ def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: ti
     It also deletes the reports of runs older than journal.keep_detail, if you set it.
     """
     with app.lake() as lake:
-        report = lake.gc(dry_run=dry_run, keep_rejected=keep_rejected, grace=grace)
+        report = lake.maintenance.gc(dry_run=dry_run, keep_rejected=keep_rejected, grace=grace)
     if app.json:
         echo_json({**report.model_dump(mode="json"), "files": report.files, "size_bytes": report.size_bytes})
         return

@@ -19,7 +19,7 @@ def journal() -> None:
 def status(app: App) -> None:
     """Show where the journal is and what it holds. Starts nothing."""
     with app.lake() as lake:
-        found = lake.journal_status()
+        found = lake.maintenance.journal_status()
     if app.json:
         echo_json(found)
         return
@@ -47,7 +47,7 @@ def rebuild(app: App) -> None:
     Other runs get what their commits record.
     """
     with app.lake() as lake:
-        found = lake.rebuild_journal()
+        found = lake.maintenance.rebuild_journal()
     if app.json:
         echo_json(found)
         return

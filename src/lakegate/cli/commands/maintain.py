@@ -49,7 +49,7 @@ def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: tim
     Exits with 0 if all is well, with 3 if what failed may succeed in the next round, and with 1 if it won't.
     """
     with app.lake() as lake:
-        report = lake.maintain(tables, dry_run=dry_run, within=within, gc=gc)
+        report = lake.maintenance.maintain(tables, dry_run=dry_run, within=within, gc=gc)
     if app.json:
         echo_json(report)
     else:

@@ -62,7 +62,7 @@ def test(app: App, /, *, channel: str | None) -> None:
     Exits with 3 if a message couldn't be delivered.
     """
     with app.lake() as lake:
-        sent = lake.notify_test(channel)
+        sent = lake.alerts.test(channel)
     if app.json:
         echo_json(sent)
     else:
@@ -79,7 +79,7 @@ def late(app: App) -> None:
     with 3 if an alert couldn't be delivered.
     """
     with app.lake() as lake:
-        found = lake.notify_late()
+        found = lake.alerts.late()
     if app.json:
         echo_json(found)
     else:

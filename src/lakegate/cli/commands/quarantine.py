@@ -54,7 +54,7 @@ def quarantine() -> None:
 def list_quarantined(app: App, /, *, table: str | None) -> None:
     """List the runs that quarantined rows of TABLE, or of any table."""
     with app.lake() as lake:
-        found = lake.quarantine_list(table)
+        found = lake.quarantine.list(table)
     if app.json:
         echo_json(found)
         return
@@ -88,7 +88,7 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
 def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any) -> None:
     """Show the rows of TABLE that are waiting in quarantine, and why."""
     with app.lake() as lake:
-        found = lake.quarantine_show(table, limit=limit, **chosen)
+        found = lake.quarantine.show(table, limit=limit, **chosen)
     if app.json:
         echo_json([json_safe(row) for row in found])
         return
@@ -153,7 +153,7 @@ def release(app: App, /, *, table: str, changes: tuple[str, ...], accept: str | 
             raise click.BadParameter(f"'{text}' isn't COLUMN=SQL, such as 'fare=abs(fare)'.", param_hint="--set")
         new[name.strip()] = expression
     with app.lake() as lake:
-        show_result(app, lake.quarantine_release(table, changes=new, accept=accept, **chosen))
+        show_result(app, lake.quarantine.release(table, changes=new, accept=accept, **chosen))
 
 
 @quarantine.command(
@@ -166,7 +166,7 @@ def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     """Delete rows of TABLE that are waiting in quarantine. `lakegate revert RUN` brings them back."""
     del yes
     with app.lake() as lake:
-        run = lake.quarantine_drop(table, **chosen)
+        run = lake.quarantine.drop(table, **chosen)
         app.remember_outcome(run)
     # Files are rewritten without the dropped rows, so those that stay count as both removed and added.
     dropped = 0 if run.publication is None else (run.publication.rows_removed or 0) - run.publication.rows

@@ -91,7 +91,7 @@ def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filte
 
 
 def _show(app: App, lake: Lake, run: Run) -> None:
-    deliveries = lake.deliveries(run=run.run_id)
+    deliveries = lake.downstream.deliveries(run=run.run_id)
     if app.json:
         echo_json({**journal_payload(run), "deliveries": deliveries})
         return

@@ -247,7 +247,7 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     same files.
     """
     with app.lake() as lake:
-        run = lake.optimize_table(table, sort=sort, where=where)
+        run = lake.maintenance.optimize(table, sort=sort, where=where)
         app.remember_outcome(run)
     if app.json or run.publication is None:
         show_change(app, run, f"[bold yellow]nothing changed[/]  {safe(table)} has no files to compact")
@@ -273,7 +273,7 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
     that they point to. `lakegate gc` then deletes what nothing has needed for gc.keep.
     """
     with app.lake() as lake:
-        run = lake.expire_snapshots(table, older_than=older_than, keep=keep)
+        run = lake.maintenance.expire(table, older_than=older_than, keep=keep)
         show_revert(app, run, "expired", f"old snapshots of {table}")
 
 

@@ -27,7 +27,7 @@ def tag() -> None:
 def list_tags(app: App) -> None:
     """List tags and the commits they name."""
     with app.lake() as lake:
-        show_refs(app, lake.tags(), empty="No tags.")
+        show_refs(app, lake.tags.list(), empty="No tags.")
 
 
 @tag.command("create", examples=("lakegate tag create january-closed", "lakegate tag create v1 --from wap/january"))
@@ -37,7 +37,7 @@ def list_tags(app: App) -> None:
 def create_tag(app: App, /, *, name: str, source: str, at: str | None) -> None:
     """Create the tag NAME. You can read from it like from a branch, and gc keeps every file it needs."""
     with app.lake() as lake:
-        show_changed_ref(app, lake.create_tag(name, source=source, at=at), "created", "at")
+        show_changed_ref(app, lake.tags.create(name, source=source, at=at), "created", "at")
 
 
 @tag.command("delete", examples=("lakegate tag delete before-fix",))
@@ -45,4 +45,4 @@ def create_tag(app: App, /, *, name: str, source: str, at: str | None) -> None:
 def delete_tag(app: App, /, *, name: str) -> None:
     """Delete the tag NAME. The commit stays in the history of its branches."""
     with app.lake() as lake:
-        show_deleted_ref(app, lake.delete_tag(name))
+        show_deleted_ref(app, lake.tags.delete(name))

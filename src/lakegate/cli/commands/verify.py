@@ -57,7 +57,7 @@ def verify(app: App, /, *, tables: tuple[str, ...], deep: bool, since: str | Non
     Exits with 1 if there's a problem. Doesn't need Spark, and can run at any time.
     """
     with app.lake() as lake:
-        report = lake.verify(tables, deep=deep, since=since, grace=grace)
+        report = lake.maintenance.verify(tables, deep=deep, since=since, grace=grace)
     if app.json:
         echo_json({**report.model_dump(mode="json"), "passed": report.passed})
     else:

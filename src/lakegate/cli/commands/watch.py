@@ -205,7 +205,7 @@ class _PeriodicMaintenance:
             if now < self._due:
                 return
             self._due = now + self._every_s
-            report = lake.maintain()
+            report = lake.maintenance.maintain()
         except LakegateError as error:
             self._view.say("waiting", f"Maintenance: {error.message}")
             return

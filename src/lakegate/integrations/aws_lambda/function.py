@@ -112,8 +112,8 @@ def _ingest(function: Function, delivery: MessageBatch, deadline: Deadline) -> M
 def _notify_late(function: Function) -> None:
     """Send alerts about late tables, and due events to downstream systems."""
     try:
-        late = function.lake.notify_late()
-        function.lake.send_downstream()
+        late = function.lake.alerts.late()
+        function.lake.downstream.send_due()
     except RetryableError:
         function.close()
         raise

@@ -219,7 +219,7 @@ class _Call:
         outcomes: dict[str, FileOutcome] = {}
         for table, uris in by_table.items():
             try:
-                known = self._loader.lake.file_checkpoints(table, uris)
+                known = self._loader.lake.files.checkpoints(table, uris)
             except RetryableError as error:
                 outcomes |= {uri: _put_off(error, table) for uri in uris}
             else:
@@ -250,7 +250,7 @@ class _Call:
 
     def _is_readable(self, uri: str) -> bool:
         try:
-            list(self._loader.lake.list_files([uri]))
+            list(self._loader.lake.files.list([uri]))
         except (RetryableError, ConfigurationError):
             raise
         except LakegateError as error:
@@ -262,7 +262,7 @@ class _Call:
         if chunk.run_id is None or self._often.isdisjoint(chunk.uris):
             self._ingest(chunk)
             return
-        with self._loader.lake.lock(_TURN_LOCK, timeout_s=_TURN_TIMEOUT_S) as is_ours:
+        with self._loader.lake.files.lock(_TURN_LOCK, timeout_s=_TURN_TIMEOUT_S) as is_ours:
             if is_ours:
                 self._ingest(chunk)
             else:

@@ -1,0 +1,1 @@
+"""The parts of the Python API that :class:`lakegate.Lake` has as attributes, a module each."""
