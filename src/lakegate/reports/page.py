@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from lakegate.model.run import Run
 from lakegate.model.schema import FILE_COLUMN
 from lakegate.model.words import count, counted, duration, size
 from lakegate.progress import one_line, redact, without_secrets
-from lakegate.run_text import StatusText, change_of, checks_of, describe_run, failing, rows_of
+from lakegate.run_text import change_of, checks_of, describe_run, failing, rows_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -25,7 +25,6 @@ _ROWS = 5
 _COLUMNS = 12
 _MOST_WITH_ROWS = 50
 """Most failing checks whose rows a page shows, so that it stays below 2 MB."""
-_FILES = 50
 
 
 class Examples:
@@ -77,24 +76,22 @@ def run_page(run: Run, *, examples: Examples | None = None, link: str | None = N
     failed = [id(result) for report in run.reports for result in report.results if result.examples]
     without_rows = set(failed[_MOST_WITH_ROWS:])
     name = f"{run.kind.capitalize()} {run.name}" if run.name else run.kind.capitalize()
+    files = [(file, None) for file in (run.request.batch.files if run.request is not None else ())]
     return render(
-        run=run,
         status=describe_run(run),
         heading=run.table or "a transaction",
         eyebrow=f"{name} · run {run.run_id}",
-        figures=tuple(_facts(run)),
         link=link,
+        run=run,
+        files=[*files, *((known.file, known.run_id) for known in run.skipped_files)],
         examples_of=lambda result: given.shown(result, with_rows=id(result) not in without_rows),
-        tables=tuple(_tables(run)),
     )
 
 
-def render(*, status: StatusText, heading: str, eyebrow: str, now: datetime | None = None, **values: Any) -> str:
-    """Return a page: its title and status, and what ``report.html`` shows of the other values."""
-    given = {"run": None, "link": None, "notes": (), "undecided": (), **values}
-    return _template().render(
-        status=status, heading=heading, eyebrow=eyebrow, now=now or datetime.now(UTC), version=__version__, **given
-    )
+def render(**values: Any) -> str:
+    """Return a page: its ``status``, ``heading``, ``eyebrow`` and ``link``, and a ``run`` or what was ``found``."""
+    given = {"run": None, "found": None, "now": datetime.now(UTC), **values}
+    return _template().render(given, version=__version__)
 
 
 @cache
@@ -107,14 +104,10 @@ def _template() -> Template:
         finalize=lambda value: one_line(value) if type(value) is str else value,
         undefined=StrictUndefined,
     )
-    environment.filters |= {
-        "cell": cell,
-        "clip": clipped,
-        "count": count,
-        "secretless": without_secrets,
-        "when": when,
-    }
-    environment.globals |= {"counted": counted, "describe": describe_run, "failing": failing, "rows_of": rows_of}
+    filters = (cell, count, duration, redact, size, when)
+    environment.filters |= {one.__name__: one for one in filters} | {"clip": clipped, "secretless": without_secrets}
+    functions = (change_of, checks_of, counted, failing, rows_of)
+    environment.globals |= {one.__name__: one for one in functions} | {"describe": describe_run}
     return environment.get_template("report.html")
 
 
@@ -150,53 +143,3 @@ def _ordered(row: Mapping[str, Any], failing: Sequence[str]) -> dict[str, Any]:
     if isinstance(file := row.get(FILE_COLUMN), str):
         ordered[FILE_COLUMN] = file.rpartition("/")[2]
     return ordered
-
-
-def _facts(run: Run) -> Iterator[tuple[str, object]]:
-    publication = run.publication
-    yield "Rows", count(rows_of(run))
-    yield "Checks", f"{checks_of(run)}, {len(run.failures)} failed" if checks_of(run) else ""
-    yield "Took", "" if run.seconds is None else duration(run.seconds)
-    yield "Started", when(run.started_at)
-    yield "Finished", when(run.finished_at)
-    yield "Branch", f"{run.branch} ({'kept' if run.branch_kept else 'deleted'})" if run.branch else ""
-    yield "Commit", publication.commit if publication else ""
-    yield "Rebased", ", ".join(publication.replayed) if publication else ""
-    yield "Run by", run.orchestrator
-    yield "Accepted by", run.accepted.actor if run.accepted else ""
-    yield "Reverts", ", ".join(run.reverts)
-    yield "Note", run.detail
-
-
-def _tables(run: Run) -> Iterator[dict[str, Any]]:
-    if run.undone:
-        undone = [
-            (
-                one.table,
-                "unknown" if one.rows is None else f"{one.rows:+,}",
-                f"{one.data_files:+,}",
-                "dropped" * one.dropped,
-            )
-            for one in run.undone
-        ]
-        yield {"title": "Tables", "columns": ("Table", "Rows", "Data files", ""), "rows": undone, "numbers": (1, 2)}
-    else:
-        staged = [(str(one.table), count(one.rows), count(one.data_files), change_of(one)) for one in run.staged]
-        columns = ("Table", "Rows added", "Files added", "Change")
-        yield {"title": "Tables", "columns": columns, "rows": staged, "numbers": (1, 2)}
-    steps = [(step.name, when(step.started_at), when(step.finished_at), step.outcome) for step in run.steps]
-    yield {"title": "Steps", "columns": ("Step", "Began", "Ended", "Outcome"), "rows": steps}
-    files = [(file, "") for file in (run.request.batch.files if run.request is not None else ())]
-    files += [(known.file, f"skipped: run {known.run_id} has it") for known in run.skipped_files]
-    yield {
-        "title": "Source files",
-        "columns": ("File", "Rows", "Size", ""),
-        "rows": [
-            (clipped(redact(file.uri), 300), count(file.rows), size(file.size_bytes), note)
-            for file, note in files[:_FILES]
-        ],
-        "numbers": (1, 2),
-        "more": f"{counted(len(files) - _FILES, 'more file')}: lakegate runs {run.run_id}" if files[_FILES:] else "",
-    }
-    alerts = [(one.channel, one.event, one.outcome, when(one.at), one.reason or "") for one in run.notifications]
-    yield {"title": "Alerts", "columns": ("Channel", "About", "Outcome", "At", ""), "rows": alerts}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lakegate.dashboard.model import Problem, ReadModel
 from lakegate.dashboard.overview import LakeFacts, read_facts
@@ -17,8 +17,8 @@ from lakegate.model.checks import CheckResult
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, Run, RunLine
 from lakegate.model.words import count, counted
-from lakegate.reports.page import clipped, render, when
-from lakegate.run_text import StatusText, describe_run, rows_of
+from lakegate.reports.page import render, when
+from lakegate.run_text import StatusText
 
 _MOST_RUNS = 2_000
 """Most runs in a report. Reading that many takes a second or two."""
@@ -100,6 +100,16 @@ class PeriodRuns(NamedTuple):
     report: PeriodReport
     runs: Sequence[Run]
     undecided: Sequence[Run]
+
+    @property
+    def waiting(self) -> int:
+        """Number of rejected runs that wait for a decision."""
+        return len({run_id for one in self.report.tables for run_id in one.waiting})
+
+    @property
+    def uncounted(self) -> int:
+        """Number of published runs whose rows are unknown."""
+        return sum(run.status == "published" and run.rows_published is None for run in self.runs)
 
 
 def period(model: ReadModel, *, since: datetime | None, table: str | None = None) -> PeriodRuns:
@@ -193,135 +203,44 @@ def _failing_checks(newest_first: Sequence[Run], table: str | None) -> tuple[Fai
     return tuple(sorted(checks, key=lambda one: (one.severity != "error", -one.runs, one.table, one.name)))
 
 
-_CHECKS = 100
-_TABLES = 300
-_RUNS = 100
-_TEXT = 200
-
-
 def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
     """Return the page of a period, as one file that loads nothing.
 
     Args:
         link: URL of the dashboard.
     """
-    report, runs = found.report, found.runs
-    began = "Everything so far" if report.since is None else f"{when(report.since)} to {when(report.until)}"
-    total = sum(report.runs.values())
+    report = found.report
     return render(
-        status=_status_text(report, unknown=sum(run.may_be_published for run in runs)),
+        status=_status(found),
         heading=report.table or "All tables",
-        eyebrow=began,
+        eyebrow="Everything so far" if report.since is None else f"{when(report.since)} to {when(report.until)}",
         now=report.until,
-        notes=tuple(_notes(report, runs)),
-        figures=(
-            ("Published", f"{count(report.runs.get('published', 0))} of {counted(total, 'run')}"),
-            ("Rows published", count(report.rows)),
-            ("Rejected", count(report.runs.get("rejected", 0))),
-            ("Failed", count(report.runs.get("failed", 0))),
-        ),
         link=link,
-        undecided=found.undecided,
-        more_undecided=len(_waiting(report)) - len(found.undecided),
-        tables=tuple(_tables(report, runs)),
+        found=found,
     )
 
 
-def _waiting(report: PeriodReport) -> set[str]:
-    return {run_id for one in report.tables for run_id in one.waiting}
-
-
-def _notes(report: PeriodReport, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield what the report leaves out."""
-    uncounted = sum(run.status == "published" and run.rows_published is None for run in runs)
-    if uncounted:
-        yield f"The rows of {counted(uncounted, 'run')} aren't counted: the journal has only their commits."
-    for problem in report.problems:
-        yield f"{problem.message} Quarantined rows aren't counted, and decisions come from the journal alone."
-    if not report.is_complete:
-        yield f"Only the newest {count(sum(report.runs.values()))} runs of this period are counted."
-
-
-def _status_text(report: PeriodReport, *, unknown: int) -> StatusText:
-    """Return what a period's runs mean for readers; ``unknown`` is the number of failed ones that may be published."""
-    undecided = len(_waiting(report))
-    late = [one.table for one in report.tables if one.is_late]
-    failed, total = report.runs.get("failed", 0), sum(report.runs.values())
-    published = report.runs.get("published", 0)
-    happened = (
-        f"{count(published)} of {counted(total, 'run')} published {counted(report.rows, 'row')}." if total else ""
-    )
-    if undecided or late:
-        parts = [f"{counted(undecided, 'rejected batch', 'rejected batches')} for you to decide on"] * bool(undecided)
+def _status(found: PeriodRuns) -> StatusText:
+    """Return what a period's runs mean for readers."""
+    report, total = found.report, len(found.runs)
+    late, failed = [one.table for one in report.tables if one.is_late], report.runs.get("failed", 0)
+    happened = "No runs in this period."
+    if total:
+        happened = f"{count(report.runs.get('published', 0))} of {counted(total, 'run')} published "
+        happened += f"{counted(report.rows, 'row')}."
+    if found.waiting or late:
+        parts = [f"{counted(found.waiting, 'rejected batch', 'rejected batches')} for you to decide on"]
+        parts = parts[: found.waiting]
         parts += [f"{counted(len(late), 'table')} later than expected: {', '.join(late[:3])}"] * bool(late)
         means = f"Open: {'; '.join(parts)}. What was rejected isn't on main; no reader sees it."
-        return StatusText(
-            "bad", "Needs a decision" if undecided else "Late", happened or "No runs in this period.", means, ()
-        )
+        return StatusText("bad", "Needs a decision" if found.waiting else "Late", happened, means, ())
     if not total:
         table = () if report.table is None else ("--table", report.table)
         longer = ("Look further back", shlex.join(("lakegate", "report", *table, "--since", "90d")))
-        means = "Nothing was published, and nothing is waiting."
-        return StatusText("idle", "Quiet", "No runs in this period.", means, (longer,))
+        return StatusText("idle", "Quiet", happened, "Nothing was published, and nothing is waiting.", (longer,))
     if failed:
-        means = f"{counted(failed, 'run')} couldn't finish; "
-        if unknown:
-            means += f"{'it' if failed == 1 else f'{count(unknown)} of them'} may still have been published."
-        else:
-            means += f"nothing of {'it' if failed == 1 else 'them'} was published."
+        unknown = sum(run.may_be_published for run in found.runs)
+        published = f"{count(unknown)} may still have been published" if unknown else "none was published"
+        means = f"{counted(failed, 'run')} couldn't finish; {published}."
         return StatusText("warn", "Some runs failed", happened, means, ())
     return StatusText("good", "All is well", happened, "Nothing is waiting for a decision.", ())
-
-
-def _tables(report: PeriodReport, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    yield {
-        "title": "Tables",
-        "columns": ("Table", "Now", "Last publish", "Rows published"),
-        "rows": [
-            (one.table, _health(one), when(one.last_publish) or "never", count(one.rows))
-            for one in report.tables[:_TABLES]
-        ],
-        "numbers": (3,),
-    }
-    yield {
-        "title": "Checks that failed",
-        "columns": ("Table", "Check", "Severity", "Runs", "Failing rows", "Last in run"),
-        "rows": [
-            (
-                one.table,
-                clipped(one.check, _TEXT),
-                one.severity,
-                f"{count(one.runs)} of {count(one.of_runs)}",
-                count(one.failing_rows),
-                one.last,
-            )
-            for one in report.checks[:_CHECKS]
-        ],
-        "numbers": (3, 4),
-        "more": f"{count(len(report.checks) - _CHECKS)} more" if report.checks[_CHECKS:] else "",
-    }
-    yield {
-        "title": "Runs",
-        "columns": ("Run", "Table", "Status", "Rows", "Started", "What happened"),
-        "rows": [_run(run) for run in runs[:_RUNS]],
-        "numbers": (3,),
-        "more": counted(len(runs) - _RUNS, "earlier run") if runs[_RUNS:] else "",
-    }
-
-
-def _run(run: Run) -> tuple[str, ...]:
-    status = describe_run(run)
-    happened = clipped(status.happened, _TEXT)
-    return run.run_id, run.table, status.title, count(rows_of(run)), when(run.started_at), happened
-
-
-def _health(one: TableReport) -> str:
-    if one.waiting:
-        return f"{len(one.waiting)} to decide"
-    if one.is_late:
-        return f"Late (every {one.late_after})"
-    if one.quarantined:
-        return f"{counted(one.quarantined, 'row')} in quarantine"
-    if one.runs.get("failed", 0):
-        return f"{one.runs['failed']} failed"
-    return "OK" if one.runs.get("published") else "Quiet"
