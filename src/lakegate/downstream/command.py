@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +29,6 @@ _LONGEST_LINE = 1000
 _MOST_LINES = 200
 _MOST_BYTES = 256 * 1024
 _GRACE_S = 5.0
-_POLL_S = 0.02
 _REFUSED_EXIT_CODE = 65
 """Exit code of a command that would refuse the same event again (``EX_DATAERR`` in ``sysexits.h``)."""
 
@@ -113,25 +111,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     """Stop a process, if it still runs, with all processes that it started."""
     if process.poll() is not None:
         return
-    deadline = time.monotonic() + _GRACE_S
-    _signal(process, signal.SIGTERM)
-    while _signal(process, 0) and time.monotonic() < deadline:
-        process.poll()  # otherwise its zombie would count
-        time.sleep(_POLL_S)
-    _signal(process, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_S)
-
-
-def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to all processes of a command; return whether there are any."""
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # another user's, such as sudo's
-    return True
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):  # gone, or another user's, such as sudo's
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
 
 
 def variables(name: str, event: DownstreamEvent) -> dict[str, str]:

@@ -10,7 +10,7 @@ Source: https://docs.aws.amazon.com/glue/latest/webapi/API_UpdateTable.html
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import boto3
@@ -23,6 +23,7 @@ from lakegate.errors import DownstreamError, DownstreamUnavailableError, Lakegat
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
+from lakegate.model.types import type_parts
 
 TABLE, METADATA, COMMIT = "lakegate.table", "lakegate.metadata-location", "lakegate.commit"
 """Table parameters that record the lake's table, the metadata file that lakegate set, and the commit."""
@@ -62,7 +63,6 @@ _TYPES = {
 }
 _UNKNOWN_TYPE = "string"
 """For types that Glue doesn't know, such as ``variant``. Readers use the metadata file's types anyway."""
-_FIELD = re.compile(r"(?P<name>\w+|`(?:[^`]|``)*`): (?P<type>.+)", re.DOTALL)
 _UNUSUAL = re.compile(r"[^\w ./@$-]")
 
 
@@ -287,39 +287,11 @@ def glue_type(text: str) -> str:
         >>> glue_type("struct<id: long, tags: list<string>, `a: b`: map<string, timestamptz>>")
         'struct<id:bigint,tags:array<string>,a_ b:map<string,timestamp>>'
     """
-    word, opened, rest = text.partition("<")
-    if opened and rest.endswith(">"):
-        inner = list(_parts(rest[:-1]))
-        match word.strip():
-            case "list":
-                return f"array<{glue_type(inner[0])}>"
-            case "map" if len(inner) > 1:
-                return f"map<{','.join(map(glue_type, inner))}>"
-            case "struct":
-                return f"struct<{','.join(map(_field, inner))}>"
-    plain = text.replace(" ", "")
-    if plain.startswith("decimal("):
-        return plain
-    return "binary" if plain.startswith("fixed") else _TYPES.get(plain, _UNKNOWN_TYPE)
-
-
-def _field(text: str) -> str:
-    found = _FIELD.fullmatch(text)
-    if found is None:
-        return f"{_UNUSUAL.sub('_', text)}:{_UNKNOWN_TYPE}"
-    name = found["name"].strip("`").replace("``", "`")
-    return f"{_UNUSUAL.sub('_', name).lower()}:{glue_type(found['type'])}"
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Split text at the commas outside brackets and quotes."""
-    depth, quoted, start = 0, False, 0
-    for at, character in enumerate(text):
-        if character == "`":
-            quoted = not quoted
-        elif not quoted:
-            depth += (character in "<([") - (character in ">)]")
-            if character == "," and depth == 0:
-                yield text[start:at].strip()
-                start = at + 1
-    yield text[start:].strip()
+    kinds = [(_UNUSUAL.sub("_", name).lower(), glue_type(kind)) for name, kind in type_parts(text)]
+    if text.startswith("struct<"):
+        return f"struct<{','.join(f'{name}:{kind}' for name, kind in kinds)}>"
+    if kinds:
+        return f"{'array' if text.startswith('list<') else 'map'}<{','.join(kind for _, kind in kinds)}>"
+    if text.startswith("decimal("):
+        return text.replace(" ", "")
+    return "binary" if text.startswith("fixed") else _TYPES.get(text, _UNKNOWN_TYPE)

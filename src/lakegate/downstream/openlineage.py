@@ -1,8 +1,7 @@
 """OpenLineage events of runs, built and sent with the official client: to a server, or appended to a file.
 
-A run's last event reports its audit twice: as assertions about the audited table (``dataQualityAssertions``, an input
-dataset facet), which belong to the data, and as tests of the run (``test``), which are there even if nothing was
-published.
+A run's last event reports its audit as assertions about the audited tables (``dataQualityAssertions``, an input dataset
+facet), even if nothing was published.
 
 Sources: https://openlineage.io/spec/2-0-2/OpenLineage.json, https://openlineage.io/docs/spec/naming and
 https://openlineage.io/docs/spec/facets
@@ -10,7 +9,6 @@ https://openlineage.io/docs/spec/facets
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,9 +36,7 @@ from openlineage.client.facet_v2 import (
     processing_engine_run,
     schema_dataset,
     symlinks_dataset,
-    test_run,
 )
-from openlineage.client.serde import Serde
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport, create_token_provider
 from openlineage.client.transport.transport import Transport
@@ -51,7 +47,7 @@ from lakegate.config import OpenlineageDownstream
 from lakegate.credentials.secret import Secret
 from lakegate.downstream import DownstreamContext
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
-from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.checks import CheckResult
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.run import Run, StagedTable
 from lakegate.model.schema import Schema
@@ -213,11 +209,6 @@ def events(run: Run, context: EventContext | None = None) -> tuple[RunEvent, ...
     return begun, ended
 
 
-def as_json(event: RunEvent) -> str:
-    """Return an event as one line of JSON."""
-    return json.dumps(_without_empty(json.loads(Serde.to_json(event))), ensure_ascii=False, sort_keys=True)
-
-
 def lineage_run_id(run_id: str) -> str:
     """Return the UUID for a run. OpenLineage accepts no other ids.
 
@@ -250,10 +241,6 @@ def _engine() -> RunFacet:
 
 def _run_facets(run: Run) -> dict[str, RunFacet]:
     facets: dict[str, RunFacet] = {"processing_engine": _engine()}
-    results = [(report, result) for report in run.reports for result in report.results]
-    if results:
-        tests = [_test(report, result, several=len(run.reports) > 1) for report, result in results]
-        facets["test"] = test_run.TestRunFacet(tests=tests, producer=_PRODUCER)
     message = _message(run)
     if message is not None:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
@@ -269,38 +256,6 @@ def _message(run: Run) -> str | None:
         names = ", ".join(result.name for result in run.failures)
         return f"The audit failed: {names}. Nothing was published."
     return None
-
-
-def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_run.TestExecution:
-    return test_run.TestExecution(
-        name=f"{report.table}: {result.name}" if several else result.name,
-        status="skip" if result.verdict == "skipped" else result.verdict,
-        type=_check_name(result),
-        **_shared(result, failing_rows=result.failing_rows),
-    )
-
-
-def _shared(result: CheckResult, **params: Any) -> dict[str, Any]:
-    """Return the fields that both kinds of facets have for a check; ``params`` are added to its parameters."""
-    about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags), "quarantined": result.quarantined}
-    return {
-        "severity": result.severity,
-        "description": result.description,
-        "expected": "0" if result.tolerance is None else f"at most {result.tolerance}",
-        "actual": str(result.failing_rows),
-        "content": result.check,
-        "contentType": "expression",
-        "params": {
-            **params,
-            "total_rows": result.total_rows,
-            "evidence": result.evidence,
-            **{name: value for name, value in about.items() if value},
-        },
-    }
-
-
-def _check_name(result: CheckResult) -> str:
-    return result.check.partition("(")[0]
 
 
 def _audited(run: Run, context: EventContext) -> Iterator[InputDataset]:
@@ -323,12 +278,24 @@ def _audited(run: Run, context: EventContext) -> Iterator[InputDataset]:
 
 
 def _assertion(result: CheckResult) -> data_quality_assertions_dataset.Assertion:
+    about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags), "quarantined": result.quarantined}
     return data_quality_assertions_dataset.Assertion(
-        assertion=_check_name(result),
+        assertion=result.check.partition("(")[0],
         success=result.verdict == "pass",
         column=result.columns[0] if len(result.columns) == 1 else None,
         name=result.name,
-        **_shared(result, columns=list(result.columns)),
+        severity=result.severity,
+        description=result.description,
+        expected="0" if result.tolerance is None else f"at most {result.tolerance}",
+        actual=str(result.failing_rows),
+        content=result.check,
+        contentType="expression",
+        params={
+            "columns": list(result.columns),
+            "total_rows": result.total_rows,
+            "evidence": result.evidence,
+            **{name: value for name, value in about.items() if value},
+        },
     )
 
 
@@ -410,11 +377,3 @@ def _split_uri(uri: str) -> tuple[str, str]:
         return "file", rest or "/"
     authority, _, path = rest.partition("/")
     return f"{scheme}://{authority}", path or "/"
-
-
-def _without_empty(value: Any) -> Any:
-    """Drop the empty lists and objects that the client adds for unset facets."""
-    if isinstance(value, dict):
-        kept = {key: _without_empty(one) for key, one in value.items()}
-        return {key: one for key, one in kept.items() if one not in ({}, []) or key in ("inputs", "outputs", "tests")}
-    return [_without_empty(one) for one in value] if isinstance(value, list) else value

@@ -30,7 +30,6 @@ from lakegate.errors import (
 from lakegate.ledger.sync import sync
 from lakegate.model.downstream import ChangedTable, Delivery, DownstreamCheck, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.ports import Downstream
 from lakegate.progress import one_line, without_secrets
@@ -149,15 +148,11 @@ class _Sender:
             yield from page
 
     def _still_wanted(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
-        """End deliveries that a system that mirrors tables needn't or mustn't get, and return the rest."""
-        # Earlier releases queued events of quarantine tables.
-        of_quarantine = [one for one in page if all(map(is_quarantine, one.tables))]
-        covered = [one for one in self._superseded(page) if one not in of_quarantine]
-        if of_quarantine:
-            self._outbox.ended(of_quarantine, "skipped", "It's about a quarantine table.")
+        """End deliveries that a system that mirrors tables needn't get, and return the rest."""
+        covered = self._superseded(page)
         if covered:
             self._outbox.ended(covered, "superseded", "A later event of the same tables covers it.")
-        return [one for one in page if one not in covered and one not in of_quarantine]
+        return [one for one in page if one not in covered]
 
     def _superseded(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
         """Return the deliveries whose tables all have a later delivery: only the newest state matters."""
@@ -351,8 +346,6 @@ def needed_states(context: Context) -> Iterator[TablePointer]:
     unsent = context.journal.outbox.unsent_states()
     yield from context.journal.outbox.mirrored()
     for delivery in unsent:
-        if all(map(is_quarantine, delivery.tables)):
-            continue  # events of quarantine tables are never sent
         with suppress(_CommitLostError):
             _, _, after = _states(context, delivery, delivery.commit or "")
             yield from filter(None, after.values())

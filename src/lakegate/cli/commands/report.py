@@ -51,6 +51,8 @@ def _examples(app: App) -> Examples:
 
 def _lineage(lake: Lake, run: Run) -> str:
     try:
+        from openlineage.client.serde import Serde
+
         from lakegate.downstream import openlineage
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakegate"):
@@ -58,7 +60,7 @@ def _lineage(lake: Lake, run: Run) -> str:
         raise missing_package("OpenLineage events need", error.name, "openlineage") from None
     settings = lake.settings.catalog
     context = openlineage.EventContext(catalog=settings.uri or settings.warehouse, schemas=lake.written_schemas(run))
-    return "".join(f"{openlineage.as_json(event)}\n" for event in openlineage.events(run, context))
+    return "".join(f"{Serde.to_json(event)}\n" for event in openlineage.events(run, context))
 
 
 def write(app: App, text: str, file: Path | None, *, page: str | None = None) -> None:
