@@ -1417,28 +1417,6 @@ class Lake:
             )
         return found
 
-    def commits_before(self, run: Run, *, limit: int) -> Sequence[Commit]:
-        """Return the commits that others made on ``main`` between a run's base and its publish, newest first.
-
-        Args:
-            run: A run. One that isn't published has none.
-            limit: Maximum number of commits.
-
-        Returns:
-            The commits.
-
-        Raises:
-            RetryableError: The catalog can't be reached.
-
-        Example:
-            >>> lake.commits_before(lake.runs(table="nyc.trips", limit=1)[0], limit=10)
-            []
-        """
-        if run.publication is None or run.base is None:
-            return []
-        commits = self._components.catalog.history(run.publication.commit, until=run.base, operations=True)
-        return list(islice(commits, 1, limit + 1))
-
     def written_schemas(self, run: Run) -> Mapping[str, Schema]:
         """Return the columns of each table that a run wrote, as it left them.
 

@@ -27,7 +27,7 @@ from lakegate.model.batch import CsvOptions, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import Publication, Run, RunKind, RunStatus
+from lakegate.model.run import Run, RunKind, RunStatus
 from lakegate.model.tables import TableMetadata
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import from_uri, stat_file, to_uri
@@ -122,20 +122,6 @@ def test_runs_are_filtered_by_kind_and_time(house: FakeLakehouse) -> None:
     since = START + timedelta(hours=1)
     assert [one.branch for one in lake.runs(since=since)] == ["wap/2", "wap/1"]
     assert lake.runs(since=since.replace(tzinfo=None)) == lake.runs(since=since)
-
-
-def test_commits_between_base_and_publish(house: FakeLakehouse) -> None:
-    base = commit(house, "base")
-    commit(house, "first")
-    commit(house, "second")
-    published = commit(house, "publish")
-    commit(house, "later")
-    publication = Publication(run_id="r", target="main", commit=published, tables=("nyc.trips",), rows=1)
-    lake = open_lake(house)
-    ours = run(1, base=base, publication=publication)
-    assert [one.message for one in lake.commits_before(ours, limit=9)] == ["second", "first"]
-    assert [one.message for one in lake.commits_before(ours, limit=1)] == ["second"]
-    assert lake.commits_before(run(1, base=base), limit=9) == []
 
 
 def test_the_status_of_a_journal(house: FakeLakehouse) -> None:

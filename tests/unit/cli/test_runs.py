@@ -1,4 +1,4 @@
-"""``lakegate runs``: the list, and the drawing of one run."""
+"""``lakegate runs``: the list, and one run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from typing import Any
 
 import pytest
 
-from lakegate.cli.commands.runs import draw
-from lakegate.errors import CatalogUnavailableError
-from lakegate.model.refs import Commit
-from lakegate.model.run import Run, RunStep, UndoneTable
+from lakegate.model.run import RunStep, UndoneTable
 from lakegate.model.words import moment
 from support.cli_support import (
     BASE,
-    BRANCH,
-    COMMITS,
     FAILED,
     FAILED_RUN,
     HASH,
-    HEAD,
     OTHER_RUN,
     PASSED,
     PUBLICATION,
@@ -45,14 +39,6 @@ _MARKUP = re.compile(r"\[/?[a-z]*\]")
 WRITTEN: dict[str, Any] = {"base": BASE, "staged": (staged("nyc.trips"),), "steps": STEPS}
 WHOLE = make_run("published", reports=(PASSED,), publication=PUBLICATION, **WRITTEN)
 REPLAYED = WHOLE.model_copy(update={"publication": PUBLICATION.model_copy(update={"replayed": ("nyc.trips",)})})
-
-
-def commit(number: int, message: str, *tables: str) -> Commit:
-    return COMMITS[0].model_copy(update={"hash": f"{number:064x}", "message": message, "tables": tables})
-
-
-def picture(run: Run, newer: tuple[Commit, ...] = ()) -> list[str]:
-    return [_MARKUP.sub("", line).rstrip() for line in draw(run, newer)]
 
 
 # the list -------------------------------------------------------------------------------------------------------------
@@ -137,7 +123,6 @@ def test_one_run_is_shown_in_full() -> None:
         f"skipped: {OTHER_RUN}",
         "file:///data/trips.parquet",
         "not_null(passenger_count)",
-        "├─╮",
     ):
         assert part in text, part
 
@@ -179,45 +164,6 @@ def test_a_revert_shows_what_it_did_to_each_table() -> None:
     assert (told["reverts"][0], told["undone"][1]["dropped"]) == (OTHER_RUN, True)
 
 
-# the picture ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_drawing_of_a_plain_publish() -> None:
-    assert picture(WHOLE) == [
-        f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
-        "├─╮",
-        f"│ ●  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted",
-        "├─╯",
-        f"●    {BASE[:12]}  main when the run started",
-    ]
-
-
-def test_the_drawing_shows_what_a_run_was_rebased_onto() -> None:
-    newer = (commit(7, "Publish 7\n\nmore", "nyc.trips"), commit(6, "Compact zones", "nyc.zones"))
-    assert picture(REPLAYED, newer) == [
-        f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
-        "├─╮",
-        f"│ ●  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted",
-        "○ │  000000000000  Publish 7 (rebased onto)",
-        "○ │  000000000000  Compact zones",
-        "├─╯",
-        f"●    {BASE[:12]}  main when the run started",
-    ]
-    assert "○ │  newer changes to nyc.trips" in picture(REPLAYED)
-
-
-def test_the_drawing_of_runs_that_did_not_publish() -> None:
-    rejected = make_run("rejected", reports=(FAILED,), branch_kept=True, **WRITTEN)
-    assert picture(rejected) == [
-        f"┊ ●  {HEAD[:12]}  {BRANCH}: written, audit failed, kept",
-        "├─╯",
-        f"●    {BASE[:12]}  main when the run started",
-    ]
-    begun = make_run("running", base=BASE, finished_at=None, branch_kept=True)
-    assert picture(begun)[0] == f"┊ ●  {BRANCH}: being written, kept"
-    assert picture(make_run("failed", base=BASE))[0] == f"┊ ●  {BRANCH}: nothing written, deleted"
-
-
 def test_a_run_of_a_rebuilt_journal_does_not_claim_to_have_added_no_rows() -> None:
     known_by_commit = PUBLICATION.model_copy(update={"rows": 0})
     run = make_run("published", request=None, publication=known_by_commit, detail="Known from commit 2e1c only.")
@@ -227,25 +173,6 @@ def test_a_run_of_a_rebuilt_journal_does_not_claim_to_have_added_no_rows() -> No
     assert (told["rows"]["published"], told["rows"]["removed"]) == (None, None)
     counted = run.model_copy(update={"staged": (staged("nyc.trips", rows=0),)})
     assert "nyc.trips  0 rows in commit 2e1cfa" in invoke(f"runs {RUN_ID}", FakeLake(run=counted)).stdout
-
-
-def test_messages_of_commits_cannot_control_the_terminal() -> None:
-    run = FakeLake(run=REPLAYED, commits_before=[commit(1, "a\x1b[31m[bold]b", "nyc.trips")])
-    text = invoke("runs 2026", run).stdout
-    assert "\x1b" not in text
-    assert r"a\x1b[31m[bold]b (rebased onto)" in text
-
-
-def test_the_catalog_is_asked_only_if_it_runs() -> None:
-    asked = FakeLake(run=REPLAYED, commits_before=[commit(1, "Somebody else's", "nyc.trips")])
-    assert "Somebody else's (rebased onto)" in invoke("runs 2026", asked).stdout
-    stopped = FakeLake(run=REPLAYED)
-    assert "newer changes to nyc.trips" in invoke("runs 2026", stopped, stack=FakeStack("stopped")).stdout
-    assert [name for name, _, _ in stopped.calls] == ["run", "downstream_deliveries"]
-    away = FakeLake(run=REPLAYED, commits_before=CatalogUnavailableError("no"))
-    outcome = invoke("runs 2026", away)
-    assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert "newer changes to nyc.trips" in outcome.stdout
 
 
 def test_one_run_can_be_written_as_a_report(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,25 +14,17 @@ from lakegate.cli.commands.downstream import show_deliveries
 from lakegate.cli.commands.notify import show_notifications
 from lakegate.cli.commands.report import RUN_FORMATS, write_run
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
-from lakegate.cli.output import Styled, clip, echo_json, safe, say, show_rows, width_or
-from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
-from lakegate.errors import LakegateError
+from lakegate.cli.output import Styled, echo_json, safe, say, show_rows
+from lakegate.cli.run_output import journal_payload, show_next, show_outcome, show_runs, statuses_of
 from lakegate.model.run import RunKind, RunStatus
-from lakegate.model.words import count, counted, duration, moment, share, size
+from lakegate.model.words import count, duration, moment, share, size
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
-    from lakegate.model.refs import Commit
     from lakegate.model.run import Run, RunStep
 
 
-_BAR_WIDTH = 24
-_WIDE = 90
 _OUTCOMES = {"done": "", "failed": "failed", "running": "in progress"}
-_MOST_COMMITS = 50
-_NAMED = 3
-_SHORT = 12
-_MESSAGE = 60
 
 
 @command(
@@ -62,8 +53,8 @@ _MESSAGE = 60
 def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filters: Any) -> None:
     """List runs, newest first; or show one RUN (a run id or a prefix of one).
 
-    For one run, shows its history relative to main, the duration of each step, its files and its audit report. A run id
-    starts with the time at which the run started, in UTC. With --output, you can also get one run as a page to send to
+    For one run, shows its commits, the duration of each step, its files and its audit report. A run id starts with the
+    time at which the run started, in UTC. With --output, you can also get one run as a page to send to
     others (html), for CI systems (junit), or for lineage tools (openlineage).
     """
     given = [f"--{name}" for name, value in filters.items() if value is not None]
@@ -98,9 +89,6 @@ def _show(app: App, lake: Lake, run: Run) -> None:
     show_outcome(run, statuses_of(lake, run.skipped_files))
     facts = [(name, value) for name, value in _facts(run) if value]
     say("", *(f"  [dim]{name:<11}[/] {safe(value)}" for name, value in facts))
-    drawn = draw(run, _commits_meanwhile(app, lake, run))
-    if drawn:
-        say("", *(f"  {line}" for line in drawn))
     _show_steps(run.steps)
     _show_files(run)
     for report in run.reports:
@@ -114,27 +102,6 @@ def _show(app: App, lake: Lake, run: Run) -> None:
         say("")
         show_deliveries(deliveries, indent=2)
     show_next(app, run)
-
-
-def _commits_meanwhile(app: App, lake: Lake, run: Run) -> Sequence[Commit]:
-    """Return main's commits between the run's base and its publish, newest first, if the catalog is running."""
-    if run.publication is not None and run.base is not None:
-        with suppress(LakegateError):
-            if app.catalog_answers():
-                return lake.commits_before(run, limit=_MOST_COMMITS)
-    return ()
-
-
-def bar(part: float, whole: float) -> str:
-    """Return a bar for a share of the whole. Anything above zero is visible.
-
-    Example:
-        >>> bar(1, 2), bar(0.001, 5), bar(0, 5)
-        ('████████████', '█', '')
-    """
-    if whole <= 0 or part <= 0:
-        return ""
-    return "█" * max(1, round(_BAR_WIDTH * min(part / whole, 1.0)))
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
@@ -168,12 +135,11 @@ def _show_steps(steps: Sequence[RunStep]) -> None:
             moment(step.started_at),
             "" if step.finished_at is None else duration(took),
             share(round(1000 * took), round(1000 * total)),
-            bar(took, total)[: _BAR_WIDTH if width_or(_WIDE) >= _WIDE else 0],
             _OUTCOMES[step.outcome],
         )
         rows.append(Styled(cells, "red" if step.outcome == "failed" else None))
     say("")
-    show_rows(("step", "started", "took", "share", "", ""), rows, right=("took", "share"), indent=2)
+    show_rows(("step", "started", "took", "share", ""), rows, right=("took", "share"), indent=2)
 
 
 def _seconds(step: RunStep) -> float:
@@ -196,71 +162,3 @@ def _show_files(run: Run) -> None:
         rows.append(Styled(cells, None if file.uri in uris else "dim"))
     say("")
     show_rows(("file", "rows", "size", ""), rows, right=("rows", "size"), indent=2)
-
-
-def draw(run: Run, newer: Sequence[Commit]) -> list[str]:
-    """Draw a run's branch beside its target, as ``git log --graph`` would: newest on top, the target on the left.
-
-    Args:
-        newer: Commits of the target between the run's base and its publish, newest first. Empty if they're unknown.
-    """
-    if run.base is None or not (run.branch or run.publication):
-        return []
-    return [
-        *_on_target_after(run),
-        *_branch(run, newer),
-        f"[yellow]●[/]    {run.base[:_SHORT]}  {safe(run.target)} when the run started",
-    ]
-
-
-def _on_target_after(run: Run) -> Iterator[str]:
-    if run.reverted_by is not None:
-        yield f"[red]✗[/]    reverted by run {safe(run.reverted_by)}"
-    if run.publication is not None:
-        what = f"{published_text(run, run.publication)}: {safe(', '.join(run.publication.tables))}"
-        yield f"[green]◆[/]    {run.publication.commit[:_SHORT]}  {safe(run.target)}: published, {what}"
-
-
-def _branch(run: Run, newer: Sequence[Commit]) -> Iterator[str]:
-    if not run.branch:
-        yield from (f"{mark}    {text}" for mark, text in _newer_commits(run, newer))
-        return
-    if run.publication is None:
-        yield f"┊ [cyan]●[/]  {_written(run)}"
-    else:
-        yield "├─╮"
-        yield f"│ [cyan]●[/]  {_written(run)}"
-        yield from (f"{mark} │  {text}" for mark, text in _newer_commits(run, newer))
-    yield "├─╯"
-
-
-def _newer_commits(run: Run, newer: Sequence[Commit]) -> Iterator[tuple[str, str]]:
-    """Yield the target's commits between the run's base and its publish: a mark and a text for each line."""
-    replayed = run.publication.replayed if run.publication else ()
-    if not newer:
-        if replayed:
-            yield "○", f"newer changes to {safe(', '.join(replayed))}"
-        return
-    for commit in newer[:_NAMED]:
-        touched = " (rebased onto)" if set(commit.tables) & set(replayed) else ""
-        subject = clip(commit.message.partition("\n")[0], _MESSAGE)
-        yield "○", f"{commit.hash[:_SHORT]}  {safe(subject)}{touched}"
-    left = len(newer) - _NAMED
-    if left > 0:
-        more = f"{left} or more other commits" if len(newer) >= _MOST_COMMITS else counted(left, "other commit")
-        yield "┊", f"{more} on {safe(run.target)} in between"
-
-
-def _written(run: Run) -> str:
-    head = f"{run.staged[-1].head[:_SHORT]}  " if run.staged else ""
-    kept = "kept" if run.branch_kept else "deleted"
-    return f"{head}{safe(run.branch)}: {', '.join((*_state(run), kept))}"
-
-
-def _state(run: Run) -> Iterator[str]:
-    if not run.staged:
-        yield "nothing written" if run.finished_at else "being written"
-        return
-    yield "written"
-    if run.reports:
-        yield "audit failed" if run.failures else "audit passed"
