@@ -171,27 +171,21 @@ def safe(text: object) -> str:
     return escape(one_line(text))
 
 
-def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), folds: bool = False) -> Table:
+def make_table(*columns: str, right: Collection[str] = (), whole: Collection[str] | None = None) -> Table:
     """Return an empty table.
 
     Args:
         right: Columns to align to the right, such as numbers.
-        whole: Columns that are never wrapped.
-        folds: Whether the first column may wrap, too.
+        whole: Columns that are never wrapped. Default: the first one, which people copy into the next command.
     """
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for index, name in enumerate(columns):
-        # People copy the first column into the next command, so it must stay in one piece.
+    for name in columns:
         justify: Literal["left", "right"] = "right" if name in right else "left"
-        table.add_column(
-            _literal(one_line(name)),
-            justify=justify,
-            overflow="fold",
-            no_wrap=(index == 0 and not folds) or name in whole,
-        )
+        no_wrap = name in (columns[:1] if whole is None else whole)
+        table.add_column(_literal(one_line(name)), justify=justify, overflow="fold", no_wrap=no_wrap)
     return table
 
 
@@ -230,31 +224,46 @@ def show_rows(
         indent: Characters from the margin.
         empty: What to print on standard error if there are no rows.
     """
-    width, folds = width_or(0), False
     styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
-    whole = (*whole, *right)
-    if width:
-        wrapped = {name for name in columns[1:] if name not in (*whole, cut)}
-        if drop or cut:
-            columns, styled = _fit_columns(columns, styled, width - indent, drop, cut, wrapped)
-        # An unwrapped long path would leave no room for the numbers beside it.
-        least, room = _min_widths(columns, styled, wrapped), width - indent - _GAP * (len(columns) - 1)
-        folds = cut != columns[0] and sum(least) > room
-        # A number that is cut off is a different number, so what doesn't fit is folded, numbers last.
-        for kept in (whole, right, ()):
-            whole = kept
-            named = zip(columns, least, strict=True)
-            if sum(each if name in kept else min(each, _MIN_WRAPPED_WIDTH) for name, each in named) <= room:
-                break
-            folds = True
-    table = make_table(*columns, right=right, whole=whole, folds=folds)
-    for cells, style in styled:
-        texts: Any = (_literal(one_line(each)) if isinstance(each, (str, int)) else each for each in cells)
-        table.add_row(*texts, style=style)
-    if empty is not None and not table.row_count:
+    if empty is not None and not styled:
         click.echo(empty, err=True)
-    else:
-        show(table, indent=indent)
+        return
+    kept = {columns[0], *whole, *right} - {cut}
+    least = {
+        name: max(_longest_word([name, *(str(row.cells[at]) for row in styled)], splits=name not in kept))
+        for at, name in enumerate(columns)
+    }
+    if cut is not None:
+        least[cut] = min(least[cut], _MIN_CUT_WIDTH)
+    names, width = list(columns), console().width - indent + _GAP
+    for name in drop:
+        if sum(least[one] + _GAP for one in names) > width:
+            names.remove(name)
+    # A number that is cut off is a different number, so what doesn't fit is folded: first column first, numbers last.
+    for folded in ({columns[0]}, kept - set(right), set(right)):
+        if sum(least[one] + _GAP for one in names) > width:
+            kept -= folded
+            least |= {name: min(least[name], _MIN_WRAPPED_WIDTH) for name in folded}
+    table = make_table(*names, right=right, whole=kept)
+    for row in styled:
+        cells = (row.cells[columns.index(name)] for name in names)
+        table.add_row(
+            *(_cell(each, is_cut=name == cut) for name, each in zip(names, cells, strict=True)), style=row.style
+        )
+    show(table, indent=indent)
+
+
+def _longest_word(texts: Sequence[str], *, splits: bool) -> Iterator[int]:
+    for text in texts:
+        yield from map(len, text.split() or [""] if splits else [text])
+
+
+def _cell(value: object, *, is_cut: bool) -> Any:
+    from rich.text import Text
+
+    if not isinstance(value, (str, int)):
+        return value
+    return Text(one_line(value), no_wrap=True, overflow="ellipsis") if is_cut else _literal(one_line(value))
 
 
 def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int, *, note: int = 0) -> int:
@@ -269,46 +278,6 @@ def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: 
     widest = (max(cell_len(line[at]) for line in lines) for at in range(len(columns)))
     widths = [end - _GAP for end in accumulate(each + _GAP for each in widest)]
     return len(columns) if not widths or widths[-1] <= width else max(sum(each + note <= width for each in widths), 1)
-
-
-def _min_widths(columns: Sequence[str], rows: Sequence[Styled], wrapped: Collection[str]) -> Sequence[int]:
-    """Return the minimum width of each column. For a ``wrapped`` one, that's its longest word."""
-    texts = [[name, *(str(row.cells[at]) for row in rows)] for at, name in enumerate(columns)]
-    return [
-        max(len(word) for text in each for word in (text.split() or [""] if name in wrapped else [text]))
-        for name, each in zip(columns, texts, strict=True)
-    ]
-
-
-def _fit_columns(
-    columns: Sequence[str],
-    rows: Sequence[Styled],
-    width: int,
-    drop: Sequence[str],
-    cut: str | None,
-    wrapped: Collection[str],
-) -> tuple[Sequence[str], list[Styled]]:
-    wide = dict(zip(columns, _min_widths(columns, rows, ()), strict=True))
-    widths = zip(columns, _min_widths(columns, rows, wrapped), strict=True)
-    least = {name: max(each, len(name)) for name, each in widths}
-    if cut is not None:
-        least[cut] = min(least[cut], _MIN_CUT_WIDTH)
-    left = list(columns)
-    for name in drop:
-        if sum(least[one] + _GAP for one in left) - _GAP > width:
-            left.remove(name)
-    room = width - sum(wide[one] + _GAP for one in left if one != cut)
-    if room < _MIN_CUT_WIDTH:
-        room = width - sum(least[one] + _GAP for one in left if one != cut)
-    kept = [at for at, name in enumerate(columns) if name in left]
-
-    def cells(row: Styled) -> list[object]:
-        return [
-            clip(str(row.cells[at]), max(room, least[columns[at]])) if columns[at] == cut else row.cells[at]
-            for at in kept
-        ]
-
-    return left, [Styled(cells(row), row.style) for row in rows]
 
 
 def null(text: str) -> Any:
