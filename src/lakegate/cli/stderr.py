@@ -80,19 +80,17 @@ class LiveNarrator:
 
 
 class LiveStep:
-    """Shows how much of a step is done, such as ``1.2 MB of 3.0 MB`` or ``2 of 9 files``, optionally with a bar."""
+    """Shows how much of a step is done, such as ``1.2 MB of 3.0 MB`` or ``2 of 9 files``, with a bar."""
 
-    def __init__(self, progress: Progress, task: TaskID, *, bar: bool = True) -> None:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
         self._task = task
-        self._bar = bar
 
     def progress(self, done: int, total: int, unit: str) -> None:
         """Show ``done`` of ``total``."""
         amount = f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
         # Zero of zero isn't "finished": the total isn't known yet.
-        known: dict[str, Any] = {"completed": done, "total": total or None} if self._bar else {}
-        self._progress.update(self._task, amount=amount, **known)
+        self._progress.update(self._task, amount=amount, completed=done, total=total or None)
 
 
 _WIDE = 100

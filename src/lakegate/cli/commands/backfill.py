@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,21 +12,19 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import ingest_options, ingest_options_from, partition_option, table_argument
-from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import STYLES
-from lakegate.cli.stderr import LiveNarrator, LiveStep, make_progress
+from lakegate.cli.stderr import LiveNarrator, make_progress
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.loading.backfill_plan import Outcome
 from lakegate.model.words import count, counted, duration, moment, size
-from lakegate.progress import one_line
+from lakegate.progress import SilentNarrator, one_line
 
 if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
     from lakegate.loading.backfill import Backfill
     from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, BackfillReport, ChunkResult
-    from lakegate.ports import Narrator, Step
 
 _MAX_PARALLEL = 64
 _SHOWN = 20
@@ -42,7 +38,6 @@ _MEANINGS = {
 _MARKS = {"published": "[green]✓[/]", "already": "[green]✓[/]", "empty": "[yellow]✓[/]"}
 _FAILED_MARK = "[red]✗[/]"
 _WHOLE_BACKFILL_S = 30 * 86400.0
-_STEP_WIDTH = 36
 
 
 @command(
@@ -106,7 +101,6 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
     Exits with 0 if everything is published, with 3 if a retry may get further, otherwise with 2 if a chunk couldn't be
     ingested, otherwise with 1 if one was rejected. A dry run exits with 2 if a chunk would be refused.
     """
-    watcher = _watcher(app)
     work = _backfill(app, given)
     plan = work.plan()
     if dry_run:
@@ -117,7 +111,8 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
         else:
             _show_plan(app, plan, problems)
         raise click.exceptions.Exit(ExitCode.USAGE if problems else ExitCode.OK)
-    with watcher.over(plan) if isinstance(watcher, LiveBackfill) else nullcontext():
+    watcher = _watcher(app, plan)
+    with watcher.progress if isinstance(watcher, LiveBackfill) else nullcontext():
         report = work.run_all(plan, parallel=parallel, stop_on_failure=stop_on_failure, watcher=watcher)
     if app.json:
         echo_json(_report_payload(report))
@@ -309,122 +304,55 @@ class ChunkLines:
         self._print(_stopping_line(under_way))
 
 
-class LiveBackfill:
-    """A bar over all files, the time left, and a line for each chunk in progress.
+class LiveBackfill(SilentNarrator):
+    """A bar over all files, the time left, and a row for each chunk in progress.
 
-    Implements :class:`lakegate.loading.backfill_plan.BackfillObserver`, and :class:`lakegate.ports.Narrator` for the
-    lakes of its threads: what a thread does shows beside its chunk.
-
-    Args:
-        narrator: Receives steps that belong to no chunk.
+    Implements :class:`lakegate.loading.backfill_plan.BackfillObserver`, and the narrator of the threads' lakes.
     """
 
-    def __init__(self, narrator: Narrator) -> None:
-        self._narrator = narrator
-        self._shown: _Screen | None = None
-        self._rows: dict[int, tuple[TaskID, str]] = {}
-
-    @contextmanager
-    def over(self, plan: BackfillPlan) -> Iterator[None]:
-        """Show the progress of ``plan`` while the body runs."""
-        shown = _Screen.of(plan)
-        with shown.live:
-            self._shown = shown
-            try:
-                yield
-            finally:
-                self._shown = None
+    def __init__(self, plan: BackfillPlan) -> None:
+        self.progress = make_progress(average_s=_WHOLE_BACKFILL_S)
+        self._files = sum(len(chunk.to_do) for chunk in plan.to_do)
+        self._done = 0
+        # In bytes: files may differ much in size, and this estimates the time left.
+        size_bytes = sum(chunk.size_bytes for chunk in plan.to_do)
+        self._bar = self.progress.add_task(one_line(plan.table), total=max(size_bytes, 1), amount=self._amount())
+        self._rows: dict[str, TaskID] = {}
 
     def began(self, chunk: BackfillChunk) -> None:
-        """Show that this thread works on a chunk."""
-        if self._shown is not None:
-            row = self._shown.rows.add_task(f"  {one_line(chunk.name)}", total=None, amount="")
-            self._rows[threading.get_ident()] = (row, chunk.name)
+        """Show that a chunk is in progress."""
+        self._rows[chunk.name] = self.progress.add_task(f"  {one_line(chunk.name)}", total=None, amount="")
 
     def ended(self, result: ChunkResult) -> None:
         """Print one line for the chunk, and move the bar."""
-        row, _ = self._rows.pop(threading.get_ident(), (None, ""))
-        if self._shown is None:
-            return
-        if row is not None:
-            self._shown.rows.remove_task(row)
-        self._shown.say(f"{_MARKS.get(result.outcome, _FAILED_MARK)} {safe(chunk_line(result))}")
-        self._shown.advance(result)
+        self.progress.remove_task(self._rows.pop(result.chunk))
+        self._print(f"{_MARKS.get(result.outcome, _FAILED_MARK)} {safe(chunk_line(result))}")
+        self._done += result.given
+        self.progress.update(self._bar, advance=result.size_bytes, amount=self._amount())
 
     def stopping(self, under_way: int) -> None:
         """Print that it will stop."""
-        if self._shown is not None:
-            self._shown.say(f"[yellow]{safe(_stopping_line(under_way))}[/]")
-
-    @contextmanager
-    def step(self, text: str) -> Iterator[Step]:
-        """Show ``text`` beside this thread's chunk while the body runs."""
-        shown, known = self._shown, self._rows.get(threading.get_ident())
-        if shown is None or known is None:
-            with self._narrator.step(text) as step:
-                yield step
-            return
-        row, name = known
-        shown.rows.update(row, description=f"  {one_line(name)}  {clip(one_line(text), _STEP_WIDTH)}")
-        try:
-            yield LiveStep(shown.rows, row, bar=False)
-        finally:
-            shown.rows.update(row, description=f"  {one_line(name)}", amount="")
+        self._print(f"[yellow]{safe(_stopping_line(under_way))}[/]")
 
     def note(self, text: str) -> None:
-        """Print ``text`` above the bar, with this thread's chunk."""
-        known = self._rows.get(threading.get_ident())
-        if self._shown is None:
-            self._narrator.note(text)
-        else:
-            self._shown.say(f"  [dim]{safe(text if known is None else f'{known[1]}: {text}')}[/]")
+        """Print ``text`` above the bar."""
+        self._print(f"  [dim]{safe(text)}[/]")
+
+    def _amount(self) -> str:
+        return f"{self._done:,} of {counted(self._files, 'file')}"
+
+    def _print(self, markup: str) -> None:
+        self.progress.console.print(markup, highlight=False, soft_wrap=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Screen:
-    """What is on the screen: the bar over all files, and below it a row for each chunk in progress."""
-
-    live: Live
-    bar: Progress
-    rows: Progress
-    task: TaskID
-    files: int
-
-    @classmethod
-    def of(cls, plan: BackfillPlan) -> _Screen:
-        from rich.console import Console, Group
-        from rich.live import Live
-
-        bar, rows = make_progress(average_s=_WHOLE_BACKFILL_S), make_progress()
-        files = sum(len(chunk.to_do) for chunk in plan.to_do)
-        # In bytes: files may differ much in size, and this estimates the time left.
-        size_bytes = sum(chunk.size_bytes for chunk in plan.to_do)
-        task = bar.add_task(one_line(plan.table), total=max(size_bytes, 1), amount=_done_of_files(0, files), files=0)
-        live = Live(Group(bar, rows), console=Console(stderr=True), refresh_per_second=10, transient=True)
-        return cls(live, bar, rows, task, files)
-
-    def say(self, markup: str) -> None:
-        """Print a line above the bar."""
-        self.live.console.print(markup, highlight=False, soft_wrap=True)
-
-    def advance(self, result: ChunkResult) -> None:
-        done = self.bar.tasks[0].fields["files"] + result.given
-        self.bar.update(self.task, advance=result.size_bytes, files=done, amount=_done_of_files(done, self.files))
-
-
-def _done_of_files(done: int, total: int) -> str:
-    return f"{done:,} of {counted(total, 'file')}"
-
-
-def _watcher(app: App) -> ChunkLines | LiveBackfill | None:
+def _watcher(app: App, plan: BackfillPlan) -> ChunkLines | LiveBackfill | None:
     """Return what shows the backfill's progress. On a terminal, that's also the narrator."""
     if app.logs is not None:
         return ChunkLines(app.narrator.note)
     if app.quiet:
         return None
     if isinstance(app.narrator, LiveNarrator):
-        live = LiveBackfill(app.narrator)
-        app.narrator = live
+        app.narrator = live = LiveBackfill(plan)
         return live
     return ChunkLines(lambda text: click.echo(text, err=True))
 
