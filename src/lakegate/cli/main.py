@@ -101,14 +101,11 @@ class Root(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or suggest the one with the closest spelling, as click does only since 8.4."""
-        is_typo = bool(args) and args[0] not in self.summaries and not args[0].startswith("-")
-        if is_typo and not ctx.resilient_parsing:  # what completes a command line prints nothing
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], self.summaries, n=1)
-            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{close[0]}'?" if close else ""))
-        return super().resolve_command(ctx, args)
+        """Find the command, or suggest those with the closest spelling, none of which click has loaded."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.summaries, ctx=ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by panel, without importing them."""

@@ -116,7 +116,8 @@ def test_an_interrupt_points_at_the_run_if_the_command_makes_one(words: str, met
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        ("ingset a b", "Did you mean 'ingest'?"),
+        ("ingset a b", "Did you mean one of: 'ingest', 'inspect'?"),
+        ("dif a b", "Did you mean 'diff'?"),
         ("ingest a b --chek x", "'--check'"),
         ("branch lst", "list"),
         ("ingest", "Missing argument 'TABLE'"),
