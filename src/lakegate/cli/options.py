@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import select
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +29,6 @@ _Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _COMPLETION_TIMEOUT_S = 2.0
-_POLL_S = 0.1
 _COMPLETED_RUNS = 100
 
 
@@ -360,44 +358,23 @@ partition_option = click.option(
 
 
 yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
-"""Skips the confirmation; see :func:`confirm`."""
-
-
-def confirm(question: str, *, yes: bool) -> bool:
-    """Ask for confirmation on standard error, unless ``yes``. Return whether it was given.
-
-    Raises:
-        click.UsageError: Standard input isn't a terminal.
-        click.Abort: The user pressed Ctrl-C or Ctrl-D.
-    """
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
-    answers = {"y": True, "yes": True, "n": False, "no": False, "": False}
-    try:
-        while True:
-            click.echo(f"{question} [y/N]: ", nl=False, err=True)
-            answer = _read_line().strip().lower()
-            if answer in answers:
-                return answers[answer]
-            click.echo("Answer with y or n.", err=True)
-    except (KeyboardInterrupt, EOFError):
-        click.echo(err=True)
-        raise click.Abort from click.ClickException("Interrupted. Nothing was changed.")
-
-
-def _read_line() -> str:
-    # A blocking read would miss a Ctrl-C that comes just before it.
-    while not select.select([sys.stdin], [], [], _POLL_S)[0]:
-        pass
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line
+"""Skips the confirmation; see :func:`require_consent`."""
 
 
 def require_consent(question: str, *, yes: bool) -> None:
-    """Ask for confirmation as :func:`confirm` does, and end the command if it isn't given."""
-    if not confirm(question, yes=yes):
+    """Ask for confirmation on standard error, unless ``yes``, and end the command if it isn't given.
+
+    Raises:
+        click.UsageError: Standard input isn't a terminal.
+        click.Abort: The answer is no, or the user pressed Ctrl-C or Ctrl-D.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
+    try:
+        is_given = click.confirm(question, err=True)
+    except click.Abort:
+        raise click.Abort from click.ClickException("Interrupted. Nothing was changed.")
+    if not is_given:
         raise click.Abort from click.ClickException("Nothing was changed.")

@@ -7,7 +7,6 @@ done. So lost output is only remembered, and changes the exit code only of a com
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import json
@@ -26,10 +25,6 @@ CLOSED_PIPE = 141
 """128 + SIGPIPE, as a shell reports a program that died of a closed pipe."""
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-TO_ASCII = "lakegate-to-ascii"
-"""Name of the codec error handler :func:`_to_ascii`."""
-_IN_ASCII = dict(zip("●◆○✗✓┊│├─╮╯█–→·", "o*oxv:||-\\/#->.", strict=True)) | {"…": "...", "≤": "<="}
-"""The non-ASCII characters of lakegate's own output."""
 
 
 class _Descriptor(io.RawIOBase):
@@ -69,24 +64,16 @@ class _Descriptor(io.RawIOBase):
                 ready.poll()
 
 
-def _to_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace a character that the encoding lacks: by ASCII if lakegate prints it itself, otherwise by an escape."""
-    if isinstance(error, UnicodeEncodeError) and error.object[error.start] in _IN_ASCII:
-        return _IN_ASCII[error.object[error.start]], error.start + 1
-    return codecs.backslashreplace_errors(error)
-
-
-codecs.register_error(TO_ASCII, _to_ascii)
-
-
 class Stream(io.TextIOWrapper):
-    """A standard output stream. Characters that its encoding lacks become ASCII or escapes."""
+    """A standard output stream. Characters that its encoding lacks become escapes."""
 
     def __init__(self, descriptor: int, like: TextIO | None) -> None:
         self._raw = _Descriptor(descriptor, OSError(errno.EBADF, "it is closed") if like is None else None)
         direct = bool(getattr(like, "line_buffering", True) or getattr(like, "write_through", True))
         encoding = getattr(like, "encoding", None) or "utf-8"
-        super().__init__(io.BufferedWriter(self._raw), encoding=encoding, errors=TO_ASCII, line_buffering=direct)
+        super().__init__(
+            io.BufferedWriter(self._raw), encoding=encoding, errors="backslashreplace", line_buffering=direct
+        )
 
     @property
     def lost(self) -> OSError | None:
