@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import augment_usage_errors
 
-from lakegate.errors import ConfigurationError, InputError, LakegateError
+from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.progress import redact
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from lakegate.local.stack import LocalStack
     from lakegate.model.run import Run
     from lakegate.ports import Narrator
-
-_MIN_ADDRESS_SPACE = 1 << 30
-"""Bytes. Spark's client and Arrow map 0.9 GB before they do any work."""
 
 
 def _connect(*args: Any, **options: Any) -> Lake:
@@ -127,7 +124,6 @@ class App:
         Args:
             may_create_project: Whether the command may start a new project.
         """
-        _require_address_space()
         self._prepare(may_create_project=may_create_project)
         context = click.get_current_context(silent=True)
         name = None if context is None else context.info_name
@@ -202,19 +198,6 @@ class App:
             if value is not None and redact(str(value)) == str(value):
                 prefix += [option, str(value)]
         return shlex.join([*prefix, *words])
-
-
-def _require_address_space() -> None:
-    """Refuse too low a ``ulimit -v``: numpy's OpenBLAS would exit with 1, which here means a failed audit."""
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if resource.RLIM_INFINITY != limit < _MIN_ADDRESS_SPACE:
-        raise InputError(
-            f"This process is limited to {limit >> 20:,} MiB of virtual memory; lakegate needs "
-            f"{_MIN_ADDRESS_SPACE >> 20:,} MiB.",
-            hint="Raise the limit: ulimit -v unlimited",
-        )
 
 
 def _quieten_libraries(*, debug: bool) -> None:
