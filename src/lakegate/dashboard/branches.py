@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 
 from lakegate.dashboard.model import CheckLine, Problem, ReadModel, ResultPage, paginate
-from lakegate.dashboard.runs import RunSummary, checks_of, summary_of
+from lakegate.dashboard.runs import checks_of
 from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
@@ -39,14 +39,15 @@ class BranchOverview(Value):
     """One branch other than ``main``.
 
     Attributes:
-        run: The newest run that wrote to it; ``None`` if the journal has none.
+        run: The newest run that wrote to it; ``None`` if the journal has none. Its reports contain values that the
+            settings may hide: show ``failing``.
         failing: Its failed checks, those that block the publish first.
         as_staged: Whether its tables are still as the run left them; ``None`` if unknown.
     """
 
     branch: str
     head: str
-    run: RunSummary | None = None
+    run: Run | None = None
     failing: tuple[CheckLine, ...] = ()
     changes: tuple[TableDelta, ...] = ()
     as_staged: bool | None = None
@@ -132,7 +133,7 @@ def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, example
     return BranchOverview(
         branch=ref.name,
         head=ref.hash,
-        run=summary_of(run),
+        run=run,
         failing=tuple(line for line in checks_of(model, run, examples=examples) if line.verdict == "fail"),
         changes=tuple(_delta(model, staged, now) for staged, now in zip(run.staged, pointers, strict=True)),
         as_staged=pointers == [staged.pointer for staged in run.staged] if run.staged else None,

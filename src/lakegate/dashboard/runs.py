@@ -17,39 +17,12 @@ from lakegate.errors import NotFoundError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
 from lakegate.model.downstream import Delivery
-from lakegate.model.run import Run, RunLine
+from lakegate.model.run import Run
 from lakegate.run_text import describe_run
 
 _MOST_NAMED = 5
 _LONGEST_ID = 120
 _MOST_DELIVERIES = 100
-
-
-class RunSummary(RunLine):
-    """One run in a list. Fields not described here are those of :class:`~lakegate.model.run.Run`.
-
-    Attributes:
-        seconds: Seconds that its steps took; ``None`` while it runs.
-        rows: Rows that it added, or would add; ``None`` if unknown.
-        quarantined: Rows of its batch that it set aside.
-        failed_checks: Number of failed checks that block the publish.
-        warned_checks: Number of failed checks of severity ``warn``.
-        failing: Names of up to five failed checks.
-        commit: Its commit on ``main``, once published.
-    """
-
-    tables: tuple[str, ...]
-    seconds: float | None = None
-    rows: int | None = None
-    quarantined: int = 0
-    files: int = 0
-    checks: int = 0
-    failed_checks: int = 0
-    warned_checks: int = 0
-    failing: tuple[str, ...] = ()
-    commit: str | None = None
-    accepted_by: str | None = None
-    error_code: str | None = None
 
 
 class RunDetail(Value):
@@ -64,7 +37,6 @@ class RunDetail(Value):
         commands: Commands to run next.
     """
 
-    summary: RunSummary
     run: Run
     checks: tuple[CheckLine, ...] = ()
     deliveries: tuple[Delivery, ...] = ()
@@ -76,7 +48,7 @@ class RunDetail(Value):
 
 def list_runs(
     model: ReadModel, wanted: RunFilter | None = None, *, limit: int = 50, cursor: str | None = None
-) -> ResultPage[RunSummary]:
+) -> ResultPage[Run]:
     """Return a page of runs, newest first.
 
     Args:
@@ -87,8 +59,8 @@ def list_runs(
     typed = {key: searchable(value) for key, value in wanted if isinstance(value, str)}
     wanted = wanted.model_copy(update=typed)
     found, end = model.journal.pages.runs(wanted, limit=size, after=after, whole=False)
-    return ResultPage[RunSummary](
-        items=tuple(map(summary_of, found)),
+    return ResultPage[Run](
+        items=tuple(found),
         next=None if end is None else f"{end[0].isoformat()} {end[1]}",
     )
 
@@ -103,7 +75,6 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
             exists = any(ref.name == run.branch for ref in model.branches())
     known = run if exists is None else run.model_copy(update={"branch_kept": exists})
     return RunDetail(
-        summary=summary_of(run),
         run=run,
         checks=checks_of(model, run, examples=examples),
         deliveries=tuple(model.journal.outbox.list(run_id=run.run_id, limit=_MOST_DELIVERIES)),
@@ -128,41 +99,6 @@ def find_run(model: ReadModel, run_id: str) -> Run:
     many = f"{len(begin)} or more" if len(begin) == _MOST_NAMED else f"{len(begin)}"
     message = f"{many} runs start with '{run_id}'." if begin else f"Run '{run_id}' doesn't exist."
     raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
-
-
-def summary_of(run: Run) -> RunSummary:
-    """Return a run as one line of a list."""
-    results = [result for report in run.reports for result in report.results]
-    failed = [result for result in results if result.verdict == "fail"]
-    batch = None if run.request is None else run.request.batch
-    rows = None if batch is None else batch.rows
-    if run.publication is not None:
-        rows = run.rows_published
-    elif run.staged:
-        rows = sum(staged.rows for staged in run.staged) - run.quarantined
-    return RunSummary(
-        run_id=run.run_id,
-        kind=run.kind,
-        name=run.name,
-        orchestrator=run.orchestrator,
-        tables=run.tables,
-        branch=run.branch,
-        status=run.status,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        seconds=run.seconds,
-        rows=rows,
-        quarantined=run.quarantined,
-        files=0 if batch is None else len(batch.files),
-        checks=len(results),
-        failed_checks=sum(result.blocks for result in failed),
-        warned_checks=sum(result.warns for result in failed),
-        failing=tuple(result.name for result in failed[:_MOST_NAMED]),
-        commit=None if run.publication is None else run.publication.commit,
-        accepted_by=None if run.accepted is None else run.accepted.actor,
-        reverted_by=run.reverted_by,
-        error_code=None if run.error is None else run.error.code,
-    )
 
 
 def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLine, ...]:

@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from lakegate.dashboard.model import ReadModel, ResultPage, TableFacts, lineage_of, paginate, rows_after, searchable
+from lakegate.dashboard.model import ReadModel, ResultPage, TableFacts, lineage_of, paginate, searchable
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, CheckRecord, RunLine
-from lakegate.model.schema import Column
-from lakegate.model.tables import Snapshot
+from lakegate.model.run import CheckRecord, RunLine
+from lakegate.model.tables import Snapshot, TableMetadata
 
 
 class TableDetail(Value):
@@ -21,34 +20,8 @@ class TableDetail(Value):
 
     table: str
     commit: str
-    metadata_location: str
-    format_version: int
-    columns: tuple[Column, ...]
-    partition_by: tuple[str, ...] = ()
+    metadata: TableMetadata
     facts: TableFacts
-
-
-class SnapshotLine(Value):
-    """One snapshot of a table, by a publish or another writer.
-
-    Attributes:
-        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
-        rows_added: Rows added; ``None`` if its summary doesn't say, like ``rows_removed``.
-        rows: Rows of the table after it; ``None`` if delete files hide the number.
-        size_bytes: Bytes in all data files after it.
-        run_id: The run that wrote it; ``None`` for other writers.
-    """
-
-    snapshot_id: str
-    at: datetime
-    operation: str | None = None
-    rows_added: int | None = None
-    rows_removed: int | None = None
-    rows: int | None = None
-    files_added: int | None = None
-    size_bytes: int | None = None
-    run_id: str | None = None
-    is_current: bool = False
 
 
 class CheckHistory(Value):
@@ -70,30 +43,18 @@ class CheckHistory(Value):
 def get_table(model: ReadModel, table: str) -> TableDetail:
     """Return a table."""
     main, pointer = model.catalog.get_ref(MAIN), _pointer(model, table)
-    metadata = model.metadata(pointer)
-    return TableDetail(
-        table=table,
-        commit=main.hash,
-        metadata_location=metadata.metadata_location,
-        format_version=metadata.format_version,
-        columns=metadata.table_schema.columns,
-        partition_by=metadata.partition_by,
-        facts=model.facts(pointer),
-    )
+    return TableDetail(table=table, commit=main.hash, metadata=model.metadata(pointer), facts=model.facts(pointer))
 
 
-def list_snapshots(
-    model: ReadModel, table: str, *, limit: int = 50, cursor: str | None = None
-) -> ResultPage[SnapshotLine]:
-    """Return a page of the snapshots that led to a table's current state, newest first.
+def list_snapshots(model: ReadModel, table: str, *, limit: int = 50, cursor: str | None = None) -> ResultPage[Snapshot]:
+    """Return a page of the snapshots that led to a table's current one, which is the first.
 
     Expired snapshots aren't among them; :func:`lakegate.dashboard.runs.list_runs` knows older publishes.
     """
     pointer = _pointer(model, table)
     newest_first = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)[::-1]
     shown, following = paginate(newest_first, cursor, limit)
-    items = tuple(_snapshot(snapshot, pointer) for snapshot in shown)
-    return ResultPage[SnapshotLine](items=items, next=following, total=len(newest_first))
+    return ResultPage[Snapshot](items=shown, next=following, total=len(newest_first))
 
 
 def check_history(model: ReadModel, table: str, *, limit: int = 40) -> tuple[CheckHistory, ...]:
@@ -109,32 +70,6 @@ def check_history(model: ReadModel, table: str, *, limit: int = 40) -> tuple[Che
 
 def _pointer(model: ReadModel, table: str) -> TablePointer:
     return model.table(TableIdentifier.parse(table), model.catalog.get_ref(MAIN))
-
-
-def _summary_number(snapshot: Snapshot, key: str) -> int | None:
-    value = snapshot.summary.get(key)
-    return int(value) if value is not None and value.isdecimal() else None
-
-
-def _snapshot(one: Snapshot, pointer: TablePointer) -> SnapshotLine:
-    counted = "total-records" in one.summary
-    default = 0 if counted else None
-    added, removed, files = (
-        default if (found := _summary_number(one, key)) is None else found
-        for key in ("added-records", "deleted-records", "added-data-files")
-    )
-    return SnapshotLine(
-        snapshot_id=str(one.snapshot_id),
-        at=one.time,
-        operation=one.operation,
-        rows_added=added,
-        rows_removed=removed,
-        rows=rows_after(one),
-        files_added=files,
-        size_bytes=_summary_number(one, "total-files-size"),
-        run_id=one.summary.get(RUN_ID_PROPERTY),
-        is_current=one.snapshot_id == pointer.snapshot_id,
-    )
 
 
 def _history(records: Sequence[CheckRecord], lines: Mapping[str, RunLine]) -> CheckHistory:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakegate.dashboard.model import ReadModel, ResultPage
-from lakegate.dashboard.runs import RunDetail, RunSummary, get_run, list_runs
+from lakegate.dashboard.runs import RunDetail, get_run, list_runs
 from lakegate.dashboard.tables import check_history
 from lakegate.errors import InputError, NotFoundError
 from lakegate.journal import pages
@@ -24,10 +24,10 @@ Load = Callable[..., Run]
 
 
 def test_no_run_and_one(model: ReadModel, load: Load) -> None:
-    assert list_runs(model) == ResultPage[RunSummary]()
+    assert list_runs(model) == ResultPage[Run]()
     run = load({"id": 1})
     (one,) = list_runs(model).items
-    assert (one.run_id, one.status, one.rows, one.files, one.checks) == (run.run_id, "published", 1, 1, 1)
+    assert (one.run_id, one.status, one.rows_published, len(one.reports)) == (run.run_id, "published", 1, 1)
 
 
 def test_pages_are_newest_first_and_complete(big: BigLake) -> None:
@@ -39,7 +39,7 @@ def test_pages_are_newest_first_and_complete(big: BigLake) -> None:
         if cursor is None:
             break
     assert found == [run.run_id for run in reversed(big.runs)]
-    assert ResultPage[RunSummary].model_validate_json(page.model_dump_json()) == page
+    assert ResultPage[Run].model_validate_json(page.model_dump_json()) == page
 
 
 def whole(run: Run) -> str:

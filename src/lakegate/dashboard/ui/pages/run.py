@@ -12,7 +12,8 @@ from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.run import Run
-from lakegate.model.words import counted, duration, size
+from lakegate.model.words import count, counted, duration, size
+from lakegate.run_text import rows_of
 
 _MOST_FILES = 1_000
 _MOST_LINKS = 5
@@ -57,7 +58,7 @@ def show() -> None:
 
 def _facts(found: RunDetail) -> Iterator[tuple[str, object]]:
     run, accepted = found.run, found.run.accepted
-    yield "Status", status_of(found.summary)
+    yield "Status", status_of(run)
     yield "Why", run.detail
     yield "Accepted", None if accepted is None else f"{accepted.reason} (by {accepted.actor}, {_utc(accepted.at)})"
     yield "Done by hand", ", ".join(f"{one.action} by {one.actor}" for one in run.actions)
@@ -66,11 +67,11 @@ def _facts(found: RunDetail) -> Iterator[tuple[str, object]]:
     yield "Began", _utc(run.started_at)
     yield "Took", None if run.seconds is None else duration(run.seconds)
     yield "Suspended until", None if found.suspended_until is None else _utc(found.suspended_until)
-    yield "Rows", None if found.summary.rows is None else f"{found.summary.rows:,}"
+    yield "Rows", count(rows_of(run))
     yield "Quarantined", counted(run.quarantined, "row") if run.quarantined else None
     gone = " (dropped)" if found.branch_exists is False and run.finished_at is not None else ""
     yield "Branch", f"{run.branch}{gone}" if run.branch else None
-    yield "Commit", found.summary.commit
+    yield "Commit", None if run.publication is None else run.publication.commit
 
 
 def _utc(at: datetime) -> str:

@@ -8,14 +8,16 @@ from typing import get_args
 
 import streamlit as st
 
-from lakegate.dashboard.runs import RunSummary, list_runs
+from lakegate.dashboard.runs import list_runs
 from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.session import shared
 from lakegate.journal.pages import RunFilter
-from lakegate.model.run import RunKind, RunStatus
+from lakegate.model.run import Run, RunKind, RunStatus
 from lakegate.model.words import counted
+from lakegate.run_text import checks_of, rows_of
 
 _PAGE_SIZE = 50
+_MOST_NAMED = 5
 _SINCE = {
     "last hour": timedelta(hours=1),
     "last 24 hours": timedelta(days=1),
@@ -68,38 +70,41 @@ def _filters() -> RunFilter:
     )
 
 
-def _row(one: RunSummary) -> dict[str, object]:
+def _row(run: Run) -> dict[str, object]:
     return {
-        "Status": status_of(one),
-        "Run": one.run_id,
-        "Tables": ", ".join(one.tables),
-        "Rows": one.rows,
-        "Files": one.files,
-        "Checks": _checks(one),
-        "Took": one.seconds,
-        "Began": one.started_at,
-        "Kind": one.kind + (f" {one.name}" if one.name else ""),
-        "By": one.orchestrator or "",
+        "Status": status_of(run),
+        "Run": run.run_id,
+        "Tables": ", ".join(run.tables),
+        "Rows": rows_of(run),
+        "Files": 0 if run.request is None else len(run.request.batch.files),
+        "Checks": _checks(run),
+        "Took": run.seconds,
+        "Began": run.started_at,
+        "Kind": run.kind + (f" {run.name}" if run.name else ""),
+        "By": run.orchestrator or "",
     }
 
 
-def status_of(one: RunSummary) -> str:
+def status_of(run: Run) -> str:
     """Return a run's status, with who accepted or reverted it, or its error."""
-    if one.status == "published" and one.accepted_by is not None:
-        return f"accepted by {one.accepted_by}"
-    note = one.reverted_by if one.status == "reverted" else one.error_code
-    return f"{one.status}: {note}" if note else one.status
+    if run.status == "published" and run.accepted is not None:
+        return f"accepted by {run.accepted.actor}"
+    code = None if run.error is None else run.error.code
+    note = run.reverted_by if run.status == "reverted" else code
+    return f"{run.status}: {note}" if note else run.status
 
 
-def _checks(one: RunSummary) -> str:
+def _checks(run: Run) -> str:
     """Return how many checks of a run failed, and which."""
-    if not one.checks:
+    checks, warnings = checks_of(run), [result for report in run.reports for result in report.warnings]
+    if not checks:
         return "none"
-    if not one.failed_checks and not one.warned_checks:
-        return f"{one.checks} passed"
-    failed = [f"{one.failed_checks} of {one.checks} failed"] * bool(one.failed_checks)
-    warned = [counted(one.warned_checks, "warning")] * bool(one.warned_checks)
-    return f"{', '.join(failed + warned)}: {', '.join(one.failing)}"
+    names = [result.name for result in (*run.failures, *warnings)]
+    if not names:
+        return f"{checks} passed"
+    failed = [f"{len(run.failures)} of {checks} failed"] * bool(run.failures)
+    warned = [counted(len(warnings), "warning")] * bool(warnings)
+    return f"{', '.join(failed + warned)}: {', '.join(names[:_MOST_NAMED])}"
 
 
 if __name__ == "__main__":

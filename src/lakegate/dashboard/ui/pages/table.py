@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 
 import streamlit as st
 
-from lakegate.dashboard.tables import SnapshotLine, TableDetail, check_history, get_table, list_snapshots
+from lakegate.dashboard.model import rows_after
+from lakegate.dashboard.tables import TableDetail, check_history, get_table, list_snapshots
 from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.session import shared
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.tables import Snapshot
 from lakegate.model.words import size
 
 _PAGE_SIZE = 50
@@ -30,12 +33,12 @@ def show() -> None:
         st.metric("Rows", f"{rows:,}" if rows is not None else "unknown" if at_most is None else f"≤ {at_most:,}")
         st.metric("In data files", size(detail.facts.size_bytes) or "unknown")
         st.metric("Data files", "unknown" if detail.facts.data_files is None else f"{detail.facts.data_files:,}")
-        st.metric("Columns", f"{len(detail.columns):,}")
+        st.metric("Columns", f"{len(detail.metadata.table_schema.columns):,}")
     parts.facts(
         ("Commit", detail.commit),
-        ("Metadata file", detail.metadata_location),
-        ("Format version", detail.format_version),
-        ("Partitioned by", ", ".join(detail.partition_by)),
+        ("Metadata file", detail.metadata.metadata_location),
+        ("Format version", detail.metadata.format_version),
+        ("Partitioned by", ", ".join(detail.metadata.partition_by)),
     )
     with st.container(horizontal=True):
         parts.link("runs", "Its runs", table=name)
@@ -57,43 +60,44 @@ def _show_publishes(detail: TableDetail) -> None:
     if not page.items:
         st.info("Nothing has been written to this table yet.")
         return
-    oldest_first = [line for line in reversed(page.items) if line.rows is not None]
-    if len(oldest_first) > 1:
-        st.line_chart(
-            {"time": [_utc(line.at) for line in oldest_first], "rows": [line.rows for line in oldest_first]},
-            x="time",
-            y="rows",
-        )
+    points = [(one.time, rows) for one in reversed(page.items) if (rows := rows_after(one)) is not None]
+    if len(points) > 1:
+        # Without their zone: charts would show the visitor's.
+        times = [at.astimezone(UTC).replace(tzinfo=None) for at, _ in points]
+        st.line_chart({"time": times, "rows": [rows for _, rows in points]}, x="time", y="rows")
     parts.listing(
-        [_snapshot(line) for line in page.items],
-        opens=("run", "run", [line.run_id for line in page.items]),
+        [_row(one) for one in page.items],
+        opens=("run", "run", [one.summary.get(RUN_ID_PROPERTY) for one in page.items]),
         label="Snapshots",
     )
     parts.show_pagination(page, "snapshot")
 
 
-def _utc(at: datetime) -> datetime:
-    """Return a time without its zone: charts would show the visitor's."""
-    return at.astimezone(UTC).replace(tzinfo=None)
+def _row(snapshot: Snapshot) -> dict[str, object]:
+    summary = snapshot.summary
+    # A summary that has totals leaves out what is zero.
+    default = "0" if "total-records" in summary else ""
 
+    def number(key: str, default: str = "") -> int | None:
+        value = summary.get(key, default)
+        return int(value) if value.isdecimal() else None
 
-def _snapshot(line: SnapshotLine) -> dict[str, object]:
     return {
-        "When": line.at,
-        "Run": line.run_id or "another writer",
-        "Operation": line.operation or "",
-        "Rows added": line.rows_added,
-        "Rows removed": line.rows_removed,
-        "Rows after": line.rows,
-        "Files added": line.files_added,
-        "Size after": size(line.size_bytes),
-        "Snapshot": line.snapshot_id,
-        "Current": line.is_current,
+        "When": snapshot.time,
+        "Run": summary.get(RUN_ID_PROPERTY, "another writer"),
+        "Operation": snapshot.operation or "",
+        "Rows added": number("added-records", default),
+        "Rows removed": number("deleted-records", default),
+        "Rows after": rows_after(snapshot),
+        "Files added": number("added-data-files", default),
+        "Size after": size(number("total-files-size")),
+        "Snapshot": str(snapshot.snapshot_id),
     }
 
 
 def _show_columns(detail: TableDetail) -> None:
-    rows = [{"Column": one.name, "Type": one.type, "Required": one.required} for one in detail.columns]
+    columns = detail.metadata.table_schema.columns
+    rows = [{"Column": one.name, "Type": one.type, "Required": one.required} for one in columns]
     parts.table(rows, label="Columns")
 
 
