@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import errno
 import hashlib
 import hmac
-import json
 import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -41,7 +38,6 @@ from lakegate.rest_catalog.contents import (
     Namespace,
     Published,
     RefusedError,
-    Snapshots,
     bad_request,
     internal_error,
     json_response,
@@ -68,7 +64,6 @@ OPEN_PATHS = ("/health", "/ready")
 _LOG = logging.getLogger("lakegate.rest_catalog")
 _MAX_PATH_LENGTH = 500
 _SEPARATOR = "\x1f"
-_MAX_PAGE_SIZE = 10_000
 
 
 def create_app(
@@ -182,14 +177,11 @@ class _Api:
     def list_namespaces(self, request: Request) -> Response:
         """List the top-level namespaces, or those directly in ``parent``."""
         parent = _namespace_levels(request.query_params.get("parent", ""))
-
-        def names(ref: Ref) -> Sequence[Namespace]:
-            listing = self._contents.listing(ref)
-            if parent and parent not in listing.namespaces:
-                raise no_namespace(".".join(parent))
-            return listing.below(parent)
-
-        return self._page(request, "namespaces", names)
+        ref = self._ref(request)
+        listing = self._contents.listing(ref)
+        if parent and parent not in listing.namespaces:
+            raise no_namespace(".".join(parent))
+        return json_response({"namespaces": listing.below(parent), "next-page-token": None}, headers=_headers(ref))
 
     def load_namespace(self, request: Request) -> Response:
         """Return a namespace, without properties. For HEAD, only report that it exists."""
@@ -200,31 +192,25 @@ class _Api:
         return json_response({"namespace": namespace, "properties": {}}, headers=_headers(ref))
 
     def list_tables(self, request: Request) -> Response:
-        """List the tables of a namespace."""
-
-        def names(ref: Ref) -> Sequence[dict[str, Any]]:
-            namespace = self._namespace(request, ref)
-            found = self._contents.listing(ref).tables.get(namespace, ())
-            return [{"namespace": namespace, "name": name} for name in found]
-
-        return self._page(request, "identifiers", names)
+        """List the tables of a namespace, all at once: the specification lets a server ignore ``pageToken``."""
+        ref = self._ref(request)
+        namespace = self._namespace(request, ref)
+        names = self._contents.listing(ref).tables.get(namespace, ())
+        tables = [{"namespace": namespace, "name": name} for name in names]
+        return json_response({"identifiers": tables, "next-page-token": None}, headers=_headers(ref))
 
     def load_table(self, request: Request) -> Response:
         """Return a table's metadata. For HEAD, only report that it exists."""
-        wanted = request.query_params.get("snapshots", "all")
-        if wanted not in ("all", "refs"):
-            raise bad_request("The parameter snapshots must be 'all' or 'refs'.")
-        snapshots: Snapshots = "refs" if wanted == "refs" else "all"
         ref, pointer = self._table(request)
         headers = _headers(ref)
         if request.method == "HEAD":
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
-        etag = self._contents.etag(pointer, snapshots)
+        etag = self._contents.etag(pointer)
         headers |= {"ETag": etag, "Cache-Control": "private, no-cache"}
         if _matches(request.headers.get("if-none-match", ""), etag):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         try:
-            content = self._contents.table(pointer, snapshots)
+            content = self._contents.table(pointer)
         except InputError as error:
             _log_failure(error)
             raise internal_error(f"The metadata file of table {pointer.table} is missing or damaged.") from error
@@ -252,24 +238,6 @@ class _Api:
             raise no_table(str(table))
         return ref, pointer
 
-    def _page(self, request: Request, field: str, names: Callable[[Ref], Sequence[Any]]) -> Response:
-        """Return a list, or one page of it if the client asks for pages. All pages are read at one commit."""
-        ref, size = self._ref(request), _page_size(request)
-        token = request.query_params.get("pageToken")
-        if token is None:
-            return json_response({field: names(ref), "next-page-token": None}, headers=_headers(ref))
-        start = 0
-        if token:
-            commit, start = _read_token(token)
-            if commit != ref.hash:
-                if ref.name != MAIN or not self._published.has(commit):
-                    raise _bad_token()
-                ref = Ref(name=commit, hash=commit, kind="detached")
-        found = names(ref)
-        end = start + size
-        following = _token(ref.hash, end) if end < len(found) else None
-        return json_response({field: found[start:end], "next-page-token": following}, headers=_headers(ref))
-
 
 def _text(request: Request, parameter: str) -> str:
     try:
@@ -294,31 +262,6 @@ def _headers(ref: Ref) -> dict[str, str]:
 
 def _matches(condition: str, etag: str) -> bool:
     return condition.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in condition.split(","))
-
-
-def _page_size(request: Request) -> int:
-    text = request.query_params.get("pageSize", str(_MAX_PAGE_SIZE))
-    if not (text.isascii() and text.isdecimal()) or int(text[:9]) == 0:
-        raise bad_request("The parameter pageSize must be a positive integer.")
-    return min(int(text[:9]), _MAX_PAGE_SIZE)
-
-
-def _token(commit: str, start: int) -> str:
-    return base64.urlsafe_b64encode(json.dumps([commit, start]).encode()).decode().rstrip("=")
-
-
-def _read_token(token: str) -> tuple[str, int]:
-    try:
-        commit, start = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise _bad_token() from None
-    if not (isinstance(commit, str) and type(start) is int and start >= 0):
-        raise _bad_token()
-    return commit, start
-
-
-def _bad_token() -> RefusedError:
-    return bad_request("The page token doesn't belong to this list. Start over with an empty pageToken.")
 
 
 def _log_failure(error: LakegateError) -> None:

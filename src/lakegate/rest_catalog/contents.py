@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import accumulate, islice
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -121,11 +121,9 @@ def internal_error(message: str = "The server failed.") -> RefusedError:
 
 
 Namespace = tuple[str, ...]
-Snapshots = Literal["all", "refs"]
-"""Which snapshots of a table to return: all, or those that a branch or tag of the table names."""
 
 _CACHED_COMMITS: Final = 8
-_CACHED_BYTES: Final = 64 << 20
+_CACHED_TABLES: Final = 64
 PINNED: Final = "pinned"
 """Warehouse name for clients that want to keep reading the commit that is newest when they connect."""
 
@@ -159,36 +157,31 @@ class Contents:
         catalog: Returns the catalog at its current address.
     """
 
-    def __init__(self, catalog: Callable[[], Catalog], files: TableFiles, cached_bytes: int = _CACHED_BYTES) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], files: TableFiles) -> None:
         self._catalog = catalog
         self._files = files
         self._lock = threading.Lock()
         self._listing = lru_cache(_CACHED_COMMITS)(self._list)
-        self._tables = _BytesCache(cached_bytes)
+        self._table = lru_cache(_CACHED_TABLES)(self._read)
 
     def listing(self, ref: Ref) -> Listing:
         """Return the names at ``ref.hash``. Raises the catalog's errors."""
         with self._lock:  # many clients that connect at once share one read
             return self._listing(ref.hash)
 
-    def etag(self, pointer: TablePointer, snapshots: Snapshots) -> str:
-        """Return the entity tag of the result of :meth:`table` for the same arguments."""
+    def etag(self, pointer: TablePointer) -> str:
+        """Return the entity tag of the result of :meth:`table`."""
         identity = pointer.model_dump_json(exclude={"table", "content_id"})
-        return f'"{hashlib.sha256(f"{snapshots} {identity}".encode()).hexdigest()[:32]}"'
+        return f'"{hashlib.sha256(identity.encode()).hexdigest()[:32]}"'
 
-    def table(self, pointer: TablePointer, snapshots: Snapshots) -> bytes:
+    def table(self, pointer: TablePointer) -> bytes:
         """Return the ``LoadTableResult`` of a table as JSON: the location and contents of its metadata file.
 
         Returns:
             The file's own JSON, including members that this version doesn't know. It differs only where the catalog
-            names another snapshot, schema, partition spec or sort order, and by the ``snapshots`` left out.
+            names another snapshot, schema, partition spec or sort order.
         """
-        key = self.etag(pointer, snapshots)
-        known = self._tables.get(key)
-        if known is None:
-            known = self._read(pointer, snapshots)
-            self._tables.put(key, known)
-        return known
+        return self._table(pointer)
 
     def _list(self, commit: str) -> Listing:
         ref = Ref(name=commit, hash=commit, kind="detached")
@@ -200,14 +193,12 @@ class Contents:
         namespaces = {tuple(levels) for one in named for levels in accumulate([level] for level in one)}
         return Listing(tuple(sorted(namespaces)), {one: tuple(sorted(names)) for one, names in tables.items()})
 
-    def _read(self, pointer: TablePointer, snapshots: Snapshots) -> bytes:
+    def _read(self, pointer: TablePointer) -> bytes:
         location = pointer.metadata_location
         with read_errors(f"Metadata file {location} of table {pointer.table}", pointer):
             content = metadata.decompressed(self._files.content(location))
             document = metadata.parse(content)
             changes = _catalog_overrides(document, pointer)
-            if snapshots == "refs":
-                changes |= _only_referenced({**document, **changes})
         if changes:
             content = json.dumps({**document, **changes}, separators=(",", ":"), ensure_ascii=False).encode()
         # The config has no credentials, and nothing that would let a client write.
@@ -240,39 +231,6 @@ def _catalog_overrides(document: Document, pointer: TablePointer) -> dict[str, A
         main = {MAIN: {**refs.get(MAIN, {}), "snapshot-id": pointer.snapshot_id, "type": "branch"}}
         changes["refs"] = others if pointer.snapshot_id == NO_SNAPSHOT else {**others, **main}
     return changes
-
-
-def _only_referenced(document: Document) -> dict[str, Any]:
-    snapshots = document.get("snapshots") or ()
-    wanted = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
-    wanted.add(document.get("current-snapshot-id"))
-    kept = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] in wanted]
-    return {} if len(kept) == len(snapshots) else {"snapshots": kept}
-
-
-class _BytesCache:
-    """A cache of the most recently used values, limited by their total bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._values: OrderedDict[str, bytes] = OrderedDict()
-        self._size = 0
-
-    def get(self, key: str) -> bytes | None:
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
-
-    def put(self, key: str, value: bytes) -> None:
-        if len(value) > self._limit:
-            return
-        with self._lock:
-            self._size += len(value) - len(self._values.pop(key, b""))
-            self._values[key] = value
-            while self._size > self._limit:
-                self._size -= len(self._values.popitem(last=False)[1])
 
 
 class Published:

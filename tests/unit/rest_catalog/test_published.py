@@ -12,7 +12,6 @@ import pytest
 
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.rest_catalog.app import _token
 from lakegate.rest_catalog.contents import Published, RefusedError
 from lakegate.testing.memory import ROOT_HASH
 from support.rest_world import RestWorld, valid
@@ -141,15 +140,6 @@ def test_a_pinned_client_reads_all_its_tables_from_one_commit(lake: RestWorld) -
     lake.commit(named("nyc.newest"))
     assert "newest" not in tables(lake, prefix)
     assert "newest" in tables(lake, "main")
-
-
-def test_a_page_token_shows_no_other_commit(lake: RestWorld) -> None:
-    client = lake.client()
-    hidden, shown = lake.catalog.get_ref("plain").hash, lake.catalog.get_ref("y2026-11").hash
-    path = "namespaces/nyc/tables"
-    assert client.get(f"/v1/main/{path}", params={"pageToken": _token(hidden, 0)}).status_code == 400
-    assert client.get(f"/v1/tag:y2026-11/{path}", params={"pageToken": _token(hidden, 0)}).status_code == 400
-    assert client.get(f"/v1/main/{path}", params={"pageToken": _token(shown, 0)}).status_code == 200
 
 
 def test_what_main_left_behind_is_not_served_any_longer(lake: RestWorld) -> None:
