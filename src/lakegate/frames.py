@@ -61,7 +61,8 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
             reader = rows if isinstance(rows, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(rows)
         except pa.ArrowInvalid:  # one column, such as a Series
             raise _unknown_type(rows) from None
-        return plain_schema(reader.schema), (without_list_views(pa.Table.from_batches([one])) for one in reader)
+        _require_no_list_views(reader.schema)
+        return plain_schema(reader.schema), reader
     are_parts = isinstance(rows, Sequence) and not isinstance(rows, str) and any(map(_is_frame, rows))
     if not isinstance(rows, Iterable) or _is_known(rows) or (isinstance(rows, (Sequence, Mapping)) and not are_parts):
         table = _require_rows(to_arrow(rows))
@@ -92,7 +93,8 @@ def to_arrow(rows: Any) -> pa.Table | None:
     if isinstance(rows, Sequence) and not isinstance(rows, str) and all(isinstance(row, Mapping) for row in rows):
         return _arrow_of_dicts(rows) if rows else None
     try:
-        table = without_list_views(_arrow(rows))
+        table = _arrow(rows)
+        _require_no_list_views(table.schema)
         return table.cast(plain_schema(table.schema))
     except NotImplementedError as error:
         if not isinstance(error, pa.ArrowException):
@@ -102,16 +104,14 @@ def to_arrow(rows: Any) -> pa.Table | None:
         raise _not_convertible(rows, error) from error
 
 
-def without_list_views(table: pa.Table) -> pa.Table:
-    """Return a table with lists instead of list views. Arrow's own cast (25.0.1) makes invalid or wrong lists."""
-    import pyarrow as pa
-
-    for at, field in enumerate(table.schema):
+def _require_no_list_views(schema: pa.Schema) -> None:
+    """Refuse list views, of which Arrow's own cast (25.0.1) makes invalid or wrong lists."""
+    for field in schema:
         if _has_list_views(field.type):
-            chunks = [_without_list_views(chunk) for chunk in table.column(at).chunks]
-            kind = _without_list_views(pa.nulls(0, field.type)).type
-            table = table.set_column(at, pa.field(field.name, kind), pa.chunked_array(chunks, kind))
-    return table
+            raise InputError(
+                f"Column '{field.name}' has list views ({field.type}), which can't be written.",
+                hint="Make them lists in the library that made them.",
+            )
 
 
 def _has_list_views(kind: Any) -> bool:
@@ -119,33 +119,6 @@ def _has_list_views(kind: Any) -> bool:
 
     parts = [kind.field(at).type for at in range(kind.num_fields)] if types.is_nested(kind) else []
     return types.is_list_view(kind) or types.is_large_list_view(kind) or any(map(_has_list_views, parts))
-
-
-def _without_list_views(array: Any) -> Any:
-    """Return an array with lists instead of list views, at any depth."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = array.type
-    if not _has_list_views(kind):
-        return array
-    if pa.types.is_struct(kind):
-        parts = [_without_list_views(array.field(at)) for at in range(kind.num_fields)]
-        fields = [pa.field(field.name, part.type) for field, part in zip(kind, parts, strict=True)]
-        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
-    is_map = pa.types.is_map(kind)
-    if is_map:  # Arrow's list functions don't take maps
-        entries: Any = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-        starts: Any = pc.add(array.offsets, 0)  # a copy: with sliced offsets, a mask isn't supported
-        array = pa.ListArray.from_arrays(starts, entries, mask=array.is_null())
-    lengths: Any = pc.fill_null(pc.list_value_length(array), 0)
-    offsets: Any = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
-    values = array.flatten()
-    if is_map:
-        keys, items = _without_list_views(values.field(0)), _without_list_views(values.field(1))
-        maps: Any = pa.MapArray
-        return maps.from_arrays(offsets.cast(pa.int32()), keys, items, mask=array.is_null())
-    return pa.LargeListArray.from_arrays(offsets, _without_list_views(values), mask=array.is_null())
 
 
 def _is_frame(given: Any) -> bool:

@@ -144,12 +144,21 @@ def delete_by_vectors(table: Table, vectors: Sequence[tuple[str, bytes, int]], *
         changed: Fields that the manifest's entries get otherwise.
     """
     puffin = local_path(table.location()) / f"{uuid4()}.puffin"
-    puffin.write_bytes(b"PFA1" + b"".join(blob for _, blob, _ in vectors) + b"PFA1 and a footer that nobody reads")
-    files, offset = [], 4
-    for target, blob, rows in vectors:
-        place = {"referenced_data_file": target, "content_offset": offset, "content_size_in_bytes": len(blob)}
+    places, offset = [], 4
+    for target, blob, _ in vectors:
+        places.append({"referenced_data_file": target, "content_offset": offset, "content_size_in_bytes": len(blob)})
         offset += len(blob)
-        file = DataFile.from_args(
+    blobs = [
+        {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1,
+         "offset": place["content_offset"], "length": place["content_size_in_bytes"],
+         "properties": {"referenced-data-file": place["referenced_data_file"]}}
+        for place in places
+    ]  # fmt: skip
+    footer = json.dumps({"blobs": blobs}).encode()
+    content = b"".join((b"PFA1", *(blob for _, blob, _ in vectors), b"PFA1", footer))
+    puffin.write_bytes(content + len(footer).to_bytes(4, "little") + bytes(4) + b"PFA1")
+    files = [
+        DataFile.from_args(
             3,
             content=DataFileContent.POSITION_DELETES,
             file_path=puffin.as_uri(),
@@ -159,7 +168,8 @@ def delete_by_vectors(table: Table, vectors: Sequence[tuple[str, bytes, int]], *
             file_size_in_bytes=puffin.stat().st_size,
             **{**place, **changed},
         )
-        files.append(file)
+        for place, (_, _, rows) in zip(places, vectors, strict=True)
+    ]
     _add_deletes(table, files)
     return puffin
 

@@ -84,6 +84,11 @@ def test_file_names_are_not_rows(given: Any) -> None:
         (pd.DataFrame({"id": [1]}, index=pd.RangeIndex(1, name="id")), "an index and a column called 'id'"),
         (ORDERS.groupby("day").agg({"total": ["min", "max"]}), "names have 2 levels"),
         (pd.DataFrame({"z": [1 + 2j]}), "DataFrame to Arrow"),
+        (pa.table({"l": pa.array([[1]], pa.list_view(pa.int64()))}), "Column 'l' has list views"),
+        (
+            pa.table({"s": [{"l": None}]}, pa.schema([("s", pa.struct([("l", pa.large_list_view(pa.int64()))]))])),
+            "'s' has",
+        ),
     ],
 )
 def test_anything_but_rows_is_refused(rows: Any, words: str) -> None:

@@ -47,7 +47,6 @@ def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     the audit), with columns quoted for SQL, and returns one of
 
     - Spark SQL as text, which is true for rows that fail. It's validated like ``sql('…')``;
-    - a ``Column`` of ``pyspark.sql.functions``, validated the same way (a classic session's can't be validated);
     - a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
       :class:`OrphanRows` or :class:`RowTotal`.
 

@@ -17,7 +17,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, extract_field_ids, rewrite_not
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
-from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadataUtil
@@ -36,7 +36,6 @@ from pyparsing import ParseBaseException
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.deletion_vectors import deleted_positions, is_vector, vectors_by_data_file
 from lakegate.iceberg.files import (
     TableFiles,
     metadata_errors,
@@ -44,10 +43,8 @@ from lakegate.iceberg.files import (
     read_errors,
     require_manifest_list,
 )
-from lakegate.iceberg.manifests import read_manifest
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN_BRANCH
-from lakegate.model.maintenance import DeletionVector
 from lakegate.model.quarantine import REASONS, is_quarantine
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.words import did_you_mean
@@ -123,14 +120,12 @@ def open_scan(
             raise needs_spark_error(pointer, f"has data files in the format {task.file.file_format.name}")
     if snapshot is not None and any(map(_is_in_nan, tasks)) and _has_deletes(snapshot, files, pointer):
         raise needs_spark_error(pointer, "has deletes in a partition of NaN, which PyIceberg doesn't apply")
-    has_vectors = any(is_vector(one) for task in tasks for one in task.delete_files)
-    vectors = _deletion_vectors(snapshot, files, pointer) if snapshot is not None and has_vectors else {}
     scan = _RowReader(
         ArrowScan(table, file_io, post_filter.read if post_filter else wanted, pushed_down, case_sensitive=False),
         pointer,
         plain_schema(schema_to_pyarrow(wanted, include_field_ids=False)),
         post_filter,
-        _DeletedRows(file_io, files, pointer, vectors),
+        _DeletedRows(file_io, pointer),
     )
     return pa.RecordBatchReader.from_batches(scan.schema, scan.batches(tasks, limit))
 
@@ -334,43 +329,32 @@ class _RowReader:
                     yield kept.select(self.schema.names).cast(self.schema)
 
 
-@dataclass(frozen=True, slots=True)
 class _DeletedRows:
     """Finds the deleted rows of planned files."""
 
-    file_io: FileIO
-    files: TableFiles
-    pointer: TablePointer
-    vectors: Mapping[str, DeletionVector]
+    def __init__(self, file_io: FileIO, pointer: TablePointer) -> None:
+        self._file_io = file_io
+        self._pointer = pointer
+        self._vectors: dict[str, Mapping[str, list[Any]]] = {}
 
     def of(self, task: FileScanTask) -> dict[str, list[Any]]:
         """Return the positions of a file's deleted rows, keyed by its path."""
-        vector = self.vectors.get(task.file.file_path)
-        # PyIceberg's plan says which delete files apply, by sequence number, but not which vectors in them.
-        if vector is not None and any(one.file_path == vector.path for one in task.delete_files):
-            with read_errors(f"Deletion vector {vector.path} of table {self.pointer.table}", self.pointer):
-                places = deleted_positions(vector, self.files.open)
-            return {vector.target: [pa.chunked_array([pa.array(places.to_array(), pa.int64())])]}
-        others = {one for one in task.delete_files if not is_vector(one)}
-        if not others:
-            return {}
+        path, positions = task.file.file_path, list[Any]()
+        for delete in task.delete_files:
+            with read_errors(f"Delete file {delete.file_path} of table {self._pointer.table}", self._pointer):
+                positions += self._read(task, delete).get(path, ())
+        return {path: positions} if positions else {}
+
+    def _read(self, task: FileScanTask, delete: DataFile) -> Mapping[str, list[Any]]:
+        """Return the positions in a delete file by data file. A Puffin file, with vectors of many, is read once."""
         from pyiceberg.io.pyarrow import _read_all_delete_files
 
-        found: dict[str, list[Any]] = _read_all_delete_files(self.file_io, [FileScanTask(task.file, others)])
+        found = self._vectors.get(delete.file_path)
+        if found is None:
+            found = _read_all_delete_files(self._file_io, [FileScanTask(task.file, {delete})])
+            if delete.file_format == FileFormat.PUFFIN:
+                self._vectors[delete.file_path] = found
         return found
-
-
-def _deletion_vectors(snapshot: Document, files: TableFiles, pointer: TablePointer) -> Mapping[str, DeletionVector]:
-    """Return a snapshot's deletion vectors by data file. PyIceberg's manifest entries lack their offsets."""
-    lines = files.manifest_list(snapshot, pointer).manifests
-    with read_errors(f"A manifest of table {pointer.table}", pointer):
-        return vectors_by_data_file(
-            entry.data_file
-            for line in lines
-            if line.file.content == ManifestContent.DELETES
-            for entry in files.read("Manifest", line.file.manifest_path, pointer, read_manifest)
-            if entry.status != ManifestEntryStatus.DELETED
-        )
 
 
 def _pinned(document: Document, pointer: TablePointer) -> dict[str, Any]:

@@ -205,24 +205,6 @@ FindingKind: TypeAlias = (
 )
 
 
-class DeletionVector(NamedTuple):
-    """A deletion vector: a data file's deleted rows (format version 3), as its manifest entry describes it.
-
-    Attributes:
-        path: The Puffin file that holds it, perhaps with those of other data files.
-        target: The data file.
-        offset: Its offset in the Puffin file, in bytes.
-        length: Its length there, in bytes.
-        rows: Number of rows that it deletes.
-    """
-
-    path: str
-    target: str
-    offset: int
-    length: int
-    rows: int
-
-
 class NeededFile(NamedTuple):
     """A file that a table's metadata names, with what the metadata says about it.
 
