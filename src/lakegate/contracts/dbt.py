@@ -145,21 +145,14 @@ class _DbtTable:
 
     def _constraint(self, node: Node, column: DraftColumn | None) -> None:
         kind, draft = text_of(node.get("type")), self._draft
-        columns = [column.name] if column is not None else list(words_of(node.get("columns")))
-        what = f"constraint {kind}"
-        if kind in ("not_null", "primary_key"):
-            listed = {one.name.lower(): one for one in draft.columns}
-            for name in columns:
-                if name.lower() in listed:
-                    listed[name.lower()].required = True
-                else:
-                    draft.add(node.mark, what, "not_null", [name], {})
-        if kind in ("unique", "primary_key"):
-            draft.add(node.mark, what, "unique", columns, {})
-        elif kind == "check" and text_of(node.get("expression")):
-            draft.add(node.mark, what, "expression_is_true", (), {"expression": text_of(node.get("expression"))})
-        elif kind != "not_null" or not columns:
-            draft.lose(node.mark, what, "lakegate has no equivalent check")
+        if column is None or kind not in ("not_null", "unique", "primary_key"):
+            draft.lose(
+                node.mark, f"constraint {kind}", "lakegate translates not_null, unique and primary_key of a column"
+            )
+            return
+        column.required = column.required or kind != "unique"
+        if kind != "not_null":
+            draft.add(node.mark, f"constraint {kind}", "unique", [column.name], {})
 
     def _test(self, node: Node, column: DraftColumn | None) -> None:
         name, arguments, mark = _named(node)

@@ -13,8 +13,6 @@ from lakegate.contracts.model import SQL_TYPES, VERSION, column_type
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 
-_MOST_LINES = 6
-
 
 class NoCheckError(Exception):
     """No check says what a rule or test of another format says; the message says why."""
@@ -148,21 +146,13 @@ class Draft:
         contract = {**_without_blanks(table), **lists}
         comments = [f"# Translated from {comment(source)}, line {self.line}."]
         if self.untranslated:
-            comments += ["# Not translated:", *(f"# - {comment(note)}" for note in merged_notes(self.untranslated))]
+            comments += ["# Not translated:", *(f"# - {comment(note)}" for note in sorted_notes(self.untranslated))]
         return "\n".join([*comments, as_yaml(contract, flow=None)])
 
 
-def merged_notes(untranslated: Iterable[Untranslated]) -> list[str]:
-    """Return what wasn't translated in the file's order, with equal notes merged into one."""
-    lines: dict[tuple[str, str], list[int]] = {}
-    for one in sorted(untranslated, key=lambda one: one.line):
-        lines.setdefault((one.what, one.why), []).append(one.line)
-    notes = []
-    for (what, why), at in lines.items():
-        distinct = list(dict.fromkeys(at))
-        shown = ", ".join(map(str, distinct[:_MOST_LINES])) + (" …" if len(distinct) > _MOST_LINES else "")
-        notes.append(f"line{'s' * (len(distinct) > 1)} {shown}: {what}: {why}")
-    return notes
+def sorted_notes(untranslated: Iterable[Untranslated]) -> list[str]:
+    """Return what wasn't translated in the file's order, each once."""
+    return list(dict.fromkeys(map(str, sorted(untranslated, key=lambda one: one.line))))
 
 
 def _column(column: DraftColumn) -> dict[str, Any]:

@@ -333,46 +333,34 @@ class _Rule(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-def _operator(rule: DataQuality) -> tuple[str, Any]:
-    """Return a rule's one operator and its value."""
-    given = [name for name in _OPERATORS if getattr(rule, name) is not None]
-    if len(given) != 1:
+def _limits(rule: DataQuality) -> tuple[float | None, float | None]:
+    """Return the least and the most that a rule's one operator allows; both must be numbers."""
+    given = {name: value for name in _OPERATORS if (value := getattr(rule, name)) is not None}
+    name, value = next(iter(given.items()), ("", None))
+    ends = value if isinstance(value, list) and name == "mustBeBetween" else [value, value]
+    if len(given) != 1 or not all(map(_is_number, ends)):
         raise NoCheckError("it needs one operator and a number")
-    value = getattr(rule, given[0])
-    ends = value if isinstance(value, list) else [value]
-    if not all(_is_number(end) for end in ends) or (isinstance(value, list) and not given[0].endswith("Between")):
-        raise NoCheckError("its operator isn't followed by a number")
-    return given[0], value
+    limits = {"mustBe": ends, "mustBeBetween": ends, "mustBeGreaterOrEqualTo": (ends[0], None),
+              "mustBeLessOrEqualTo": (None, ends[0])}.get(name)  # fmt: skip
+    if limits is None:
+        raise NoCheckError(f"lakegate translates no limit like {name}; write mustBeLessOrEqualTo or mustBeBetween")
+    return limits[0], limits[1]
 
 
 def _row_limits(rule: DataQuality) -> dict[str, int | None]:
-    operator, value = _operator(rule)
-    ends = value if isinstance(value, list) else [value, value]
-    if (rule.unit or "").lower() == "percent" or any(end != int(end) for end in ends):
+    low, high = (None if end is None else int(end) if end == int(end) else end for end in _limits(rule))
+    if (rule.unit or "").lower() == "percent" or isinstance(low, float) or isinstance(high, float):
         raise NoCheckError("a row count must be a whole number of rows")
-    low, high = int(ends[0]), int(ends[1])
-    limits = {
-        "mustBe": (low, low), "mustBeGreaterThan": (low + 1, None), "mustBeGreaterOrEqualTo": (low, None),
-        "mustBeLessThan": (None, low - 1), "mustBeLessOrEqualTo": (None, low), "mustBeBetween": (low, high),
-    }.get(operator)  # fmt: skip
-    if limits is None:
-        raise NoCheckError(f"row_count has no limit like {operator}")
-    return {"min": limits[0], "max": limits[1]}
+    return {"min": low, "max": high}
 
 
 def _tolerance(rule: DataQuality) -> int | str | None:
     """Return the most failing rows that a rule allows; ``None`` for none."""
-    operator, value = _operator(rule)
+    low, high = _limits(rule)
     is_percent = (rule.unit or "").lower() == "percent"
-    most = value[-1] if isinstance(value, list) else value
-    from_none = operator == "mustBeBetween" and value[0] == 0
-    if operator == "mustBeLessThan" and not is_percent:
-        most = math.ceil(most) - 1
-    elif operator != "mustBeLessOrEqualTo" and not from_none and not (operator == "mustBe" and most == 0):
-        raise NoCheckError("its operator isn't an upper limit of failing rows")
-    if most < 0 or (is_percent and most > 100):
-        raise NoCheckError("its limit isn't a number of rows, or a percentage")
-    return (f"{Decimal(str(most)):f}%" if is_percent else math.floor(most)) if most else None
+    if low not in (None, 0) or high is None or high < 0 or (is_percent and high > 100):
+        raise NoCheckError("its limit isn't an upper one: a number of failing rows, or a percentage")
+    return (f"{Decimal(str(high)):f}%" if is_percent else math.floor(high)) if high else None
 
 
 def _listed(value: Any) -> list[Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import ROUND_FLOOR, Decimal
@@ -37,13 +36,6 @@ MOST_VALUES = 50
 """Distinct values to count for each column. A column with more has no list of values."""
 MOST_KEYS = 5_000_000
 """Up to this many rows, a profile says whether a column's values all differ."""
-PATTERNS: Mapping[str, str] = {
-    "a UUID": r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
-    "an e-mail address": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){1,99}",
-    "a date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
-    "a URL": r"https?://[!-~]+",
-}
-"""Common formats of text. The patterns mean the same in RE2 and Java."""
 _LONGEST_SHOWN = 40
 
 
@@ -56,7 +48,6 @@ class ColumnProfile:
         high: Its largest value.
         values: Number of occurrences of each value, for up to :data:`MOST_VALUES` values; ``None`` if there are more.
         is_unique: Whether all values differ, NULL aside; ``None`` if unknown.
-        patterns: Names of the :data:`PATTERNS` that all its text matches.
     """
 
     name: str
@@ -68,7 +59,6 @@ class ColumnProfile:
     high: Any = None
     values: dict[Any, int] | None = field(default_factory=dict)
     is_unique: bool | None = True
-    patterns: tuple[str, ...] = ()
 
     @property
     def present(self) -> int:
@@ -76,8 +66,8 @@ class ColumnProfile:
         return self.rows - self.nulls
 
     def without_values(self) -> ColumnProfile:
-        """Return the profile without the column's values, or what they look like."""
-        return replace(self, low=None, high=None, values=None, patterns=())
+        """Return the profile without the column's values."""
+        return replace(self, low=None, high=None, values=None)
 
 
 def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnProfile, ...]:
@@ -96,7 +86,6 @@ class _Column:
         self.profile = profile
         self._chunks: list[Any] = []
         self._is_bounded = True
-        self._patterns: tuple[str, ...] | None = None
 
     def add(self, values: Any) -> None:
         profile = self.profile
@@ -116,12 +105,9 @@ class _Column:
             return
         self._bounds(present)
         self._count(present)
-        if types.is_string(values.type) or types.is_large_string(values.type):
-            self._match_patterns(present)
 
     def finish(self) -> ColumnProfile:
         profile = self.profile
-        profile.patterns = self._patterns or ()
         if profile.is_unique:
             values = pa.chunked_array(self._chunks) if self._chunks else None
             profile.is_unique = values is not None and pc.count_distinct(values).as_py() == len(values)
@@ -161,14 +147,6 @@ class _Column:
                     return
         except (ValueError, OverflowError):
             profile.values = None
-
-    def _match_patterns(self, present: Any) -> None:
-        texts = pc.unique(present)
-        self._patterns = tuple(
-            name
-            for name in (PATTERNS if self._patterns is None else self._patterns)
-            if pc.all(pc.match_substring_regex(texts, f"^(?:{PATTERNS[name]})$")).as_py()
-        )
 
 
 def shown(value: object) -> str:
@@ -261,9 +239,6 @@ def _checks(column: ColumnProfile) -> Iterator[tuple[str, str]]:
     if listed is not None:
         yield f"accepted_values: [{', '.join(map(one_line, listed))}]", f"all that occur in {column.present:,} rows"
         return
-    pattern = next((name for name in PATTERNS if name in column.patterns), None)
-    if pattern is not None:
-        yield f"matches: {json.dumps(f'^{PATTERNS[pattern]}$')}", f"each is {pattern}"
     least = _least(column)
     if least is not None:
         yield f"in_range: {{min: {one_line(least)}, severity: warn}}", f"{shown(column.low)} to {shown(column.high)}"

@@ -72,7 +72,6 @@ def failing(check: Check, table: pa.Table) -> int:
     tests: dict[str, Callable[[Any], bool]] = {
         "not_null": lambda value: value is not None,
         "accepted_values": lambda value: value in check.arguments["values"],
-        "matches": lambda value: re.search(check.arguments["pattern"], value) is not None,
         "unique": lambda value: present.count(value) == 1,
         "in_range": lambda value: _is_between(value, check.arguments.get("min"), check.arguments.get("max")),
     }
@@ -116,7 +115,6 @@ def texts(**columns: list[Any]) -> list[str]:
     ("values", "said"),
     [
         (["card", "cash", "card", None] * 30, ["accepted_values(x, values=['card', 'cash'])"]),
-        ([f"u{n}@example.com" for n in range(90)], ["not_null(x)", "matches(x, pattern='^[A-Za-z0-9._%+-]+@"]),
         ([1.5, 41.0] * 50, ["not_null(x)", "in_range(x, min=0, severity='warn')"]),
         ([1.0, float("nan")], ["not_null(x)"]),
         ([1.0, float("inf")], ["not_null(x)"]),
@@ -164,16 +162,9 @@ def test_values_of_masked_columns_are_not_shown() -> None:
     text = propose(TABLE, profile(rows.to_batches(), schema), source="rows", masked=("MAIL", "fare"))
     assert "unique  #" in text
     assert text.count("# never NULL") == 3
-    assert not re.search("example|987|1000|2 different|mail address", text)
+    assert not re.search("example|987|1000|2 different", text)
 
 
 def test_no_check_is_proposed_for_a_column_that_none_can_name() -> None:
     columns = profile(pa.table({"${": [1, 2]}).to_batches(), Schema(columns=(Column(name="${", type="long"),)))
     assert not [one for one in parse_contract(propose(TABLE, columns, source="x"), name="x").checks if one.columns]
-
-
-def test_text_that_is_not_utf_8_has_no_pattern() -> None:
-    buffers = [None, pa.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0])), pa.py_buffer(b"\xff\xfe")]
-    batch = pa.record_batch({"name": pa.Array.from_buffers(pa.string(), 1, buffers)})
-    (found,) = profile([batch], Schema(columns=(Column(name="name", type="string"),)))
-    assert (found.rows, found.values, found.patterns) == (1, None, ())

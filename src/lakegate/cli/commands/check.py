@@ -114,7 +114,7 @@ def init(
 ) -> None:
     """Propose a contract for TABLE, or for FILEs, from all their rows.
 
-    Proposes types, NULLs, ranges, accepted values, keys and patterns, each with a comment on what the data showed. All
+    Proposes types, NULLs, lower limits, accepted values and keys, each with a comment on what the data showed. All
     rows that were read pass it. Writes contracts/TABLE.yaml, and beside it the JSON Schema for editors. Never
     overwrites a contract.
     """
@@ -195,7 +195,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
     Anything that can't be translated is listed with its line, and in a comment in the contract. Never overwrites a
     contract.
     """
-    from lakegate.contracts.draft import merged_notes
+    from lakegate.contracts.draft import sorted_notes
     from lakegate.contracts.interchange import read_foreign
     from lakegate.contracts.store import FOLDER
 
@@ -228,7 +228,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
         click.echo("---\n".join(texts), nl=False)
     else:
         click.echo("\n".join(map(str, paths)))
-    lost = list(map(one_line, merged_notes({one for draft in drafts for one in draft.untranslated})))
+    lost = list(map(one_line, sorted_notes({one for draft in drafts for one in draft.untranslated})))
     if lost:
         click.echo("\n".join(("", f"Not translated from {file}:", *lost)), err=True)
 
