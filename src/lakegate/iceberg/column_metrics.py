@@ -53,8 +53,6 @@ class FileDecoder:
         ]
         fields = spec.fields if spec is not None else ()
         self._partition = [_partition_decoder(field, schema) for field in fields]
-        found = ((field.name, schema.find_column_name(field.source_id)) for field in fields)
-        self._sources = {name: column for name, column in found if column is not None}
 
     def decode(self, file: IcebergDataFile) -> DataFile:
         """Decode an entry, with its metrics by column name."""
@@ -64,7 +62,6 @@ class FileDecoder:
             rows=file.record_count,
             size_bytes=file.file_size_in_bytes,
             partition=partition,
-            partition_sources=self._sources,
             identity_values=identity,
             columns=self._statistics(file),
         )

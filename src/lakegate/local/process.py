@@ -306,18 +306,13 @@ def _is_gone(process: psutil.Process) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Return whether ``port`` is free on the loopback interface, in both IPv4 and IPv6.
-
-    We don't listen on IPv6, but clients that resolve ``localhost`` may try it first.
-    """
-    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
-        try:
-            with socket.socket(family, socket.SOCK_STREAM) as candidate:
-                candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                candidate.bind((host, port))
-        except OSError:
-            if family == socket.AF_INET or _has_ipv6():
-                return False
+    """Return whether ``port`` is free on the loopback interface."""
+    try:
+        with socket.socket() as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            candidate.bind(("127.0.0.1", port))
+    except OSError:
+        return False
     return True
 
 
@@ -348,12 +343,3 @@ def choose_port(
         return remembered
     narrator.note(f"Port {remembered} of {title} is taken by another process; choosing another one.")
     return free_port(avoid)
-
-
-def _has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as candidate:
-            candidate.bind(("::1", 0))
-    except OSError:
-        return False
-    return True

@@ -310,8 +310,6 @@ class DataFile:
     size_bytes: int
     partition: Mapping[str, Any] = field(default_factory=dict)
     """Partition field name to value. Only *identity* transforms prove anything about the column's values."""
-    partition_sources: Mapping[str, str] = field(default_factory=dict)
-    """Partition field name to the path of its source column, whose name may have changed since."""
     identity_values: Mapping[str, Any] = field(default_factory=dict)
     """Column name to the value that all rows of the file have, known from identity partitioning."""
     columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
