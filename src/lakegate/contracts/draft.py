@@ -112,17 +112,10 @@ class Draft:
             self.lose(mark, what, error.message)
             return
         for check in checks:
-            self._list_columns(check.columns)
             listed = next((one for one in self.columns if check.columns == (one.name,)), None)
             known = self.checks if listed is None or not find_check(check.kind).columns else listed.checks
             if check not in known:
                 known.append(check)
-
-    def _list_columns(self, columns: Sequence[str]) -> None:
-        """Add columns that the file doesn't list: a contract's checks may only name listed columns."""
-        known = {one.name.lower() for one in self.columns}
-        missing = [name for name in columns if name.lower() not in known and name.isidentifier()]
-        self.columns += [DraftColumn(name) for name in missing] if known else []
 
     def text(self, source: str) -> str:
         """Return the contract as YAML.

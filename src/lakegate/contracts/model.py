@@ -165,7 +165,7 @@ def read_entry(entry: Node, column: str | None = None, *, owner: str | None = No
     try:
         checks = _read(entry, column)
     except CheckError as error:
-        raise EntryError(_mark_of_argument(entry, error.message), error.message, error.hint) from None
+        raise EntryError(entry.mark, error.message, error.hint) from None
     return tuple(one if one.owner is not None else one.model_copy(update={"owner": owner}) for one in checks)
 
 
@@ -270,15 +270,6 @@ def _own_parameters(definition: CheckDefinition[Any]) -> Iterator[inspect.Parame
 def _takes_list(annotation: Any) -> bool:
     is_list = get_origin(annotation) in (list, Sequence) or annotation in (list, Sequence)
     return is_list or any(map(_takes_list, get_args(annotation)))
-
-
-def _mark_of_argument(entry: Node, message: str) -> Mark:
-    """Return the place of the argument that a message names, or else that of the entry."""
-    for arguments in entry.mapping.values():
-        for key, mark in arguments.keys.items():
-            if f"'{key}'" in message or f"{key}=" in message:
-                return mark
-    return entry.mark
 
 
 def _shown(value: object) -> str:

@@ -312,35 +312,14 @@ def _checks(
         yield from read
     for entry in root.items_of("checks"):
         try:
-            checks = read_entry(entry, owner=contract.owner)
+            yield entry.mark, read_entry(entry, owner=contract.owner)
         except EntryError as error:
             problems.append(error)
-            continue
-        problems += _unlisted(contract, checks, entry.mark)
-        yield entry.mark, checks
 
 
 def _is_required_check(check: Check, column: str) -> bool:
     """Return whether a check is the one that ``required`` implies, perhaps with another severity."""
     return check.kind == "not_null" and check.columns == (column,) and check.where is None and check.tolerance is None
-
-
-def _unlisted(contract: Contract, checks: tuple[Check, ...], mark: Mark) -> Iterator[EntryError]:
-    """Yield an error for each unlisted column in a check that looks like a typo, or that the contract doesn't allow."""
-    listed = [one.name for one in contract.columns]
-    known = {name.lower() for name in listed}
-    for check in checks:
-        for name in check.columns:
-            if not listed or name.lower() in known or name.partition(".")[0].lower() in known:
-                continue
-            guess = nearest(name, listed)
-            if guess is not None or contract.extra_columns == "refuse":
-                also = f"Did you mean '{guess}'? " if guess else ""
-                yield EntryError(
-                    mark,
-                    f"{check}: column '{name}' isn't among the contract's columns.",
-                    f"{also}List the column, or correct the name.",
-                )
 
 
 def _column_problems(document: Document, contract: Contract) -> Iterator[EntryError]:

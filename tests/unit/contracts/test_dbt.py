@@ -262,17 +262,3 @@ def test_a_file_that_is_neither_is_refused(
     with pytest.raises(ConfigurationError) as caught:
         read_foreign(Path("x.yml"))
     assert said in caught.value.message
-
-
-def test_columns_that_only_a_test_names_are_listed() -> None:
-    (draft,) = read(
-        """\
-        models:
-          - name: m
-            columns: [{name: a}]
-            tests:
-              - dbt_utils.expression_is_true: {expression: A + b > 0}
-        """
-    )
-    assert checks(draft) == ["expression_is_true(A, b, expression='A + b > 0')"]
-    assert [one.name for one in draft.columns] == ["a", "b"]
