@@ -25,19 +25,12 @@ from lakegate.context import Context
 from lakegate.journal import runs as stored
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
-from lakegate.ledger.event import (
-    AUDIT_PROPERTY,
-    BRANCH_PROPERTY,
-    FILES_PROPERTY,
-    TABLES_PROPERTY,
-    encode_files,
-    event_of,
-)
+from lakegate.ledger.event import Event, as_properties, effects_on, past_commit
 from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import RUN_ID_PROPERTY, PastCommit, Run, new_run_id
+from lakegate.model.run import Run, new_run_id
 from lakegate.wap.ingest import ingest
 
 _APPENDS = 100
@@ -119,9 +112,7 @@ def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, t
         if number % 1_000 == 0:
             progress(f"{number:,} of {times:,} earlier runs")
     commits = list(catalog.history(head.hash, until=journal.synced(past.target)))
-    read = [PastCommit(hash=one.hash, time=one.time, event=event_of(one)) for one in reversed(commits)]
-    events = [one.event for one in read if one.event is not None]
-    journal.record(past.target, events, head.hash, commits=read)
+    journal.record(past.target, [past_commit(one) for one in reversed(commits)], head.hash)
     return runs
 
 
@@ -140,18 +131,20 @@ def _copied(first: Run, head: Ref, number: int) -> Run:
 
 def _publication(past: Past, run: Run, head: Ref, pointer: TablePointer) -> CommitRequest:
     assert run.request is not None
+    files = tuple((file.uri, file.version) for file in run.request.batch.files)
+    event = Event(
+        run=run.run_id,
+        kind=run.kind,
+        tables=effects_on(run.tables, run.run_id, files),
+        branch=run.branch,
+        audit=f"{len(CHECKS)} passed, 0 warned",
+    )
     return CommitRequest(
         branch=past.target,
         base=head.hash,
         message=f"Publish {run.table} ({ROWS} rows)",
         puts=(pointer,),
-        properties={
-            RUN_ID_PROPERTY: run.run_id,
-            BRANCH_PROPERTY: run.branch,
-            TABLES_PROPERTY: run.table,
-            AUDIT_PROPERTY: f"{len(CHECKS)} passed, 0 warned",
-            FILES_PROPERTY: encode_files(run.request.batch.files),
-        },
+        properties=as_properties(event),
     )
 
 

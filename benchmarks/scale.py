@@ -36,7 +36,7 @@ from lakegate.context import Context
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.lake import Lake
-from lakegate.ledger.event import AUDIT_PROPERTY, BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, encode_files
+from lakegate.ledger.event import Event, as_properties, effects_on
 from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
@@ -154,18 +154,20 @@ def _fill(context: Context, staging: Staging, commits: int, number: int, until: 
 def _publish(context: Context, pointer: TablePointer, head: Ref, at: int) -> Ref:
     started = _START + timedelta(minutes=at)
     run_id = f"{started:%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+    file = source_file(run_id)
+    event = Event(
+        run=run_id,
+        kind="ingest",
+        tables=effects_on([str(pointer.table)], run_id, ((file.uri, file.version),)),
+        branch=f"wap/{pointer.table}_{run_id}",
+        audit="3 passed, 0 warned",
+    )
     request = CommitRequest(
         branch=MAIN,
         base=head.hash,
         message=f"Publish {pointer.table} (10 rows)",
         puts=(pointer,),
-        properties={
-            RUN_ID_PROPERTY: run_id,
-            BRANCH_PROPERTY: f"wap/{pointer.table}_{run_id}",
-            TABLES_PROPERTY: str(pointer.table),
-            AUDIT_PROPERTY: "3 passed, 0 warned",
-            FILES_PROPERTY: encode_files([source_file(run_id)]),
-        },
+        properties=as_properties(event),
     )
     return context.catalog.commit(request)
 

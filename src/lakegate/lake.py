@@ -1080,7 +1080,7 @@ class Lake:
             ref: Branch, tag or commit hash.
             limit: Maximum number of commits. Default: all.
             operations: Fill :attr:`Commit.tables` and :attr:`Commit.puts`. A catalog with many tables answers faster
-                without them. Commits by lakegate also name their tables in the property ``lakegate.tables``.
+                without them. Commits by lakegate also name their tables in the property ``lakegate``.
 
         Returns:
             The commits, read as you iterate.

@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
+from lakegate.ledger.event import PastCommit
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.run import FileCheckpoint, HistoryEvent, PastCommit, Publication
+from lakegate.model.run import FileCheckpoint, Publication
 from support.journals import START, Actor, file, run
+from support.ledger_support import past, said
 
 A, B, C = file("a"), file("b"), file("c")
 A2 = file("a", "2")
 TABLE = "nyc.trips"
 
 
-def event(commit: str, run_id: str, *names: str, reverts: tuple[str, ...] = (), table: str = TABLE) -> HistoryEvent:
-    files = tuple((file(name).uri, "1") for name in names)
-    time = START + timedelta(hours=1)
-    return HistoryEvent(commit=commit, run_id=run_id, tables=(table,), files=files, reverts=reverts, time=time)
+def event(
+    commit: str, run_id: str, *names: str, reverts: tuple[str, ...] = (), tables: tuple[str, ...] = (TABLE,)
+) -> PastCommit:
+    files = [file(name) for name in names]
+    return past(commit, said(run_id, *tables, files=files, removes=reverts), time=START + timedelta(hours=1))
 
 
 def published(journal: Actor, number: int, *files: SourceFile) -> None:
@@ -139,11 +142,10 @@ def test_the_commit_that_a_run_ended_with_is_unread_until_the_history_is_recorde
         journal.end(run(number, status="published", publication=made, finished_at=START))
 
     end(1, "c1")
-    end(2, "c1")  # they share the commit
     assert journal.synced_and_unread("main") == (None, {"c1"})
     assert journal.synced_and_unread("other") == (None, frozenset())
-    journal.record("main", [event("c1", "r01"), event("c1", "r02"), event("c2", "r03")], "c2", unread={"c1"})
-    end(3, "c2")
+    journal.record("main", [event("c1", "r01"), event("c2", "r02")], "c2", unread={"c1"})
+    end(2, "c2")
     assert journal.synced_and_unread("main") == ("c2", frozenset())
     assert journal.commits.with_prefix("main", "c", limit=9) == ["c1", "c2"]
 
@@ -173,7 +175,7 @@ def test_files_of_a_reverted_run_may_come_again(journal: Actor) -> None:
 
 
 def test_a_revert_takes_back_only_files_of_its_tables_and_runs(journal: Actor) -> None:
-    events = [event("c1", "r01", "a"), event("c2", "r01", "a", table="x.y"), event("c3", "r02", "b")]
+    events = [event("c1", "r01", "a"), event("c2", "r01", "a", tables=("x.y",)), event("c3", "r02", "b")]
     journal.record("main", [*events, event("c4", "r03", reverts=("r01",))], "c4")
     assert journal.claim("r04", TABLE, [A]).claimed
     assert journal.claim("r04", TABLE, [B]).published
@@ -202,9 +204,11 @@ def test_runs_are_marked_as_the_history_tells(journal: Actor) -> None:
 
 
 def test_a_run_reverted_in_one_of_its_tables_is_not_reverted(journal: Actor) -> None:
-    journal.save(run(1, tables=(TABLE, "x.y"), status="published"))
-    journal.record("main", [event("c1", "r02", reverts=("r01",))], "c1")
+    journal.record("main", [event("c1", "r01", tables=(TABLE, "x.y")), event("c2", "r02", reverts=("r01",))], "c2")
     assert status(journal, "r01") == "published"
+    journal.record("main", [event("c3", "r03", reverts=("r01",), tables=("x.y",))], "c3")
+    assert status(journal, "r01") == "reverted"
+    assert journal.get("r01").reverted_by == "r03"
 
 
 def test_a_run_that_the_journal_lost_is_made_up_from_its_commit(journal: Actor) -> None:
@@ -269,9 +273,11 @@ def test_a_rebuild_takes_back_what_the_history_does_not_hold(journal: Actor) -> 
 
 def test_what_was_read_before_a_reset_is_not_recorded_after_it(journal: Actor) -> None:
     def read(*names: str) -> dict[str, Any]:
-        events = [event(name, f"r{name[1:]}", name) for name in names]
-        commits = [PastCommit(hash=one.commit, time=START, event=one) for one in events]
-        return {"target": "main", "events": events, "head": names[-1], "commits": commits}
+        return {
+            "target": "main",
+            "commits": [event(name, f"r{name[1:]}", name) for name in names],
+            "head": names[-1],
+        }
 
     assert journal.record(**read("c1", "c2", "c3"), rebuild=True, known=None)
     late = read("c4", "c5")
@@ -316,10 +322,7 @@ def test_a_file_found_by_a_link_is_left_out_under_both_names(journal: Actor) -> 
 def test_the_newest_version_of_a_path_is_the_one_that_was_published_last(journal: Actor, *, rebuild: bool) -> None:
     """Also when it was published before."""
     versions = [("c1", "r01", A), ("c2", "r02", A2), ("c3", "r03", A)]
-    events = [
-        event(commit, run_id).model_copy(update={"files": ((one.uri, one.version),)})
-        for commit, run_id, one in versions
-    ]
+    events = [past(commit, said(run_id, TABLE, files=[one])) for commit, run_id, one in versions]
     for number, commit in enumerate(("c1", "c2", "c3"), 1):
         journal.record("main", events[:number] if rebuild else events[number - 1 : number], commit, rebuild=rebuild)
         newest, other = (A, A2) if number != 2 else (A2, A)
@@ -337,10 +340,9 @@ def version(number: int) -> SourceFile:
     return file("a", str(number))
 
 
-def took(number: int, of: int, *reverts: str) -> HistoryEvent:
+def took(number: int, of: int) -> PastCommit:
     """Return a commit by which a run published a version of a file."""
-    files = ((version(of).uri, str(of)),)
-    return event(f"c{number}", f"r0{number}", reverts=reverts).model_copy(update={"files": files})
+    return past(f"c{number}", said(f"r0{number}", TABLE, files=[version(of)]))
 
 
 @pytest.mark.parametrize("how", ["each", "together", "rebuilt"])

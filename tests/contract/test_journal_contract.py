@@ -10,9 +10,11 @@ from sqlalchemy import delete
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal.schema import LEASES
+from lakegate.ledger.event import PastCommit
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.run import HistoryEvent, PastCommit, RunStep
+from lakegate.model.run import RunStep
 from support.journals import START, Actor, FakeHolder, Shelf, file, run
+from support.ledger_support import past, said
 from support.waiting import wait_until
 
 
@@ -175,15 +177,13 @@ def test_a_run_that_ended_is_changed_while_its_status_is_the_same(journal: Actor
 def test_what_the_history_says_of_a_run_is_overruled_by_nobody(journal: Actor, late: str) -> None:
     journal.begin(run(1))
     journal.claim("r01", "nyc.trips", [file("a")])
-    event = HistoryEvent(commit="c1", run_id="r01", time=START + timedelta(hours=1), tables=("nyc.trips",),
-                         files=((file("a").uri, "1"),))  # fmt: skip
-    journal.record("main", [event], "c1")
+    journal.record("main", [past("c1", said("r01", "nyc.trips", files=[file("a")]))], "c1")
     kept = journal.end(run(1, status=late))
     assert kept == journal.get("r01")
     assert (kept.status, kept.publication.commit if kept.publication else None) == ("published", "c1")
     assert journal.claim("r02", "nyc.trips", [file("a")]).published
 
-    journal.record("main", [event.model_copy(update={"commit": "c2", "run_id": "r9", "reverts": ("r01",)})], "c2")
+    journal.record("main", [past("c2", said("r9", "nyc.trips", removes=["r01"]))], "c2")
     journal.resume("r01", ended=True)
     assert journal.end(run(1, status="published", publication=kept.publication)).status == "reverted"
 
@@ -292,12 +292,12 @@ def test_the_commits_read_are_found_by_digits_and_by_time(journal: Actor) -> Non
         times = (START + timedelta(minutes=since + number) for number in range(len(names)))
         return [PastCommit(hash=name, time=time) for name, time in zip(names, times, strict=True)]
 
-    event = HistoryEvent(commit="c1", run_id="r01", tables=("a.b",))
-    first = [one.model_copy(update={"event": event if one.hash == "c1" else None}) for one in commits("c0", "c1")]
-    journal.record("main", [event], "c1", commits=first)
+    by_run = {"event": said("r01", "a.b")}
+    first = [one.model_copy(update=by_run if one.hash == "c1" else {}) for one in commits("c0", "c1")]
+    journal.record("main", first, "c1")
     assert journal.commits.head("main") == "c1"
 
-    journal.record("main", [], "d3", commits=commits("c2", "d3", since=2))
+    journal.record("main", commits("c2", "d3", since=2), "d3")
     found = journal.commits
     assert found.head("main") == "d3"
     assert (found.with_prefix("main", "c", limit=9), found.with_prefix("main", "c", limit=1)) == (
@@ -307,7 +307,7 @@ def test_the_commits_read_are_found_by_digits_and_by_time(journal: Actor) -> Non
     assert [found.at("main", START + timedelta(seconds=s)) for s in (-1, 0, 61, 9999)] == [None, "c0", "c1", "d3"]
     assert [found.has("main", "c2"), found.has("main", "x"), found.has("other", "c2")] == [True, False, False]
 
-    journal.record("main", [], "e1", rebuild=True, commits=commits("c0", "e1"))
+    journal.record("main", commits("c0", "e1"), "e1", rebuild=True)
     assert (found.with_prefix("main", "", limit=9), found.head("main")) == (["c0", "e1"], "e1")
 
 

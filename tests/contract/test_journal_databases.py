@@ -21,8 +21,8 @@ from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import FORMAT
-from lakegate.model.run import HistoryEvent
 from support.journals import START, Actor, empty, file, run
+from support.ledger_support import past, said
 from support.postgres import USER, PostgresServer
 from support.tls_proxy import Authority
 
@@ -321,8 +321,7 @@ def test_a_document_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> No
         written = _document(path)
         journal.amend(first, branch_kept=True)
         journal.note_notifications("r01", [])
-        event = HistoryEvent(commit="c1", run_id="r01", tables=("nyc.trips",))
-        journal.record("main", [event], "c1")
+        journal.record("main", [past("c1", said("r01", "nyc.trips"))], "c1")
         assert _document(path) == written
     assert second == run(2)
     assert first.model_dump() == run(1, detail=first.detail).model_dump()

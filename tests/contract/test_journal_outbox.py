@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 
 from lakegate.errors import NotFoundError
+from lakegate.ledger.event import PastCommit
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
-from lakegate.model.run import HistoryEvent
 from support.journals import START, Shelf, run
+from support.ledger_support import past, said
 
 HOOK = Subscription(name="hook", events=("published", "reverted", "current"))
 GLUE = Subscription(name="glue", events=("published", "current"), tables=("nyc.*",), mirrors=True)
@@ -28,8 +29,8 @@ POINTER = TablePointer(
 )
 
 
-def published(number: int, *tables: str) -> HistoryEvent:
-    return HistoryEvent(commit=f"c{number}", run_id=f"r{number}", tables=tables or ("nyc.trips",), time=START)
+def published(number: int, *tables: str) -> PastCommit:
+    return past(f"c{number}", said(f"r{number}", *(tables or ("nyc.trips",))), time=START)
 
 
 def test_commits_are_queued_once_in_their_order_whoever_records_them(shelf: Shelf) -> None:
@@ -64,7 +65,7 @@ def test_of_several_that_record_the_same_each_commit_is_queued_once(shelf: Shelf
             for at, journal in enumerate(journals)
         ]:
             done.result()
-    assert [one.commit for one in journals[0].outbox.waiting("hook")] == [event.commit for event in events]
+    assert [one.commit for one in journals[0].outbox.waiting("hook")] == [one.hash for one in events]
 
 
 def test_the_end_of_a_run_that_published_nothing_is_queued_with_it(shelf: Shelf) -> None:

@@ -14,7 +14,7 @@ from lakegate.components import Components
 from lakegate.errors import NewerFormatError
 from lakegate.journal.factory import open_sqlite
 from lakegate.lake import Lake
-from lakegate.ledger.event import FILES_PROPERTY, TABLES_PROPERTY
+from lakegate.ledger.event import PROPERTY
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.progress import SilentNarrator
@@ -62,7 +62,7 @@ def test_what_a_newer_lakegate_published_stops_ingests_and_no_reading(
     file = write(tmp_path / "a.parquet")
     lake.ingest(table, file)
     main = components.catalog.get_ref("main")
-    properties = {RUN_ID_PROPERTY: "r9", TABLES_PROPERTY: table, FILES_PROPERTY: '{"format":9,"files":[]}'}
+    properties = {RUN_ID_PROPERTY: "r9", PROPERTY: '{"v":9}'}
     newer = components.catalog.commit(
         CommitRequest(
             branch="main", base=main.hash, message="m", namespaces=((f"{namespace}_2",),), properties=properties

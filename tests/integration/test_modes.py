@@ -21,6 +21,7 @@ from lakegate.spark.engine import SparkEngine
 from lakegate.wap import failpoints
 from support.flow_support import when_reached
 from support.lakes import components_of, session_of
+from support.ledger_support import event_in
 
 pytestmark = pytest.mark.jvm
 
@@ -85,7 +86,7 @@ def test_an_upsert_updates_inserts_and_deletes_once(
     assert (run.status, rows(lake, filled)) == ("published", expected)
     assert (run.staged[0].change, run.staged[0].rows, run.staged[0].rows_removed) == ("rewrite", 2, 2)
     commit = next(iter(lake.log()))
-    assert commit.properties["lakegate.mode"] == "upsert"
+    assert event_in(commit).mode == "upsert"
     assert lake.ingest(filled, changes, **options).status == "skipped"
 
     lake.revert(run.run_id)

@@ -13,10 +13,11 @@ from lakegate.components import Components
 from lakegate.config import TableSettings
 from lakegate.errors import AlreadyPublishedError, AuditFailedError, InputError
 from lakegate.lake import Lake
-from lakegate.ledger.event import files_in
+from lakegate.ledger.event import event_of
 from support.e2e_support import Cli
 from support.flow_support import when_reached
 from support.lakes import components_of
+from support.ledger_support import event_in
 from support.other_project import other_project
 
 pytestmark = pytest.mark.jvm
@@ -68,9 +69,10 @@ def test_a_rejected_batch_stays_rejected_in_any_journal_and_is_accepted_by_name(
         assert (run.run_id, run.status, run.accepted.actor) == (rejected.run_id, "published", "ada")
         assert [result.failing_rows for result in run.failures] == [1]
         commit = next(iter(third.log(limit=1)))
-        assert commit.properties["lakegate.accepted"] == "the meters were off"
-        assert commit.properties["lakegate.accepted-by"] == "ada"
-        assert [uri for uri, _ in files_in(commit)] == [bad.as_uri()]
+        accepted = event_in(commit).accepted
+        assert accepted is not None
+        assert (accepted.reason, accepted.actor) == ("the meters were off", "ada")
+        assert [uri for uri, _ in event_in(commit).files] == [bad.as_uri()]
         assert third.ingest(table, bad).status == "skipped"
     assert lake.publish(rejected.branch).status == "published"
     assert lake.ingest(table, bad).status == "skipped"
@@ -114,7 +116,7 @@ def test_runs_that_nobody_audited_are_audited_by_their_own_checks(
     assert (ids(lake, table), ids(lake, f"{namespace}.good")) == ([1], [2, 3])
     good_file = (tmp_path / "good.parquet").as_uri()
     commits = [commit for commit in lake.log() if f"{namespace}.good" in commit.tables]
-    assert [uri for commit in commits for uri, _ in files_in(commit)].count(good_file) == 1
+    assert [uri for event in filter(None, map(event_of, commits)) for uri, _ in event.files].count(good_file) == 1
 
 
 def other_publishes(components: Components, folder: Path, branch: str) -> None:

@@ -15,6 +15,7 @@ from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
 from support.flow_support import when_reached
 from support.lakes import session_of
+from support.ledger_support import event_in
 
 pytestmark = pytest.mark.jvm
 
@@ -102,7 +103,7 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
         "evolve",
         plan.request.schema_changes,
     )
-    assert "add column ZONE (string)" in next(iter(lake.log())).properties["lakegate.schema"]
+    assert "add column ZONE (string)" in event_in(next(iter(lake.log()))).columns
     assert types(lake, table) == {
         "id": "long", "fare": "double", "gone": "string", "ZONE": "string", "tags": "list<string>",
         "at": "struct<`a b`: long, long: string>",

@@ -238,7 +238,7 @@ def published_runs(lake: Lake, tables: Collection[str]) -> Counter[str]:
     """Return how many commits on main each run has that published something to one of ``tables``."""
     history = components_of(lake).context.catalog.history(MAIN)
     events = filter(None, map(event_of, history))
-    return Counter(event.run_id for event in events if set(event.tables) & set(tables))
+    return Counter(event.run for event in events if set(event.tables) & set(tables))
 
 
 def known_runs(lake: Lake, tables: Collection[str]) -> dict[str, Run]:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from lakegate.ledger.event import TABLES_PROPERTY, files_in, reverts_in
 from lakegate.model.refs import Commit
 from lakegate.model.run import RUN_ID_PROPERTY
 from proofs.operations import BAD_FILE, TABLES, CheckSet, File, Ingest, Step, Transact
+from support.ledger_support import event_in
 
 Row: TypeAlias = tuple[int | None, int | None, str]
 """Key, reference to a key of the first table, and a text that no other row has."""
@@ -169,18 +169,17 @@ class Model:
             effect = self.by_outsiders[commit.hash]
             return Event(commit.hash, f"outsider {commit.hash[:6]}", (effect,), (effect.table,))
         assert run_id not in self.published(), f"P5 run {run_id} was published twice"
-        undoes = reverts_in(commit)
-        event = Event(commit.hash, run_id, undoes=undoes)
+        event = Event(commit.hash, run_id, undoes=event_in(commit).reverts)
         if run_id in self.ingests:
             return self._ingested(event, commit)
         if run_id in self.transactions:
             return self._transacted(event)
         assert run_id in self.reverts, f"P1 run {run_id} was never asked for"
-        return replace(event, tables=tuple(commit.properties[TABLES_PROPERTY].split()))
+        return replace(event, tables=tuple(event_in(commit).tables))
 
     def _ingested(self, event: Event, commit: Commit) -> Event:
         order = self.ingests[event.run_id]
-        files = files_in(commit)
+        files = event_in(commit).files
         wanted = {(uri_of(number), str(version)): (number, version) for number, version in order.files}
         assert files, f"P5 run {event.run_id} does not tell its files"
         assert set(files) <= set(wanted), f"P2 run {event.run_id} published {files}, not {list(wanted)}"

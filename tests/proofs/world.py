@@ -17,10 +17,11 @@ from lakegate.context import Context
 from lakegate.errors import RetryableError
 from lakegate.journal.history import ANY_HEAD
 from lakegate.journal.journal import Journal
+from lakegate.ledger.event import PastCommit
 from lakegate.model.batch import Batch, Claim, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import HistoryEvent, Lease, PastCommit, Run
+from lakegate.model.run import Lease, Run
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, StoredFile
 from lakegate.ports import Catalog
@@ -160,19 +161,16 @@ class ProcessJournal(Journal):
     def record(
         self,
         target: str,
-        events: Sequence[HistoryEvent],
+        commits: Sequence[PastCommit],
         head: str,
         *,
         rebuild: bool = False,
         known: str | None = ANY_HEAD,
         gone: Collection[str] = (),
-        commits: Sequence[PastCommit] = (),
         unread: Collection[str] = (),
     ) -> bool:
         with self._process.call("journal:record"):
-            return super().record(
-                target, events, head, rebuild=rebuild, known=known, gone=gone, commits=commits, unread=unread
-            )
+            return super().record(target, commits, head, rebuild=rebuild, known=known, gone=gone, unread=unread)
 
     def lock(
         self, name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None

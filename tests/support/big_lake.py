@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,6 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import CLAIMS
-from lakegate.ledger.event import FILES_PROPERTY, KIND_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.identifiers import TableIdentifier
@@ -51,6 +50,7 @@ from lakegate.model.run import (
 )
 from lakegate.ports import Catalog
 from lakegate.testing import MemoryCatalog
+from support.ledger_support import properties
 
 HOSTILE = "<script>alert(1)</script> \u202eltr\u202c 🐘 `x` $x^2$ [l](javascript:alert(1)) |a| \x1b[31m"
 """What may be in a name of a file or in a value: markup, Markdown, LaTeX, a change of direction, terminal colours."""
@@ -362,7 +362,7 @@ class _Maker:
         return draft.model_copy(update={**kept, "status": "rejected", "reports": reports, "notifications": (sent,)})
 
     def _published(self, draft: Run, *, commit: bool) -> Run:
-        head = self._commit(draft, {}) if commit else sha256(f"commit {draft.run_id}".encode()).hexdigest()
+        head = self._commit(draft) if commit else sha256(f"commit {draft.run_id}".encode()).hexdigest()
         publication = Publication(run_id=draft.run_id, target="main", commit=head, tables=draft.tables, rows=_ROWS)
         number = int(draft.run_id[-8:], 16)
         accepted = (
@@ -374,14 +374,13 @@ class _Maker:
         run = draft.model_copy(
             update={"kind": "revert", "tables": reverted.tables, "request": None, "staged": (), "reports": ()}
         )
-        properties = {KIND_PROPERTY: "revert", REVERTS_PROPERTY: reverted.run_id}
-        head = self._commit(run, properties) if commit else sha256(f"commit {draft.run_id}".encode()).hexdigest()
+        head = self._commit(run, [reverted.run_id]) if commit else sha256(f"commit {draft.run_id}".encode()).hexdigest()
         publication = Publication(run_id=run.run_id, target="main", commit=head, tables=run.tables, rows=0)
         undone = tuple(UndoneTable(table=table, rows=-_ROWS, data_files=-2) for table in run.tables)
         done = {"status": "published", "publication": publication, "reverts": (reverted.run_id,), "undone": undone}
         return run.model_copy(update=done)
 
-    def _commit(self, run: Run, properties: Mapping[str, str]) -> str:
+    def _commit(self, run: Run, removes: Sequence[str] = ()) -> str:
         """Commit a run to ``main``. Its tables' states between the first and the last exist in the catalog only."""
         catalog = self.lake.catalog
         puts = tuple(self._pointers[table] for table in run.tables)
@@ -391,12 +390,7 @@ class _Maker:
             base=catalog.get_ref("main").hash,
             message=f"Publish {run.table} ({_ROWS} rows)",
             puts=puts,
-            properties={
-                RUN_ID_PROPERTY: run.run_id,
-                TABLES_PROPERTY: " ".join(run.tables),
-                FILES_PROPERTY: encode_files(files),
-                **properties,
-            },
+            properties=properties(run.run_id, *run.tables, files=files, removes=removes, kind=run.kind),
         )
         return catalog.commit(request).hash
 

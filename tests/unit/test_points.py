@@ -12,9 +12,9 @@ import pytest
 from lakegate.errors import InputError, NotFoundError
 from lakegate.journal.history import ANY_HEAD
 from lakegate.journal.journal import Journal
+from lakegate.ledger.event import PastCommit
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
-from lakegate.model.run import PastCommit
 from lakegate.points import expand_hash, find, parse_at, resolve, unknown_table
 from lakegate.testing import MemoryCatalog
 from support.memory_journal import MemoryDatabase
@@ -183,10 +183,10 @@ def test_the_index_finds_the_last_commit_by_a_time_even_if_the_catalog_s_clock_g
             now += timedelta(milliseconds=random.randrange(-150, 250))
             read.append(PastCommit(hash=f"{batch}{number}".rjust(64, "a"), time=now))
         past += read
-        journal.record("main", [], past[-1].hash, rebuild=batch == 0, known=known, commits=read)
+        journal.record("main", read, past[-1].hash, rebuild=batch == 0, known=known)
         known = past[-1].hash
         if batch == 3:  # another process, which was slower
-            journal.record("main", [], read[-1].hash, rebuild=False, known=ANY_HEAD, commits=past[-len(read) - 1 :])
+            journal.record("main", past[-len(read) - 1 :], read[-1].hash, rebuild=False, known=ANY_HEAD)
         for time in (one.time for one in past):
             last = [one for one in past if one.time <= time][-1]
             assert journal.commits.at("main", time) == last.hash
@@ -197,6 +197,6 @@ def test_commits_of_one_time_are_indexed_in_their_order() -> None:
     journal, known, past = Journal(MemoryDatabase()), None, list[PastCommit]()
     for number in range(4):
         past.append(PastCommit(hash=f"{number}".rjust(64, "a"), time=NOON))
-        journal.record("main", [], past[-1].hash, rebuild=number == 0, known=known, commits=past[-1:])
+        journal.record("main", past[-1:], past[-1].hash, rebuild=number == 0, known=known)
         known = past[-1].hash
     assert journal.commits.at("main", NOON) == known

@@ -8,14 +8,15 @@ from itertools import islice
 from typing import Literal
 
 from lakegate.dashboard.model import Problem, ReadModel, ResultPage, invalid_cursor, page_size
-from lakegate.ledger.event import ACCEPTED_BY_PROPERTY, ACCEPTED_PROPERTY, kind_of, reverts_in, run_of, tables_in
+from lakegate.errors import NewerFormatError
+from lakegate.ledger.event import Event, event_of, run_of
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
 from lakegate.model.refs import MAIN, Commit
-from lakegate.model.run import RunLine
+from lakegate.model.run import RunKind, RunLine
 
 CommitKind = Literal["publish", "revert", "restore", "other"]
-_KINDS: Mapping[str | None, CommitKind] = {"revert": "revert", "restore": "restore"}
+_KINDS: Mapping[RunKind, CommitKind] = {"revert": "revert", "restore": "restore"}
 
 
 class CommitLine(Value):
@@ -65,25 +66,30 @@ def list_commits(model: ReadModel, *, limit: int = 50, cursor: str | None = None
     )
 
 
-def _kind(commit: Commit, run_id: str | None) -> CommitKind:
-    if run_id is None:
-        return "other"
-    return _KINDS.get(kind_of(commit), "publish")
-
-
 def _line(commit: Commit, runs: Mapping[str, RunLine]) -> CommitLine:
-    run_id = run_of(commit)
-    run = None if run_id is None else runs.get(run_id)
-    return CommitLine(
+    line = CommitLine(
         hash=commit.hash,
         at=commit.time,
         message=commit.message,
         author=commit.author,
-        kind=_kind(commit, run_id),
-        tables=commit.tables if run_id is None else tables_in(commit),
-        run_id=run_id,
-        reverted_by=None if run is None else run.reverted_by,
-        reverts=reverts_in(commit),
-        accepted=commit.properties.get(ACCEPTED_PROPERTY),
-        accepted_by=commit.properties.get(ACCEPTED_BY_PROPERTY),
+        kind="other",
+        tables=commit.tables,
+    )
+    try:
+        event = event_of(commit)
+    except NewerFormatError:
+        event = Event(run=run_of(commit) or "", kind="branch")
+    if event is None:
+        return line
+    run = runs.get(event.run)
+    return line.model_copy(
+        update={
+            "kind": _KINDS.get(event.kind, "publish"),
+            "tables": tuple(event.tables) or commit.tables,
+            "run_id": event.run,
+            "reverted_by": None if run is None else run.reverted_by,
+            "reverts": event.reverts,
+            "accepted": None if event.accepted is None else event.accepted.reason,
+            "accepted_by": None if event.accepted is None else event.accepted.actor,
+        }
     )

@@ -1,11 +1,11 @@
-"""The catalog's history of runs and files: its net effect (pure functions), and its record in the journal."""
+"""The journal's copy of the ledger: what is published, what became of each run, and which commits it has read."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,9 +15,21 @@ from lakegate.journal import runs as stored
 from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
 from lakegate.journal.outbox import queue
-from lakegate.journal.schema import CLAIMS, EVENTS, FILE_CHECKPOINTS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text
-from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import HistoryEvent, PastCommit, Publication, Run, RunKind, published_tables, total_removed
+from lakegate.journal.schema import (
+    CLAIMS,
+    EVENTS,
+    FILE_CHECKPOINTS,
+    HISTORY,
+    LEASES,
+    RUN_TABLES,
+    RUNS,
+    STANDING,
+    as_text,
+)
+from lakegate.ledger.event import Event, PastCommit, family
+from lakegate.ledger.fold import FileKey, Ledger, segments
+from lakegate.model.downstream import DownstreamKind
+from lakegate.model.run import Publication, Run, RunKind, RunStatus, published_tables, total_removed
 
 _RUN_BATCH = 500
 _AFTER_DIGITS = "g"
@@ -28,8 +40,8 @@ ANY_HEAD = "any"
 """Matches any recorded head."""
 ON_TARGET = ("published", "reverted")
 """Statuses of runs whose commit is in the history of their target."""
-_FileKey = tuple[str, str, str]
-"""A file in the history: table, path and version."""
+_DELIVERED: Mapping[RunKind, DownstreamKind] = {"revert": "reverted", "restore": "restored"}
+"""What downstream systems are told of a commit; of others, that it was published."""
 _HEAD = select(HISTORY.c.head).where(HISTORY.c.target == bindparam("target"))
 _COMMITS = select(EVENTS.c.commit_hash).where(EVENTS.c.target == bindparam("target"))
 _COMMIT = _COMMITS.where(EVENTS.c.commit_hash == bindparam("commit"))
@@ -42,104 +54,46 @@ _TIME = _COMMIT.with_only_columns(EVENTS.c.committed_at).scalar_subquery()
 _DELETE_CLAIMS = delete(CLAIMS).where(CLAIMS.c.claim_id.in_(bindparam("claims", expanding=True)))
 
 
-@dataclass(slots=True)
+def said(commits: Iterable[PastCommit]) -> Iterator[tuple[PastCommit, Event]]:
+    """Yield each commit of a run with what it says."""
+    yield from ((commit, commit.event) for commit in commits if commit.event is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What the events say about one run."""
-
-    published: HistoryEvent | None = None
-    reverted: list[HistoryEvent] = field(default_factory=list)
-    revived: bool = False
-
-    @property
-    def status(self) -> str:
-        """The run's status."""
-        return "reverted" if self.reverted else "published"
-
-    @property
-    def reverted_by(self) -> str | None:
-        """The last run that reverted it."""
-        return self.reverted[-1].run_id if self.reverted else None
-
-
-@dataclass(slots=True)
-class NetHistory:
-    """The net effect of some events: later ones override earlier ones.
+    """What the history says about one run.
 
     Attributes:
-        files: The run that published each (table, path, version) and wasn't reverted.
-        taken: The ``files``, and those that were published and then reverted.
-        dropped: (Run, table) pairs whose files are no longer published, including files recorded before.
-        outcomes: Outcomes by run id.
-        renames: Old and new names of tables, in order. All other attributes use the new names.
+        published: Its commit; ``None`` if it's older than the commits that were read.
+        reverted_by: The run that removed its last rows; ``None`` if it stands.
     """
 
-    files: dict[_FileKey, str] = field(default_factory=dict)
-    taken: dict[_FileKey, None] = field(default_factory=dict)
-    dropped: dict[tuple[str, str], None] = field(default_factory=dict)
-    outcomes: dict[str, RunOutcome] = field(default_factory=lambda: defaultdict(RunOutcome))
-    renames: list[tuple[str, str]] = field(default_factory=list)
+    published: PastCommit | None = None
+    reverted_by: str | None = None
 
-    def take(self, key: _FileKey, run_id: str) -> None:
-        """Record that a run published a file. A file that was published before moves to the end."""
-        self.files.pop(key, None)
-        self.files[key] = run_id
-        self.taken[key] = None
-
-    def publish(self, event: HistoryEvent, keys: Sequence[_FileKey]) -> None:
-        """Record that a run published files."""
-        for key in keys:
-            self.take(key, event.run_id)
-
-    def revive(self, event: HistoryEvent) -> Sequence[tuple[str, _FileKey]]:
-        """Record that ``event`` restored runs; return their files, each with its run."""
-        files = []
-        for table, path, version, run_id in event.revives:
-            self.outcomes[run_id].reverted = []
-            self.outcomes[run_id].revived = True
-            if path:  # a run without source files has none
-                key = (table, path, version)
-                self.take(key, run_id)
-                files.append((run_id, key))
-        return files
-
-    def rename(self, old: str, new: str, published_by: dict[tuple[str, str], list[_FileKey]]) -> None:
-        """Rename a table in everything recorded so far."""
-        for run_id, _ in [one for one in published_by if one[1] == old]:
-            published_by[run_id, new] += [(new, *key[1:]) for key in published_by.pop((run_id, old))]
-        self.renames.append((old, new))
-
-        def moved(key: _FileKey) -> _FileKey:
-            return (new, *key[1:]) if key[0] == old else key
-
-        self.files = {moved(key): run_id for key, run_id in self.files.items()}
-        self.taken = {moved(key): None for key in self.taken}
-        self.dropped = {(run_id, new if table == old else table): None for run_id, table in self.dropped}
+    @property
+    def status(self) -> RunStatus:
+        """The run's status."""
+        return "published" if self.reverted_by is None else "reverted"
 
 
-def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
-    """Return the net effect of ``events``, oldest first."""
-    net = NetHistory()
-    published_by: dict[tuple[str, str], list[_FileKey]] = defaultdict(list)
-    for event in events:
-        for run_id in event.reverts:
-            net.outcomes[run_id].reverted.append(event)
-            net.outcomes[run_id].revived = False
-            for table in event.tables:
-                net.dropped[run_id, table] = None
-                for key in published_by.pop((run_id, table), ()):
-                    if net.files.get(key) == run_id:
-                        del net.files[key]
-        for names in event.renames:
-            net.rename(*names, published_by)
-        net.outcomes[event.run_id].published = event
-        # Source files are published to their table, whatever rows of them are quarantined.
-        for table in (table for table in event.tables if not is_quarantine(table)):
-            keys = [(table, path, version) for path, version in event.files]
-            net.publish(event, keys)
-            published_by[event.run_id, table].extend(keys)
-        for run_id, key in net.revive(event):
-            published_by[run_id, key[0]].append(key)
-    return net
+def outcomes(ledgers: Sequence[Ledger], standing: Collection[str]) -> Mapping[str, RunOutcome]:
+    """Return the outcome of each run that some commits concern, given their fold in one or more segments.
+
+    A run that only moved or removed what others had published stands nowhere, and is published all the same.
+
+    Args:
+        standing: The runs that stand in some table.
+    """
+    commits, removed_by = dict[str, PastCommit](), dict[str, str]()
+    for ledger in ledgers:
+        commits |= ledger.publications
+        removed_by |= ledger.removed_by
+    added = (run for ledger in ledgers for _, run in ledger.standing)
+    return {
+        run: RunOutcome(commits.get(run), None if run in standing else removed_by.get(run))
+        for run in dict.fromkeys((*commits, *removed_by, *added))
+    }
 
 
 def retracted(run: Run, target: str) -> Run | None:
@@ -155,65 +109,47 @@ def retracted(run: Run, target: str) -> Run | None:
 def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str) -> Run | None:
     """Return the run with its outcome; ``None`` if the history doesn't know it either.
 
-    A run that the journal doesn't know is created from its commit. A run counts as reverted if its rows were removed
-    from all of its tables.
+    A run that the journal doesn't know is created from its commit.
     """
-    run = _published(run, run_id, outcome.published, target) if outcome.published is not None else run
-    if run is not None and outcome.revived:
-        run = run.model_copy(update={"status": "published", "reverted_by": None})
+    run = run if outcome.published is None else _published(run, run_id, outcome.published, target)
     if run is None:
         return None
-    for event in reversed(outcome.reverted):
-        if set(run.tables) <= set(event.tables):
-            return run.model_copy(update={"status": "reverted", "reverted_by": event.run_id})
-    return run
+    return run.model_copy(update={"status": outcome.status, "reverted_by": outcome.reverted_by})
 
 
-def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -> Run:
-    time = event.time or _time_of(run_id)
+def _published(run: Run | None, run_id: str, commit: PastCommit, target: str) -> Run:
+    tables = () if commit.event is None else tuple(commit.event.tables)
     if run is None:
-        kind: RunKind = "ingest" if event.files else "revert" if event.reverts else "transaction"
-        kind = "maintenance" if event.renames and not event.reverts else kind
         run = Run(
             run_id=run_id,
-            kind=kind,
-            tables=event.tables,
+            kind="branch" if commit.event is None else commit.event.kind,
+            tables=tables,
             branch="",
             status="published",
-            started_at=time,
-            detail=f"Known from commit {event.commit[:12]} only.",
+            started_at=commit.time,
+            detail=f"Known from commit {commit.hash[:12]} only.",
         )
     publication = Publication(
         run_id=run_id,
         target=target,
-        commit=event.commit,
-        tables=event.tables,
+        commit=commit.hash,
+        tables=tables,
         rows=sum(staged.rows for staged in published_tables(run.staged)),
         rows_removed=total_removed(run.staged),
         quarantined=run.quarantined,
     )
-    known = run.publication is not None and run.publication.commit == event.commit
+    known = run.publication is not None and run.publication.commit == commit.hash
     detail = run.detail
     if run.status in ("failed", "rejected", "discarded"):
-        detail = f"Was recorded as {run.status}, but commit {event.commit[:12]} published it."
+        detail = f"Was recorded as {run.status}, but commit {commit.hash[:12]} published it."
     return run.model_copy(
         update={
             "detail": detail,
-            "status": "published",
             "publication": run.publication if known else publication,
-            "finished_at": run.finished_at or max(time, run.started_at),
-            "reverted_by": None,
+            "finished_at": run.finished_at or max(commit.time, run.started_at),
             "error": None,
         }
     )
-
-
-def _time_of(run_id: str) -> datetime:
-    # Run ids start with the time; see lakegate.model.run.new_run_id.
-    try:
-        return datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
-    except ValueError:
-        return datetime.now(UTC)
 
 
 def recorded_head(tx: JournalTransaction, target: str) -> str | None:
@@ -246,16 +182,16 @@ def _lock_name(target: str) -> str:
 def record(
     tx: JournalTransaction,
     target: str,
-    events: Sequence[HistoryEvent],
+    commits: Sequence[PastCommit],
     head: str,
     *,
     rebuild: bool,
     gone: Collection[str],
-    commits: Sequence[PastCommit],
     unread: Collection[str],
 ) -> None:
-    """Record ``events``. Each commit is recorded once, so a process that read an older history overrides nothing."""
-    tables = {table for event in events for table in event.tables}
+    """Record ``commits``. Each is recorded once, so a process that read an older history overrides nothing."""
+    by_runs = [commit for commit in commits if commit.event is not None]
+    tables = {table for _, event in said(by_runs) for table in event.tables}
     if rebuild:
         tables.update(tx.scalars(select(CLAIMS.c.table_name).distinct()))
     tx.lock(_lock_name(target))
@@ -268,35 +204,27 @@ def record(
         leased = select(LEASES.c.run_id)
         is_dead = CLAIMS.c.run_id.not_in(unfinished) & CLAIMS.c.run_id.not_in(leased)
         tx.execute(delete(CLAIMS).where((CLAIMS.c.state == PUBLISHED) | is_dead))
+        tx.execute(delete(STANDING))
         tx.execute(delete(EVENTS).where(EVENTS.c.target == target))
-        _reconsider_files(tx, events)
+        _reconsider_files(tx, by_runs)
     _retract(tx, target, list(gone))
-    new = _unrecorded(tx, target, events)
+    new = _unrecorded(tx, target, by_runs)
     has_head = _has_commit(tx, target, head)
-    net = net_history(new)
-    for then, now in net.renames:
-        _rename_claims(tx, then, now)
-    _drop_claims(tx, net)
-    _publish_files(tx, net)
-    if net.renames:
-        # A run that was published before a rename but hasn't ended yet has claimed its files under the old name.
-        settled = tx.values([event.run_id for event in new])
-        tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(settled), CLAIMS.c.state == CLAIMED))
-    _update_runs(tx, net, target, rebuild=rebuild)
+    _update_runs(tx, _apply(tx, new), target, rebuild=rebuild)
     if first:
         # Nobody knows what was delivered before the journal was lost. Send recent events again; assume that older ones
         # were sent or given up.
         since = tx.now() - _RECENT
-        recent = [event for event in events if event.time is None or event.time >= since]
+        recent = (event for commit, event in said(by_runs) if commit.time >= since)
         queue(tx, "current", [table for event in recent for table in event.tables], ref=target, commit=head)
     else:
-        for event in new:
-            if event.commit not in seen:
-                queue(tx, event.kind, event.tables, ref=target, commit=event.commit, run_id=event.run_id)
-        lost = seen.keys() - {event.commit for event in events}
+        for commit, event in said(new):
+            if commit.hash not in seen:
+                what = _DELIVERED.get(event.kind, "published")
+                queue(tx, what, event.tables, ref=target, commit=commit.hash, run_id=event.run)
+        lost = seen.keys() - {commit.hash for commit in by_runs}
         queue(tx, "current", tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
-    made = {one.commit: one.run_id for one in new}
-    tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
+    tx.insert(EVENTS, [(target, one.hash, event.run) for one, event in said(new)], ("target", "commit_hash", "run_id"))
     _add_commits(tx, target, commits, extends=not has_head)
     _forget_unread(tx, target, unread)
     if not has_head:  # otherwise another process has recorded this commit, and perhaps later ones
@@ -343,9 +271,9 @@ def tables_of(tx: JournalTransaction, run_ids: Collection[str]) -> Collection[st
     return sorted(tx.scalars(query))
 
 
-def _reconsider_files(tx: JournalTransaction, events: Sequence[HistoryEvent]) -> None:
+def _reconsider_files(tx: JournalTransaction, commits: Sequence[PastCommit]) -> None:
     """Drop the checkpoints of files that no run in the history loaded: their rows may be gone."""
-    held = tx.values({event.run_id for event in events})
+    held = tx.values({event.run for _, event in said(commits)})
     others = or_(FILE_CHECKPOINTS.c.run_id.is_(None), FILE_CHECKPOINTS.c.run_id.not_in(held))
     tx.execute(delete(FILE_CHECKPOINTS).where(FILE_CHECKPOINTS.c.outcome == "done", others))
 
@@ -360,80 +288,112 @@ def _store(tx: JournalTransaction, runs: Iterable[Run | None]) -> None:
     stored.store(tx, *(run for run in runs if run is not None and not isinstance(run, stored.UnreadRun)))
 
 
-def _unrecorded(tx: JournalTransaction, target: str, events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
-    if not events:
-        return events
-    commits = tx.values([event.commit for event in events])
-    known = EVENTS.c.target == target, EVENTS.c.commit_hash.in_(commits)
+def _unrecorded(tx: JournalTransaction, target: str, commits: Sequence[PastCommit]) -> Sequence[PastCommit]:
+    if not commits:
+        return commits
+    hashes = tx.values([commit.hash for commit in commits])
+    known = EVENTS.c.target == target, EVENTS.c.commit_hash.in_(hashes)
     recorded = set(tx.scalars(select(EVENTS.c.commit_hash).where(*known)))
-    return [event for event in events if event.commit not in recorded]
+    return [commit for commit in commits if commit.hash not in recorded]
 
 
-def _rename_claims(tx: JournalTransaction, old: str, new: str) -> None:
-    """Move the files that were published to a table to its new name."""
+def _apply(tx: JournalTransaction, commits: Sequence[PastCommit]) -> Sequence[Ledger]:
+    """Apply new commits to what is published, and return their fold, in segments."""
+    ledgers = list(segments(commits))
+    for ledger in ledgers:
+        for old, new, by in ledger.moved:
+            removed = tx.scalars(select(STANDING.c.run_id).where(STANDING.c.table_name == new)).all()
+            ledger.removed_by = dict.fromkeys(removed, by) | ledger.removed_by
+            _remove(tx, new, removed)
+            _move(tx, old, new)
+        for table in dict.fromkeys(name for name, _ in ledger.removed):
+            _remove(tx, table, [run for name, run in ledger.removed if name == table])
+        tx.insert(STANDING, list(ledger.standing), key="table_name, run_id")
+        _publish_files(tx, ledger)
+    if len(ledgers) > 1:
+        # A run that was published before a rename but hasn't ended yet has claimed its files under the old name.
+        settled = tx.values([event.run for _, event in said(commits)])
+        tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(settled), CLAIMS.c.state == CLAIMED))
+    return ledgers
+
+
+def _move(tx: JournalTransaction, old: str, new: str) -> None:
+    """Move the entries of a table, and the files that were published to it, to its new name."""
+    tx.execute(update(STANDING).where(STANDING.c.table_name == old).values(table_name=new))
     published = (CLAIMS.c.table_name == old) & (CLAIMS.c.state == PUBLISHED)
     same = select(CLAIMS.c.path, CLAIMS.c.version).where(published)
     tx.execute(delete(CLAIMS).where(CLAIMS.c.table_name == new, tuple_(CLAIMS.c.path, CLAIMS.c.version).in_(same)))
     tx.execute(update(CLAIMS).where(published).values(table_name=new))
 
 
-def _drop_claims(tx: JournalTransaction, net: NetHistory) -> None:
-    run_ids: dict[str, list[str]] = defaultdict(list)
-    for run_id, table in net.dropped:
-        run_ids[table].append(run_id)
-    for table, gone in run_ids.items():
-        tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(tx.values(gone)), CLAIMS.c.table_name == table))
+def _remove(tx: JournalTransaction, table: str, runs: Sequence[str]) -> None:
+    """Remove entries, and the source files that the runs published to the table or still claim for it."""
+    if runs:
+        gone = tx.values(runs)
+        tx.execute(delete(STANDING).where(STANDING.c.table_name == table, STANDING.c.run_id.in_(gone)))
+        tx.execute(delete(CLAIMS).where(CLAIMS.c.table_name == table, CLAIMS.c.run_id.in_(gone)))
 
 
-def _publish_files(tx: JournalTransaction, net: NetHistory) -> None:
-    """Record the files of ``net`` as published, and as the newest of their paths, as if the whole history were read."""
+def _publish_files(tx: JournalTransaction, ledger: Ledger) -> None:
+    """Record the source files as published, and as the newest of their paths, as if the whole history were read."""
     paths: dict[str, set[str]] = defaultdict(set)
-    for table, path, _ in net.taken:
+    for table, path, _ in ledger.taken:
         paths[table].add(path)
-    known: dict[_FileKey, Row[Any]] = {}
+    known: dict[FileKey, Row[Any]] = {}
     for table, names in paths.items():
         query = select(CLAIMS).where(CLAIMS.c.table_name == table, CLAIMS.c.path.in_(tx.values(names)))
         known |= {(table, row.path, row.version): row for row in tx.execute(query)}
-    # A file that was published and reverted may be claimed by another run since.
+    # A file that was published and removed again may be claimed by another run since.
     older = [
-        row.claim_id for key, row in known.items() if key in net.files or (key in net.taken and row.state == PUBLISHED)
+        row.claim_id
+        for key, row in known.items()
+        if key in ledger.files or (key in ledger.taken and row.state == PUBLISHED)
     ]
     for start in range(0, len(older), _RUN_BATCH):
         tx.execute(_DELETE_CLAIMS, {"claims": older[start : start + _RUN_BATCH]})
     rows = []
-    for key, run_id in net.files.items():
+    for key, run_id in ledger.files.items():
         was = known.get(key)
         size, count = (0, 0) if was is None else (was.size_bytes, was.rows)
         rows.append((*key, size, count, PUBLISHED, run_id))
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS, key="table_name, path, version", replace=("state", "run_id"))
 
 
-def _update_runs(tx: JournalTransaction, net: NetHistory, target: str, *, rebuild: bool) -> None:
-    if not net.outcomes:
+def _update_runs(tx: JournalTransaction, ledgers: Sequence[Ledger], target: str, *, rebuild: bool) -> None:
+    concerned = outcomes(ledgers, ())
+    if not concerned:
         return
+    query = select(STANDING.c.run_id).distinct().where(STANDING.c.run_id.in_(tx.values(concerned)))
+    concerned = outcomes(ledgers, set(tx.scalars(query)))
     columns = RUNS.c.run_id, RUNS.c.status, RUNS.c.reverted_by
-    elsewhere = _published_elsewhere(tx, net) if rebuild else set()
+    elsewhere = _published_elsewhere(tx, concerned) if rebuild else set()
     known_as = {
-        run_id: facts
-        for run_id, *facts in tx.execute(select(*columns).where(RUNS.c.run_id.in_(tx.values(net.outcomes))))
+        run_id: facts for run_id, *facts in tx.execute(select(*columns).where(RUNS.c.run_id.in_(tx.values(concerned))))
     }
     differing = [
         run_id
-        for run_id, outcome in net.outcomes.items()
+        for run_id, outcome in concerned.items()
         if known_as.get(run_id) != [outcome.status, outcome.reverted_by] or run_id in elsewhere
     ]
     for start in range(0, len(differing), _RUN_BATCH):
         batch = differing[start : start + _RUN_BATCH]
         known = stored.get_all(tx, batch)
-        runs = (with_outcome(known.get(run_id), run_id, net.outcomes[run_id], target) for run_id in batch)
+        runs = (with_outcome(known.get(run_id), run_id, concerned[run_id], target) for run_id in batch)
         _store(tx, runs)
 
 
-def _published_elsewhere(tx: JournalTransaction, net: NetHistory) -> set[str]:
+def _published_elsewhere(tx: JournalTransaction, concerned: Mapping[str, RunOutcome]) -> set[str]:
     """Return the runs whose documents don't name the commit that published them."""
-    published = {run_id: one.published.commit for run_id, one in net.outcomes.items() if one.published is not None}
+    published = {run_id: one.published.hash for run_id, one in concerned.items() if one.published is not None}
     documents = tx.execute(select(RUNS.c.run_id, RUNS.c.document).where(RUNS.c.run_id.in_(tx.values(published))))
     return {run_id for run_id, document in documents.tuples() if published[run_id] not in str(document)}
+
+
+def standing_runs(tx: JournalTransaction, table: str, kinds: Collection[RunKind]) -> Sequence[str]:
+    """Return the runs of these kinds that stand in a table, newest first."""
+    query = select(RUNS.c.run_id).join(STANDING, STANDING.c.run_id == RUNS.c.run_id)
+    query = query.where(STANDING.c.table_name == family(table), RUNS.c.kind.in_(kinds))
+    return tx.scalars(query.order_by(RUNS.c.started_at.desc(), RUNS.c.run_id.desc())).all()
 
 
 class JournalCommits:
@@ -491,7 +451,7 @@ def _add_commits(tx: JournalTransaction, target: str, commits: Sequence[PastComm
     Args:
         extends: Whether all other known commits are older.
     """
-    runs = {one.hash: one.event.run_id if one.event else "" for one in reversed(commits)}
+    runs = {one.hash: one.event.run if one.event else "" for one in reversed(commits)}
     times, before = [one.time for one in reversed(commits)], ""
     while extends and times and before != (oldest := as_text(min(indexed_times(times)))):
         # Those that move to an earlier time may move others.

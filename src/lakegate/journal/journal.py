@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import tenacity
 from sqlalchemy import Row as SqlRow
@@ -20,8 +20,9 @@ from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
+from lakegate.ledger.event import PastCommit
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.run import FileCheckpoint, HistoryEvent, Lease, Notification, PastCommit, Run
+from lakegate.model.run import FileCheckpoint, Lease, Notification, Run, RunKind
 from lakegate.telemetry.metrics import LEASE_LOSSES, Sample
 
 LEASE_S = 60.0
@@ -442,11 +443,13 @@ class Journal:
         with self._database.reading() as tx:
             return frozenset(tx.scalars(select(RUNS.c.run_id).where(RUNS.c.status.in_(history.ON_TARGET))))
 
-    def runs_with_files(self, table: str) -> frozenset[str]:
-        """Return the runs that published source files to ``table``, by its present name, and weren't reverted."""
+    def standing(self, table: str, kinds: Collection[RunKind] = get_args(RunKind)) -> Sequence[str]:
+        """Return the runs of these kinds that stand in ``table``, newest first: those whose rows are published there.
+
+        A run stands by the table's present name, whatever its name was then.
+        """
         with self._database.reading() as tx:
-            query = select(CLAIMS.c.run_id).where(CLAIMS.c.table_name == table, CLAIMS.c.state == files.PUBLISHED)
-            return frozenset(tx.scalars(query.distinct()))
+            return history.standing_runs(tx, table, kinds)
 
     def synced(self, target: str) -> str | None:
         """Return the commit of ``target`` up to which its history is recorded, or ``None``."""
@@ -461,27 +464,25 @@ class Journal:
     def record(
         self,
         target: str,
-        events: Sequence[HistoryEvent],
+        commits: Sequence[PastCommit],
         head: str,
         *,
         rebuild: bool = False,
         known: str | None = ANY_HEAD,
         gone: Collection[str] = (),
-        commits: Sequence[PastCommit] = (),
         unread: Collection[str] = (),
     ) -> bool:
         """Record commits of ``target``, oldest first, in one transaction. Afterwards, ``head`` is synced.
 
-        Files that the commits published become published files, whoever has claimed them, and files of reverted runs
-        are dropped. Runs get the status that they have by the commits.
+        What they add is published afterwards, whoever has claimed the files, and what they remove isn't. Runs get the
+        status that they have by the commits.
 
         Args:
-            events: The events in the commits, one for each run.
+            commits: All commits that were read, even without runs, so that they're found by their digits and time.
             head: The last commit.
-            rebuild: Drop all published files first: the events are the whole history. Checkpoints of files that other
+            rebuild: Forget what is published first: the commits are the whole history. Checkpoints of files that other
                 runs handled are dropped, so that these files are considered again.
             gone: Published runs that the history no longer has, because ``target`` was reset or restored.
-            commits: All commits that were read, even without runs, so that they're found by their digits and time.
             unread: Commits of :meth:`synced_and_unread` that are in the history or, with ``rebuild``, that it has lost.
 
         Returns:
@@ -494,7 +495,7 @@ class Journal:
                 is_current = history.continues(tx, target, known, head, commits)
             if not is_current:
                 return False
-            history.record(tx, target, events, head, rebuild=rebuild, gone=gone, commits=commits, unread=unread)
+            history.record(tx, target, commits, head, rebuild=rebuild, gone=gone, unread=unread)
             return True
 
     # Locks

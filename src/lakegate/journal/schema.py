@@ -108,6 +108,14 @@ CLAIMS = Table(
     Index("claims_state", "state"),
 )
 
+STANDING = Table(
+    "standing",
+    METADATA,
+    Column("table_name", TEXT, primary_key=True),
+    Column("run_id", TEXT, primary_key=True),
+    Index("standing_run", "run_id"),
+)
+
 LEASES = Table(
     "leases",
     METADATA,

@@ -1,76 +1,142 @@
-"""What a commit says: the properties that lakegate writes into commits and reads back."""
+"""What a commit says: one property that names its run, and what it adds to and removes from what is published."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Literal
 
+from pydantic import Field, ValidationError
+
 from lakegate.errors import NewerFormatError
-from lakegate.model.batch import SourceFile
+from lakegate.model.base import Value
 from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import Commit
-from lakegate.model.run import RUN_ID_PROPERTY, HistoryEvent, Run
+from lakegate.model.run import RUN_ID_PROPERTY, Acceptance, Run, RunKind
 
-BRANCH_PROPERTY = "lakegate.branch"
-AUDIT_PROPERTY = "lakegate.audit"
-ACCEPTED_PROPERTY = "lakegate.accepted"
-"""Why somebody published a branch that failed its audit; ``lakegate.accepted-by`` says who."""
-ACCEPTED_BY_PROPERTY = "lakegate.accepted-by"
-TABLES_PROPERTY = "lakegate.tables"
-FILES_PROPERTY = "lakegate.files"
-READS_PROPERTY = "lakegate.reads"
-KEYS_PROPERTY = "lakegate.keys"
-"""The tables in which a run checked that its keys were new, so that no rows may be restored to them."""
-REVERTS_PROPERTY = "lakegate.reverts"
-MODE_PROPERTY = "lakegate.mode"
-"""The write mode of an ingest, if it did more than append."""
-SCHEMA_PROPERTY = "lakegate.schema"
-"""Columns that an ingest added or widened, as text for people."""
-REVIVES_PROPERTY = "lakegate.revives"
-"""Source files whose rows a revert or restore brings back: table, URI, version and run of each."""
-KIND_PROPERTY = "lakegate.kind"
-"""``revert`` or ``restore``, on the commit of one; other commits lack it."""
-
-RENAMES_PROPERTY = "lakegate.renames"
-"""Renamed tables: the old name of each, followed by the new one."""
-
-_KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "restore": "restored"}
-
-COMPACTION_PROPERTY = "lakegate.compaction"
-"""The commit in which Iceberg compacted the run's table; it names no run itself."""
-
-FORMAT = 1
-"""Format of the properties that name source files. Who doesn't know a commit's format publishes nothing."""
-_REVIVED_WIDTH = 4
-
+PROPERTY = "lakegate"
+"""Key of what a commit says. The run id stands beside it under :data:`~lakegate.model.run.RUN_ID_PROPERTY`, too: a
+catalog finds a run's commit by comparing one property, and can't look into JSON, let alone into compressed text."""
+FORMAT: Literal[1] = 1
+"""Format of the property. Who doesn't know a commit's format publishes nothing."""
 _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
 
+File = tuple[str, str]
+"""A source file in a commit: its URI and its version."""
+Entry = tuple[str, str]
+"""A run that stands in a table: the table's name and the run's id."""
 
-def run_properties(
-    run: Run, *, audit: str, reads: Sequence[str], keys: Sequence[str], reverts: Sequence[str]
-) -> dict[str, str]:
-    """Return the properties of a commit that publishes ``run``."""
-    changes = (f"{one.table}: {change}" for one in run.staged for change in one.schema_changes)
-    properties = {
-        RUN_ID_PROPERTY: run.run_id,
-        BRANCH_PROPERTY: run.branch,
-        TABLES_PROPERTY: " ".join(run.tables),
-        AUDIT_PROPERTY: audit,
-        READS_PROPERTY: " ".join(reads),
-        KEYS_PROPERTY: " ".join(keys),
-        ACCEPTED_PROPERTY: "" if run.accepted is None else run.accepted.reason,
-        ACCEPTED_BY_PROPERTY: "" if run.accepted is None else run.accepted.actor,
-        SCHEMA_PROPERTY: "; ".join(changes),
-        MODE_PROPERTY: mode_of(run) or "",
-        FILES_PROPERTY: "" if run.request is None else encode_files(run.request.own_files),
-        REVERTS_PROPERTY: packed(" ".join(reverts)),  # a truncate reverts every run of its table
+
+UNDOES: frozenset[RunKind] = frozenset(("revert", "restore"))
+"""Kinds of runs that undo others. A drop is a restore, too."""
+
+
+class TableEffect(Value):
+    """What a commit changes about what is published to one table.
+
+    Attributes:
+        add: The runs whose rows stand in the table from now on, each with its source files.
+        remove: The runs whose rows don't any more.
+    """
+
+    add: dict[str, tuple[File, ...]] = Field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+
+
+class Event(Value):
+    """What a commit says.
+
+    Attributes:
+        run: The run that made it.
+        tables: Its tables, by their names after the commit, and its effect on each.
+        moved: Old and new name of each table that it renamed. Quarantine tables go with theirs.
+        branch: The run's branch.
+        audit: A summary of its audit, as text for people.
+        accepted: Who published it although its audit failed, and why.
+        reads: Tables that its outcome depends on.
+        keys: Tables in which it checked that its keys were new, so that no rows may be restored to them.
+        mode: The write mode of an ingest, if it did more than append.
+        columns: Changes to columns, as text for people.
+        compaction: The commit in which Iceberg compacted the run's table; it names no run itself.
+    """
+
+    run: str
+    kind: RunKind
+    tables: dict[str, TableEffect] = Field(default_factory=dict)
+    moved: tuple[tuple[str, str], ...] = ()
+    branch: str = ""
+    audit: str = ""
+    accepted: Acceptance | None = None
+    reads: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    mode: str = ""
+    columns: str = ""
+    compaction: str = ""
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The source files that the run published. They're the same for each of its tables that has any."""
+        return next((own for one in self.tables.values() if (own := one.add.get(self.run))), ())
+
+    @property
+    def reverts(self) -> tuple[str, ...]:
+        """The runs whose rows it removed from one of its tables."""
+        return tuple(dict.fromkeys(run for one in self.tables.values() for run in one.remove))
+
+    @property
+    def removed(self) -> Iterator[Entry]:
+        """What it removes from what is published."""
+        for name, effect in self.tables.items():
+            yield from ((family(name), run) for run in effect.remove)
+
+    @property
+    def added(self) -> Iterator[tuple[Entry, tuple[File, ...]]]:
+        """What it adds to what is published, each with its source files, in order."""
+        for name, effect in self.tables.items():
+            yield from (((family(name), run), files) for run, files in effect.add.items())
+
+
+class PastCommit(Value):
+    """What the journal needs to know of a commit.
+
+    Attributes:
+        time: When it was made.
+        event: What it says; ``None`` if lakegate didn't make it.
+    """
+
+    hash: str
+    time: datetime
+    event: Event | None = None
+
+
+def family(table: str) -> str:
+    """Return the name of the table that a quarantine table belongs to; any other name as it is.
+
+    In the ledger, both are one: a run that is reverted in one of them is in both.
+
+    Example:
+        >>> family("nyc.trips__quarantine"), family("nyc.trips")
+        ('nyc.trips', 'nyc.trips')
+    """
+    return table.removesuffix(SUFFIX)
+
+
+def effects_on(
+    tables: Iterable[str], run: str, files: tuple[File, ...] = (), removes: Sequence[str] = ()
+) -> dict[str, TableEffect]:
+    """Return the effects of a commit by which a run publishes ``files`` to all ``tables``.
+
+    Args:
+        removes: The runs that it removes from all of them.
+    """
+    # Source files are published to their table, whatever rows of them are quarantined.
+    return {
+        table: TableEffect(add={run: () if is_quarantine(table) else files}, remove=tuple(removes)) for table in tables
     }
-    return {key: value for key, value in properties.items() if value}
 
 
 def mode_of(run: Run) -> str | None:
@@ -83,66 +149,61 @@ def run_of(commit: Commit) -> str | None:
     return commit.properties.get(RUN_ID_PROPERTY)
 
 
-def kind_of(commit: Commit) -> str | None:
-    """Return ``revert`` or ``restore`` for the commit of one, else ``None``."""
-    return commit.properties.get(KIND_PROPERTY)
+def event_of(commit: Commit) -> Event | None:
+    """Return what ``commit`` says; ``None`` if lakegate didn't make it.
 
-
-def reverts_in(commit: Commit) -> tuple[str, ...]:
-    """Return the runs that ``commit`` reverted, or whose files it replaced."""
+    Raises:
+        NewerFormatError: When it's in an unknown format.
+    """
+    run_id, text = run_of(commit), commit.properties.get(PROPERTY)
+    if run_id is None:
+        return None
+    if text is None:  # it was made on a run's branch, and somebody else took it to the target
+        return Event(run=run_id, kind="branch", tables={str(one.table): TableEffect() for one in commit.puts})
     try:
-        return tuple(unpacked(commit.properties.get(REVERTS_PROPERTY, "")).split())
-    except (ValueError, zlib.error) as error:
-        raise _unreadable(commit, REVERTS_PROPERTY, error) from None
+        said = json.loads(unpacked(text))
+        if said.pop("v") == FORMAT:
+            return Event.model_validate(said)
+        problem = f"its format isn't {FORMAT}"
+    except (ValueError, TypeError, LookupError, AttributeError, zlib.error, ValidationError):
+        problem = "it can't be parsed"
+    tables = ", ".join(commit.tables)
+    raise NewerFormatError(
+        f"Commit {commit.hash[:12]} of run {run_id} says{f' about {tables}' if tables else ''} what it published in a "
+        f"way that this version of lakegate can't read (property '{PROPERTY}': {problem}). It was written by a newer "
+        "lakegate.",
+        hint=f"Upgrade: pip install --upgrade lakegate. To see the commit: lakegate log {commit.hash} --limit 1",
+        commit=commit.hash,
+        table=tables or None,
+        run_id=run_id,
+        property=PROPERTY,
+    )
 
 
-def renames_in(commit: Commit) -> tuple[tuple[str, str], ...]:
-    """Return the old and the new name of each table that ``commit`` renamed."""
-    names = commit.properties.get(RENAMES_PROPERTY, "").split()
-    return tuple(zip(names[::2], names[1::2], strict=False))
+def unreadable_in(commit: Commit) -> str | None:
+    """Return why this release can't read what ``commit`` says; ``None`` if it can."""
+    try:
+        event_of(commit)
+    except NewerFormatError as error:
+        return error.message
+    return None
 
 
-def with_quarantine_renames(renames: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Add the renames of quarantine tables to ``renames``, also of those that didn't exist at that moment."""
-    found = dict(renames)
-    own = [(f"{old}{SUFFIX}", f"{new}{SUFFIX}") for old, new in found.items() if not is_quarantine(old)]
-    return tuple((dict(own) | found).items())
+def past_commit(commit: Commit) -> PastCommit:
+    """Return what the journal needs to know of ``commit``. Raises the same errors as :func:`event_of`."""
+    return PastCommit(hash=commit.hash, time=commit.time, event=event_of(commit))
 
 
-def tables_in(commit: Commit) -> tuple[str, ...]:
-    """Return the tables that a commit of lakegate wrote to."""
-    listed = tuple(commit.properties.get(TABLES_PROPERTY, "").split())
-    return listed or tuple(str(pointer.table) for pointer in commit.puts)
-
-
-def reads_in(commit: Commit) -> tuple[str, ...]:
-    """Return the tables that the run of ``commit`` relied on."""
-    return tuple(commit.properties.get(READS_PROPERTY, "").split())
-
-
-def keys_in(commit: Commit) -> tuple[str, ...]:
-    """Return the tables of ``commit`` whose keys its run checked as new."""
-    return tuple(commit.properties.get(KEYS_PROPERTY, "").split())
-
-
-def encode_files(files: Iterable[SourceFile]) -> str:
-    """Return source files as a commit property: the format, then URI and version of each, compressed if it's long.
+def as_properties(event: Event) -> dict[str, str]:
+    """Return the properties of a commit that says this.
 
     Example:
-        >>> encode_files([SourceFile(uri="file:///a", size_bytes=1, version="v1", rows=1)])
-        '{"format":1,"files":[["file:///a","v1"]]}'
+        >>> event = Event(run="r1", kind="ingest", tables={"a.b": TableEffect(add={"r1": (("file:///x", "v1"),)})})
+        >>> as_properties(event)["lakegate"]
+        '{"v":1,"run":"r1","kind":"ingest","tables":{"a.b":{"add":{"r1":[["file:///x","v1"]]}}}}'
     """
-    return _encode([(file.uri, file.version) for file in files])
-
-
-def encode_revived(files: Sequence[tuple[str, str, str, str]]) -> str:
-    """Return restored source files (table, URI, version, run) as a commit property."""
-    return _encode(files)
-
-
-def _encode(lines: Sequence[Sequence[str]]) -> str:
-    what = {"format": FORMAT, "files": lines}
-    return packed(json.dumps(what, separators=(",", ":")))
+    said = {"v": FORMAT, **event.model_dump(mode="json", exclude_defaults=True)}
+    return {RUN_ID_PROPERTY: event.run, PROPERTY: packed(json.dumps(said, separators=(",", ":")))}
 
 
 def packed(text: str) -> str:
@@ -161,83 +222,3 @@ def unpacked(text: str) -> str:
     if not text.startswith(_ZIPPED):
         return text
     return zlib.decompress(base64.b64decode(text.removeprefix(_ZIPPED), validate=True)).decode()
-
-
-def files_in(commit: Commit) -> tuple[tuple[str, str], ...]:
-    """Return URI and version of each source file that ``commit`` published."""
-    return tuple((uri, version) for uri, version in _lines(commit, FILES_PROPERTY, 2))
-
-
-def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
-    """Return table, URI, version and run of each source file that ``commit`` restored. Raises the same errors."""
-    lines = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)
-    return tuple((table, uri, version, run) for table, uri, version, run in lines)
-
-
-def unreadable_in(commit: Commit) -> str | None:
-    """Return why this release can't read the source files that ``commit`` names; ``None`` if it can."""
-    try:
-        files_in(commit), revived_in(commit)
-    except NewerFormatError as error:
-        return error.message
-    return None
-
-
-def _lines(commit: Commit, key: str, width: int) -> list[list[str]]:
-    text = commit.properties.get(key, "")
-    try:
-        return _decode(text, width) if text else []
-    except (ValueError, TypeError, LookupError, zlib.error, binascii.Error) as error:
-        raise _unreadable(commit, key, error) from None
-
-
-def _unreadable(commit: Commit, key: str, error: Exception) -> NewerFormatError:
-    reason = str(error) if isinstance(error, _UnknownFormatError) else "it can't be parsed"
-    tables = commit.properties.get(TABLES_PROPERTY, "")
-    return NewerFormatError(
-        f"Commit {commit.hash[:12]} names the source files that it published to {tables or 'unknown tables'} in a "
-        f"format that this version of lakegate can't read ({key}: {reason}). It was written by a newer lakegate.",
-        hint=f"Upgrade: pip install --upgrade lakegate. To see the commit: lakegate log {commit.hash} --limit 1",
-        commit=commit.hash,
-        table=tables or None,
-        run_id=commit.properties.get(RUN_ID_PROPERTY),
-        property=key,
-    )
-
-
-class _UnknownFormatError(ValueError):
-    """A newer lakegate wrote the property."""
-
-
-def _decode(text: str, width: int) -> list[list[str]]:
-    """Return the lines of a property."""
-    found = json.loads(unpacked(text))
-    if found["format"] != FORMAT:
-        raise _UnknownFormatError(f"format {found['format']}, known is {FORMAT}")
-    lines = found["files"]
-    if not isinstance(lines, list) or not all(_is_line(line, width) for line in lines):
-        raise ValueError("no list of files")
-    return lines
-
-
-def _is_line(line: object, width: int) -> bool:
-    return isinstance(line, list) and len(line) == width and all(isinstance(value, str) for value in line)
-
-
-def event_of(commit: Commit) -> HistoryEvent | None:
-    """Return the event of the run that made ``commit``; ``None`` if lakegate didn't make it."""
-    properties = commit.properties
-    run_id = properties.get(RUN_ID_PROPERTY)
-    if run_id is None:
-        return None
-    return HistoryEvent(
-        commit=commit.hash,
-        run_id=run_id,
-        time=commit.time,
-        tables=tuple(properties.get(TABLES_PROPERTY, "").split()),
-        files=files_in(commit),
-        reverts=reverts_in(commit),
-        revives=revived_in(commit),
-        kind=_KINDS.get(kind_of(commit) or "", "published"),
-        renames=renames_in(commit),
-    )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lakegate.context import Context
 from lakegate.errors import AlreadyPublishedError, ConflictError, InputError, NotFoundError, NotReplayableError
-from lakegate.ledger.event import run_of
+from lakegate.ledger.event import Event, PastCommit, event_of, family, run_of
+from lakegate.ledger.fold import fold
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.model.run import (
     RUN_ID_PROPERTY,
-    HistoryEvent,
     Publication,
     Run,
     StagedTable,
@@ -33,6 +33,11 @@ def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
         run_id=run_id,
         ref=target.name,
     )
+
+
+def find_event(context: Context, run_id: str, target: Ref) -> Event:
+    """Return what the commit that published ``run_id`` says. Raises the same errors as :func:`find_commit`."""
+    return event_of(find_commit(context, run_id, target)) or Event(run=run_id, kind="branch")
 
 
 def _known_commit(context: Context, run_id: str, target: Ref) -> Commit | None:
@@ -181,8 +186,8 @@ def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
         )
 
 
-def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
-    """Check that none of ``events`` (newest first) published one of the run's source files without being reverted.
+def require_not_published(run: Run, commits: Sequence[PastCommit]) -> None:
+    """Check that by none of ``commits``, oldest first, one of the run's source files is published now.
 
     That's also a file that has other content by now, unless the request says to append both.
 
@@ -195,36 +200,48 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
     """
     if run.request is None:
         return
-    files = run.request.batch.files
-    ours = {(file.uri, file.version) for file in files}
-    paths = set() if run.request.on_changed == "append" else {file.uri for file in files}
-    reverted = {*run.request.replaces}
-    for event in events:
-        if any(run.table in pair for pair in event.renames):
-            old, new = event.renames[0]
+    ledger, table = fold(commits), family(run.table)
+    for old, new, by in ledger.moved:
+        if table in (old, new):
             raise NotReplayableError(
-                f"Run {event.run_id} renamed {old} to {new} during this run; nothing was published.",
+                f"Run {by} renamed {old} to {new} during this run; nothing was published.",
                 hint="Run it again.",
                 table=run.table,
                 run_id=run.run_id,
-                other_run_id=event.run_id,
+                other_run_id=by,
                 branch=run.branch,
             )
-        theirs = {*event.files, *((uri, version) for _, uri, version, _ in event.revives)}
-        both = {uri for uri, _ in ours & theirs}
-        changed = paths & {uri for uri, _ in theirs}
-        if (both or changed) and event.run_id not in reverted and set(event.tables) & set(run.tables):
-            by = f"was published to {run.table} by run {event.run_id}"
-            problem = f"{min(both)} {by} during this run; nothing was published twice." if both else ""
-            raise AlreadyPublishedError(
-                problem or f"{min(changed)} {by}, with other content, since this run began. Nothing was published.",
-                hint=f"lakegate runs {event.run_id}"
-                if both
-                else f"To keep that run's rows, drop this branch: lakegate discard {run.branch}. To publish these "
-                f"instead, revert that run first: lakegate revert {event.run_id}",
-                table=run.table,
-                run_id=run.run_id,
-                other_run_id=event.run_id,
-                branch=run.branch,
-            )
-        reverted.update(event.reverts)
+    files = run.request.batch.files
+    ours = {(file.uri, file.version) for file in files}
+    paths = set() if run.request.on_changed == "append" else {file.uri for file in files}
+    others = [
+        (uri, version, other)
+        for (name, uri, version), other in ledger.files.items()
+        if name == table and other not in run.request.replaces
+    ]
+    both = [(uri, other) for uri, version, other in others if (uri, version) in ours]
+    changed = [(uri, other) for uri, _, other in others if uri in paths]
+    if both:
+        uri, other = min(both)
+        raise _already_published(
+            run,
+            other,
+            f"{uri} was published to {run.table} by run {other} during this run; nothing was published twice.",
+            f"lakegate runs {other}",
+        )
+    if changed:
+        uri, other = min(changed)
+        raise _already_published(
+            run,
+            other,
+            f"{uri} was published to {run.table} by run {other}, with other content, since this run began. Nothing was "
+            "published.",
+            f"To keep that run's rows, drop this branch: lakegate discard {run.branch}. To publish these instead, "
+            f"revert that run first: lakegate revert {other}",
+        )
+
+
+def _already_published(run: Run, other: str, message: str, hint: str) -> AlreadyPublishedError:
+    return AlreadyPublishedError(
+        message, hint=hint, table=run.table, run_id=run.run_id, other_run_id=other, branch=run.branch
+    )

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakegate.context import Context
-from lakegate.ledger.event import event_of
+from lakegate.ledger.event import PastCommit, past_commit
 from lakegate.model.refs import Ref
-from lakegate.model.run import HistoryEvent, PastCommit
 from lakegate.ports import Step
 
 _PROGRESS_EVERY = 100
@@ -21,8 +20,8 @@ def sync(context: Context, target: str) -> Ref:
     read, or the commit of a run that has ended since.
 
     Raises:
-        NewerFormatError: When a commit names source files in an unknown format, so that they could be published a
-            second time. The journal doesn't change.
+        NewerFormatError: When a commit is in an unknown format, so that its source files could be published a second
+            time. The journal doesn't change.
     """
     if context.downstreams:
         # First, so that events recorded now are also queued for a system that is new in the settings.
@@ -42,9 +41,9 @@ def sync(context: Context, target: str) -> Ref:
         published = context.journal.published()
         if context.catalog.get_ref(target).hash != head.hash:
             return sync(context, target)
-        gone = published - {event.run_id for event in past.events}
+        gone = published - past.runs
     if not context.journal.record(
-        target, past.events, head.hash, rebuild=past.whole, known=known, gone=gone, commits=past.commits, unread=unread
+        target, past.commits, head.hash, rebuild=past.whole, known=known, gone=gone, unread=unread
     ):
         return sync(context, target)  # another process rebuilt it while we read
     return head
@@ -62,21 +61,21 @@ class History:
     whole: bool
 
     @property
-    def events(self) -> list[HistoryEvent]:
-        """Their events, oldest first."""
-        return [commit.event for commit in self.commits if commit.event is not None]
+    def runs(self) -> set[str]:
+        """The runs that made them."""
+        return {commit.event.run for commit in self.commits if commit.event is not None}
 
 
 def read_history(context: Context, head: str, *, until: str | None = None, step: Step | None = None) -> History:
     """Read the history of ``head`` back to ``until``; all of it if it doesn't contain ``until``.
 
     Raises:
-        NewerFormatError: When a commit names source files in an unknown format.
+        NewerFormatError: When a commit is in an unknown format.
     """
     newest_first: list[PastCommit] = []
     oldest: str | None = None
     for commit in context.catalog.history(head, until=until):
-        newest_first.append(PastCommit(hash=commit.hash, time=commit.time, event=event_of(commit)))
+        newest_first.append(past_commit(commit))
         oldest = commit.parent
         if step is not None and len(newest_first) % _PROGRESS_EVERY == 0:
             step.progress(len(newest_first), 0, "commits")

@@ -412,42 +412,6 @@ class FileRecord(Value):
     run_id: str
 
 
-class HistoryEvent(Value):
-    """What one commit on the target says about a run.
-
-    Attributes:
-        files: URI and version of each source file that it published to all of ``tables``.
-        reverts: Runs whose rows it removed from ``tables``.
-        revives: Table, URI, version and run of each source file that it published again after a revert.
-        time: The commit's time, used for runs that the journal has lost.
-        kind: What the commit did.
-        renames: Old and new name of each table that it renamed.
-    """
-
-    commit: str
-    run_id: str
-    tables: tuple[str, ...]
-    files: tuple[tuple[str, str], ...] = ()
-    reverts: tuple[str, ...] = ()
-    revives: tuple[tuple[str, str, str, str], ...] = ()
-    time: datetime | None = None
-    kind: Literal["published", "reverted", "restored"] = "published"
-    renames: tuple[tuple[str, str], ...] = ()
-
-
-class PastCommit(Value):
-    """What the journal keeps about a commit of the target.
-
-    Attributes:
-        time: When it was made.
-        event: What it says about its run; ``None`` if lakegate didn't make it.
-    """
-
-    hash: str
-    time: datetime
-    event: HistoryEvent | None = None
-
-
 CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]
 
 

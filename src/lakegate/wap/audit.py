@@ -10,7 +10,8 @@ from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, r
 from lakegate.checks.history import BatchHistory, PastBatch
 from lakegate.context import Context
 from lakegate.errors import AuditTimeoutError, InputError, LakegateError, SchemaError
-from lakegate.ledger.event import renames_in, with_quarantine_renames
+from lakegate.ledger.event import event_of, family
+from lakegate.ledger.fold import moves
 from lakegate.ledger.publication import published_to
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash
@@ -384,7 +385,8 @@ def _other_rows(
 def _require_same_name(context: Context, table: TableIdentifier, since: Ref, ref: Ref) -> None:
     """Refuse a table that didn't exist ``since`` a commit if it had another name: all its rows would count as added."""
     for commit in context.catalog.history(ref.hash, until=since.hash):
-        old = next((old for old, new in with_quarantine_renames(renames_in(commit)) if new == str(table)), None)
+        event = event_of(commit)
+        old = next((old for old, new in moves(event) if new == family(str(table))), None) if event else None
         if old is not None:
             raise InputError(
                 f"{table} was called {old} at {since.hash[:12]}; commit {commit.hash[:12]} renamed it.",

@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from lakegate.context import Context
 from lakegate.errors import ConflictError, InputError, NotFoundError, RetryableError
-from lakegate.ledger.event import MODE_PROPERTY, files_in, tables_in
-from lakegate.ledger.publication import find_commit, published_to
+from lakegate.ledger.event import Event
+from lakegate.ledger.publication import find_event, published_to
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.refs import Commit, Ref
+from lakegate.model.refs import Ref
 from lakegate.model.request import IngestRequest
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.deadline import NEVER, Deadline
@@ -157,16 +157,16 @@ def _with_replaced(
     state = context.catalog.get_table(request.table, base) if replaces else None
     live = frozenset[str]() if state is None else frozenset(file.path for file in context.reader.files(state))
     for run_id in replaces:
-        commit = _find_replaced(context, request, run_id, base)
-        _require_replaceable(context, request, run_id, commit, live)
-        again += [given[uri] for uri in sorted({uri for uri, _ in files_in(commit)})]
+        event = _find_replaced(context, request, run_id, base)
+        _require_replaceable(context, request, event, live)
+        again += [given[uri] for uri in sorted({uri for uri, _ in event.files})]
     files = {file.uri: file for file in (*claim.claimed, *again)}
     return tuple(file for file in request.batch.files if file.uri in files), replaces
 
 
-def _find_replaced(context: Context, request: IngestRequest, run_id: str, base: Ref) -> Commit:
+def _find_replaced(context: Context, request: IngestRequest, run_id: str, base: Ref) -> Event:
     try:
-        return find_commit(context, run_id, base)
+        return find_event(context, run_id, base)
     except NotFoundError as error:
         # For instance, we waited for that run to publish. Its rows can only be replaced on a base that has them.
         raise ConflictError(
@@ -196,28 +196,27 @@ def _all_files(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, 
     return files, tuple(file.uri for file in files if file.uri not in claimed)
 
 
-def _require_replaceable(
-    context: Context, request: IngestRequest, run_id: str, commit: Commit, live: frozenset[str]
-) -> None:
+def _require_replaceable(context: Context, request: IngestRequest, event: Event, live: frozenset[str]) -> None:
     """Check that exactly the rows of the batch's files can be removed from what a run published.
 
     Args:
-        commit: The run's commit.
+        event: What the run's commit says.
         live: Paths of the table's data files.
     """
+    run_id = event.run
 
     def refuse(problem: str, hint: str, **found: Any) -> NoReturn:
         said = f"Run {run_id} published files of this batch to {request.table} {problem}"
         raise InputError(said, hint=hint, table=str(request.table), other_run_id=run_id, **found)
 
     revert = f"lakegate revert {run_id}"
-    mode = commit.properties.get(MODE_PROPERTY)
-    if mode:  # its data files also hold other runs' rows: a rewritten file contains every row that didn't change
+    if event.mode:  # its data files also hold other runs' rows: a rewritten file contains every row that didn't change
         refuse(
-            f"with other content, in mode {mode}. --on-changed replace can't tell its rows from those of other runs.",
+            f"with other content, in mode {event.mode}. --on-changed replace can't tell its rows from those of other "
+            "runs.",
             f"Revert that run, then ingest the files again: {revert} --dry-run. Or ingest them in that mode.",
         )
-    if any(map(is_quarantine, tables_in(commit))):  # only a revert knows which runs have released some of these rows
+    if any(map(is_quarantine, event.tables)):  # only a revert knows which runs have released some of these rows
         refuse(
             "with other content, and quarantined some of their rows. --on-changed replace can't remove quarantined "
             "rows, or rows that have since been released from quarantine.",
@@ -231,7 +230,7 @@ def _require_replaceable(
             "optimize'. --on-changed replace can't remove its rows.",
             f"Revert the run that rewrote its files, then this one, and ingest again: {revert}",
         )
-    missing = sorted({uri for uri, _ in files_in(commit)} - {file.uri for file in request.batch.files})
+    missing = sorted({uri for uri, _ in event.files} - {file.uri for file in request.batch.files})
     if missing:
         refuse(
             f"together with {len(missing)} other(s), such as {missing[0]}. Their rows can't be told apart.",

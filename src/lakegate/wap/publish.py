@@ -21,7 +21,7 @@ from lakegate.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from lakegate.ledger.event import event_of, mode_of, run_of, run_properties
+from lakegate.ledger.event import Event, as_properties, effects_on, mode_of, past_commit, run_of
 from lakegate.ledger.publication import find_publication, publication_of, require_not_published, require_this_attempt
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
@@ -226,7 +226,7 @@ class _RebasedRun:
                 find_publication(self._context, self._run, since=self._base)
             self._own_commit = own.hash
         else:
-            require_not_published(self._run, filter(None, map(event_of, commits)))
+            require_not_published(self._run, [past_commit(commit) for commit in reversed(commits)])
 
     def _require_reads(self, head: Ref) -> None:
         """Check that no table that the run's rows were computed from has changed on the target."""
@@ -289,14 +289,26 @@ class _RebasedRun:
             puts=tuple(pointers),
             unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
             namespaces=namespaces_for(self._context, pointers, head),
-            properties=self._properties(),
+            properties=as_properties(self._event()),
         )
 
-    def _properties(self) -> dict[str, str]:
-        run = self._run
-        reverts = run.reverts if run.request is None else run.request.replaces
-        audit, reads, keys = _summary(self._reports), self._relied_on(), self._new_keys()
-        return run_properties(run, audit=audit, reads=reads, keys=keys, reverts=reverts)
+    def _event(self) -> Event:
+        run, request = self._run, self._run.request
+        files = () if request is None else tuple((file.uri, file.version) for file in request.own_files)
+        removes = run.reverts if request is None else request.replaces
+        changes = (f"{one.table}: {change}" for one in run.staged for change in one.schema_changes)
+        return Event(
+            run=run.run_id,
+            kind=run.kind,
+            tables=effects_on(run.tables, run.run_id, files, removes),
+            branch=run.branch,
+            audit=_summary(self._reports),
+            accepted=run.accepted,
+            reads=self._relied_on(),
+            keys=tuple(map(str, self._new_keys())),
+            mode=mode_of(run) or "",
+            columns="; ".join(changes),
+        )
 
 
 def _why_read(run: Run) -> str:

@@ -296,24 +296,22 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
     with context.narrator.step("Writing the journal"):
         while not context.journal.record(
             target,
-            past.events,
+            past.commits,
             head.hash,
             rebuild=True,
             known=known,
-            gone=published - {event.run_id for event in past.events},
-            commits=past.commits,
+            gone=published - past.runs,
             unread=unread,
         ):
             known = context.journal.synced(target)
             head, past = _with_newer(context, target, past, head)
-        runs = {event.run_id for event in past.events}
         for run in rejected:
             with suppress(RetryableError):  # another process has started it, and knows more
                 context.journal.end(run, context.journal.begin(run, anew=True))
     return RebuiltJournal(
         head=head,
         commits=len(past.commits),
-        runs=len(runs),
+        runs=len(past.runs),
         files=context.journal.count()[1],
         rejected=len(rejected),
     )

@@ -10,30 +10,20 @@ these ways, and is refused as a whole if there's a table where none is possible:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
 
 from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, NotRevertableError
-from lakegate.ledger.event import (
-    COMPACTION_PROPERTY,
-    files_in,
-    keys_in,
-    kind_of,
-    reads_in,
-    renames_in,
-    reverts_in,
-    revived_in,
-    run_of,
-    tables_in,
-)
+from lakegate.ledger.event import UNDOES, Event, File, event_of, family, run_of
+from lakegate.ledger.fold import Span
 from lakegate.ledger.publication import files_of_snapshots, find_commit
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import SUFFIX, is_quarantine, table_of
+from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.refs import MAIN, Commit, Ref, TablePointer
 from lakegate.model.run import Action, Run, UndoneTable
 from lakegate.model.tables import DataFile, TableChange
@@ -138,16 +128,19 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 ref=MAIN,
             )
         _require_restorable(history, table)
-        superseded = next(one.time for one in history.commits if not _family(table).isdisjoint(one.tables))
+        superseded = next(one.time for one in history.commits if str(table) in map(family, one.tables))
         if not is_kept(context, superseded):
             raise too_old(context, f"That state of {table}")
-        lost, regained = history.difference(table)
-        return TablesPlan(
+        gained = history.span.gained(str(table))[::-1]
+        lost = _files_of(context, history.span.lost(str(table)), head)
+        plan = TablesPlan(
             f"Restore {table} as at commit {at.hash[:12]}",
             changed,
-            reverts=lost,
-            revives=_revived(context, regained, changed, head),
+            removes=dict.fromkeys(changed, gained),
+            adds=dict.fromkeys(changed, lost),
         )
+        history.require_whole(plan, f"{table} can't be restored to its state at commit {at.hash[:12]}")
+        return plan
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", text=f"Restoring {table}")
 
@@ -179,6 +172,10 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -
     return moved
 
 
+_BY_ANOTHER = Event(run="", kind="branch")
+"""What a commit by another writer says: nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Change:
     """What one commit did to one table; ``None`` where the table didn't exist."""
@@ -206,12 +203,12 @@ class _Change:
 class _History:
     """The commits of a branch after ``since`` up to ``head``, oldest first.
 
-    A table and its quarantine table count as one here: a run that is reverted in one of them is in both.
-
     Args:
         since: Hash of the commit before the first one; ``None`` for all.
 
     Attributes:
+        events: What those made by runs say, by hash.
+        span: Who stands before and after them.
         is_whole: Whether ``since`` is in the history of ``head``.
     """
 
@@ -220,6 +217,14 @@ class _History:
         self._since = since
         self.commits = list(context.catalog.history(head.hash, until=since, operations=True))[::-1]
         self.is_whole = bool(self.commits) and self.commits[0].parent == since
+        self.events = {commit.hash: event for commit in self.commits if (event := event_of(commit)) is not None}
+        self.span = Span()
+        for event in self.events.values():
+            self.span.add(event)
+
+    def event(self, commit: Commit) -> Event:
+        """Return what a commit says; one by another writer says nothing."""
+        return self.events.get(commit.hash, _BY_ANOTHER)
 
     def commit_of(self, run_id: str) -> Commit:
         """Return the commit of a run."""
@@ -237,49 +242,50 @@ class _History:
                 changes.append(_Change(self._context, commit, before, state))
         return changes
 
-    def reverters(self, table: TableIdentifier | str) -> dict[str, str | None]:
-        """Return the run that took back each run in ``table``, as far as these commits say; ``None`` if it stands."""
-        return {run_id: by[-1] for run_id, by in self._effects(table).items()}
-
-    def difference(self, table: TableIdentifier) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the runs that stand in ``table`` only after these commits, and those that do only before them."""
-        effects = self._effects(table)
-        lost = [run_id for run_id, (stood, by) in effects.items() if not stood and by is None]
-        regained = [run_id for run_id, (stood, by) in effects.items() if stood and by is not None]
-        return lost[::-1], regained
-
-    def _effects(self, table: TableIdentifier | str) -> dict[str, tuple[bool, str | None]]:
-        """Return whether each run stood in ``table`` before these commits, and what took it back since."""
-        names = _family(table)
-        effects: dict[str, tuple[bool, str | None]] = {}
-        for commit in self.commits:
-            run_id = run_of(commit)
-            if run_id is None or renames_in(commit) or names.isdisjoint(tables_in(commit)):
-                continue
-            for reverted in reverts_in(commit):
-                effects[reverted] = effects.get(reverted, (True, None))[0], run_id
-            for name, _, _, revived in revived_in(commit):
-                if name in names:
-                    effects[revived] = effects.get(revived, (False, None))[0], None
-            effects[run_id] = False, None
-        return effects
-
     def later(self, change: _Change, changes: Sequence[_Change], table: TableIdentifier) -> Sequence[_Change]:
         """Return those of a table's ``changes`` after one that stand; a revert that only undoes later ones doesn't."""
-        reverters = self.reverters(table)
         after = changes[changes.index(change) + 1 :]
         runs = {run_of(one.commit) for one in after}
 
         def stands(one: _Change) -> bool:
-            undoes_later = kind_of(one.commit) == "revert" and runs.issuperset(reverts_in(one.commit))
-            return reverters.get(run_of(one.commit) or "") is None and not undoes_later
+            event = self.event(one.commit)
+            undoes_later = event.kind == "revert" and runs.issuperset(event.reverts)
+            return self.span.remover(str(table), event.run) is None and not undoes_later
 
         return [one for one in after if stands(one)]
+
+    def require_whole(self, plan: TablesPlan, problem: str) -> None:
+        """Refuse to bring a run back by halves: its rows return to all tables that they were in at that time, or none.
+
+        Raises:
+            NotRevertableError: Beginning with ``problem``, and naming the run.
+        """
+        back = {(family(str(table)), run) for table, runs in plan.adds.items() for run in runs}
+        gone = [entry for entry, stood in self.span.before.items() if stood and not self.span.after[entry]]
+        for table, run in gone:
+            tables = sorted(name for name, other in back if other == run)
+            if tables and table not in tables:
+                remover = self.span.removed_by[table, run]
+                commit = next(one for one in self.commits if run_of(one) == remover)
+                first = f"lakegate table restore {table} --at {(commit.parent or commit.hash)[:12]}"
+                is_same = any(self.span.removed_by[name, run] == remover for name in tables)
+                raise NotRevertableError(
+                    f"{problem}: the rows of run {run} would come back to {', '.join(tables)}, but not to "
+                    f"{table}, from which run {remover} has removed them.",
+                    hint=f"To have its rows back, do again what run {run} did. To read them: --at {commit.parent}"
+                    if is_same
+                    else f"Bring them back to {table} first: {first}",
+                    run_id=run,
+                    table=table,
+                    other_run_id=remover,
+                )
 
     def rename_of(self, table: TableIdentifier, since: Commit | None = None) -> Commit | None:
         """Return the first commit after ``since`` that renamed ``table`` or gave its name to another one."""
         start = 0 if since is None else self.commits.index(since) + 1
-        return next((one for one in self.commits[start:] if any(str(table) in pair for pair in renames_in(one))), None)
+        return next(
+            (one for one in self.commits[start:] if any(str(table) in pair for pair in self.event(one).moved)), None
+        )
 
 
 class _Revert:
@@ -289,7 +295,8 @@ class _Revert:
         self._context = context
         self._history = history
         self._commit = commit
-        self._run_id = run_of(commit) or ""
+        self._event = history.event(commit)
+        self._run_id = self._event.run
         self._head = head
         self._blocking: dict[str, str] = {}  # what a later commit did, by its name
 
@@ -300,7 +307,7 @@ class _Revert:
             NotRevertableError: When that's impossible.
             InputError: When the run is already reverted.
         """
-        by = {name: self._history.reverters(name).get(self._run_id) for name in tables_in(self._commit)}
+        by = {name: self._history.span.remover(name, self._run_id) for name in self._event.tables}
         tables = [TableIdentifier.stored(name) for name, run_id in by.items() if run_id is None]
         if not tables:
             self._refuse_again(next(filter(None, by.values())))
@@ -308,13 +315,16 @@ class _Revert:
         if self._blocking:
             later = "; ".join(f"{commit} {what}" for commit, what in self._blocking.items())
             self._refuse(later, tables[0], dependents=[name.removeprefix("run ") for name in self._blocking])
-        replaced = reverts_in(self._commit)
-        return TablesPlan(
-            f"Revert {self._commit.message!r}",
-            plans,
-            reverts=(self._run_id,),
-            revives=self._require_not_published_again(_revived(self._context, replaced, plans, self._head)),
-        )
+        replaced = _files_of(self._context, self._event.reverts, self._head)
+        adds = {
+            table: {run: files for run, files in replaced.items() if run in self._event.tables[str(table)].remove}
+            for table in plans
+        }
+        self._require_not_published_again(adds)
+        removes = dict.fromkeys(plans, (self._run_id,))
+        whole = TablesPlan(f"Revert {self._commit.message!r}", plans, removes=removes, adds=adds)
+        self._history.require_whole(whole, f"Run {self._run_id} can't be reverted")
+        return whole
 
     def _plan_table(self, table: TableIdentifier) -> TablePlan | None:
         changes = self._history.changes(table)
@@ -323,7 +333,7 @@ class _Revert:
             return None
         renamed = self._history.rename_of(table, self._commit)
         if renamed is not None:
-            old, new = renames_in(renamed)[0]
+            old, new = self._history.event(renamed).moved[0]
             self._refuse(f"run {run_of(renamed)} has since renamed {old} to {new}", new)
         now = changes[-1].after
         if now is None:
@@ -371,7 +381,7 @@ class _Revert:
                 self._block([one], f"has since changed {table} by more than adding rows")
             elif self._context.editor.rebase_problem(one.after, one.change.snapshot_ids, before) is not None:
                 self._block([one], f"has since added rows that don't fit the earlier state of {table}")
-            elif own.change.rows_removed != 0 and str(table) in keys_in(one.commit):
+            elif own.change.rows_removed != 0 and str(table) in self._history.event(one.commit).keys:
                 self._block([one], f"checked its keys without the rows that would return to {table}")
             else:
                 appends.append((one.after, one.change.snapshot_ids))
@@ -385,8 +395,9 @@ class _Revert:
         """Block the revert by later runs that relied on this one's result, and stand."""
         later = self._history.commits[self._history.commits.index(self._commit) + 1 :]
         for commit in later:
-            if str(table) in reads_in(commit) and any(
-                self._history.reverters(name).get(run_of(commit) or "") is None for name in tables_in(commit)
+            event = self._history.event(commit)
+            if str(table) in event.reads and any(
+                self._history.span.remover(name, event.run) is None for name in event.tables
             ):
                 self._blocking.setdefault(_label(commit), f"read {table} as this run left it")
 
@@ -394,17 +405,12 @@ class _Revert:
         for one in changes:
             self._blocking.setdefault(_label(one.commit), what)
 
-    def _require_not_published_again(
-        self, revived: Sequence[tuple[str, str, str, str]]
-    ) -> Sequence[tuple[str, str, str, str]]:
+    def _require_not_published_again(self, adds: Mapping[TableIdentifier, Mapping[str, Collection[File]]]) -> None:
         """Refuse to bring back a file that was published again since, with whatever content."""
         journal = self._context.journal
-        for table in dict.fromkeys(table for table, *_ in revived):
-            files = [
-                SourceFile(uri=uri, size_bytes=0, version=version, rows=0)
-                for name, uri, version, _ in revived
-                if name == table and uri
-            ]
+        for table, runs in ((str(table), runs) for table, runs in adds.items()):
+            back = [file for files in runs.values() for file in files]
+            files = [SourceFile(uri=uri, size_bytes=0, version=version, rows=0) for uri, version in back]
             there = [*journal.known(table, files).published, *journal.earlier(table, files)]
             again = next((one for one in there if one.run_id != self._run_id), None)
             if again is not None:
@@ -416,7 +422,6 @@ class _Revert:
                     table=table,
                     other_run_id=again.run_id,
                 )
-        return revived
 
     def _files(self, pointer: TablePointer) -> dict[str, DataFile]:
         return {file.path: file for file in self._context.reader.files(pointer)}
@@ -454,7 +459,7 @@ class _Revert:
         )
 
     def _refuse_again(self, by: str) -> NoReturn:
-        table = tables_in(self._commit)[0]
+        table = next(iter(self._event.tables))
         undone = next((one for one in self._history.commits if run_of(one) == by), None)
         parent = self._commit.hash if undone is None else undone.parent
         raise InputError(
@@ -468,25 +473,25 @@ class _Revert:
 
 def _require_publish(context: Context, commit: Commit) -> None:
     """Refuse to revert a run that undid, renamed or compacted something."""
-    kind, run_id, table = kind_of(commit), run_of(commit), tables_in(commit)[0]
-    renames, compaction = renames_in(commit), commit.properties.get(COMPACTION_PROPERTY)
-    if compaction is not None:
-        before = next(iter(context.catalog.history(compaction))).parent or compaction
+    event = event_of(commit) or _BY_ANOTHER
+    run_id, table = event.run, next(iter(event.tables))
+    if event.compaction:
+        before = next(iter(context.catalog.history(event.compaction))).parent or event.compaction
         raise InputError(
             f"Run {run_id} compacted {table}, which changed no row; it can't be reverted.",
             hint=f"To go back to the files before: lakegate table restore {table} --at {before[:12]}",
             run_id=run_id,
         )
-    if renames:
-        old, new = renames[0]
+    if event.moved:
+        old, new = event.moved[0]
         raise InputError(
             f"Run {run_id} renamed {old} to {new}; a rename can't be reverted.",
             hint=f"To rename it back: lakegate table rename {new} {old}",
             run_id=run_id,
         )
-    if kind is not None:
+    if event.kind in UNDOES:
         raise InputError(
-            f"Run {run_id} is a {kind}; it can't be reverted.",
+            f"Run {run_id} is a {event.kind}; it can't be reverted.",
             hint=f"To restore the table's state before it: lakegate table restore {table} --at {commit.parent}",
             run_id=run_id,
         )
@@ -496,7 +501,7 @@ def _require_restorable(history: _History, table: TableIdentifier) -> None:
     """Refuse to restore a table across a rename."""
     renamed = history.rename_of(table)
     if renamed is not None:
-        old, new = renames_in(renamed)[0]
+        old, new = history.event(renamed).moved[0]
         raise InputError(
             f"{table} can't be restored to that state: run {run_of(renamed)} has since renamed {old} to {new}.",
             hint=f"Choose a state since then: lakegate table restore {new} --at {renamed.hash}",
@@ -521,33 +526,17 @@ def _is_unchanged(plan: TablePlan) -> bool:
     return plan.base is not None and plan.now is not None and plan.base.metadata_location == plan.now.metadata_location
 
 
-def _revived(
-    context: Context, runs: Iterable[str], tables: Collection[TableIdentifier], head: Ref
-) -> list[tuple[str, str, str, str]]:
-    """Return the source files of runs whose rows come back to ``tables``; see :class:`TablesPlan`."""
-    names = {str(table) for table in tables if not is_quarantine(table)}
-    changed = set(map(str, tables))
-    lines: list[tuple[str, str, str, str]] = []
-    # In this order, the newest version of a file counts as its newest again.
-    for commit in sorted((find_commit(context, run_id, head) for run_id in runs), key=lambda one: one.time):
-        files, run_id = files_in(commit), run_of(commit) or ""
-        if files:
-            lines += [(name, uri, version, run_id) for name in names for uri, version in files]
-        elif changed >= set(tables_in(commit)):
-            lines += [(name, "", "", run_id) for name in names]
-    return lines
+def _files_of(context: Context, runs: Iterable[str], head: Ref) -> dict[str, tuple[File, ...]]:
+    """Return the source files of runs, oldest first: so the newest version of a file counts as its newest again."""
+    commits = sorted((find_commit(context, run_id, head) for run_id in runs), key=lambda one: one.time)
+    events = (event_of(commit) or _BY_ANOTHER for commit in commits)
+    return {event.run: event.files for event in events}
 
 
 def _delete_files(context: Context, pointer: TablePointer | None) -> int:
     """Return how many delete files a table has."""
     snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
     return 0 if snapshot is None else int(snapshot.summary.get("total-delete-files", 0))
-
-
-def _family(table: TableIdentifier | str) -> frozenset[str]:
-    """Return the names of a table and its quarantine table, given one of them."""
-    name = str(table).removesuffix(SUFFIX)
-    return frozenset((name, f"{name}{SUFFIX}"))
 
 
 def _label(commit: Commit) -> str:

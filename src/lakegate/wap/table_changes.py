@@ -8,7 +8,7 @@ metadata. Each but truncating is a run, and also raises the errors of
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
@@ -21,12 +21,12 @@ from lakegate.errors import (
     NotReplayableError,
     OutcomeUnknownError,
 )
-from lakegate.ledger.event import AUDIT_PROPERTY, COMPACTION_PROPERTY, TABLES_PROPERTY, run_of
+from lakegate.ledger.event import Event, as_properties, effects_on, run_of
 from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
-from lakegate.model.run import BRINGS_DATA, RUN_ID_PROPERTY, Publication, Run, RunKind, UndoneTable
+from lakegate.model.run import BRINGS_DATA, Publication, Run, UndoneTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted, moment, unknown_column
@@ -56,7 +56,7 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str) -> 
         _require_not_of_a_table(context, table, head)
         dropped = (_existing(context, table, head), quarantine_table(context, table, head))
         plans = {one.table: TablePlan(None, dropped_table(context, one)) for one in dropped if one is not None}
-        return TablesPlan(f"Drop {table}", plans, reverts=_standing_runs(context, table))
+        return TablesPlan(f"Drop {table}", plans, removes=dict.fromkeys(plans, context.journal.standing(str(table))))
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", text=f"Dropping {table}")
 
@@ -111,11 +111,7 @@ def _plan_rename(context: Context, old: TableIdentifier, new: TableIdentifier, h
             moved = pointer.model_copy(update={"table": name, "content_id": None})
             kept = UndoneTable(table=str(name), rows=metadata.rows, data_files=metadata.data_files or 0)
             tables[name] = TablePlan(moved, kept)
-    return TablesPlan(
-        f"Rename {old} to {new}",
-        tables,
-        renames=[(str(then), str(name)) for then, name in renames.items() if then in tables],
-    )
+    return TablesPlan(f"Rename {old} to {new}", tables, renames=[(str(old), str(new))])
 
 
 def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
@@ -134,18 +130,9 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
         tx.sql(f"DELETE FROM {'.'.join(map(quote, table.parts))} WHERE true")  # noqa: S608 - quoted
 
 
-def runs_in(context: Context, table: TableIdentifier, _: Ref) -> tuple[str, ...]:
-    """Return the runs whose rows a table may hold, newest first, as far as the journal has read the target."""
-    return _standing_runs(context, table, BRINGS_DATA)
-
-
-def _standing_runs(context: Context, table: TableIdentifier, kinds: Collection[RunKind] = ()) -> tuple[str, ...]:
-    """Return the runs of these kinds (all by default) that published to a table and stand, newest first.
-
-    Those that published source files are found by its present name, whatever its name was then.
-    """
-    runs = [run.run_id for run, _ in context.journal.pages.published_to(str(table)) if not kinds or run.kind in kinds]
-    return tuple(dict.fromkeys((*runs, *sorted(context.journal.runs_with_files(str(table)), reverse=True))))
+def runs_in(context: Context, table: TableIdentifier, _: Ref) -> Sequence[str]:
+    """Return the runs whose rows a table holds, newest first, as far as the journal has read the target."""
+    return context.journal.standing(str(table), BRINGS_DATA)
 
 
 def optimize(
@@ -240,16 +227,18 @@ def _require_same_count(engine: EngineTransaction, table: TableIdentifier, compa
 def _claim_compaction(context: Context, progress: Progress, compaction: Commit, rows: int) -> str:
     """Make the commit that says which run made a compaction, and return its hash."""
     run = progress.run
-    properties = {
-        RUN_ID_PROPERTY: run.run_id,
-        TABLES_PROPERTY: run.table,
-        COMPACTION_PROPERTY: compaction.hash,
-        AUDIT_PROPERTY: f"{counted(rows, 'row')} before and after",
-    }
+    event = Event(
+        run=run.run_id,
+        kind=run.kind,
+        tables=effects_on(run.tables, run.run_id),
+        audit=f"{counted(rows, 'row')} before and after",
+        compaction=compaction.hash,
+    )
 
     def build(head: Ref) -> CommitRequest:
         message = f"Optimize {run.table}: the same {counted(rows, 'row')} in other files"
-        return CommitRequest(branch=MAIN, base=head.hash, message=message, at_head=True, properties=properties)
+        said = as_properties(event)
+        return CommitRequest(branch=MAIN, base=head.hash, message=message, at_head=True, properties=said)
 
     unknown = OutcomeUnknownError(
         f"The catalog became unavailable while run {run.run_id} recorded the compaction of {run.table}. The table is "

@@ -13,18 +13,7 @@ from datetime import UTC, datetime
 
 from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
-from lakegate.ledger.event import (
-    KIND_PROPERTY,
-    RENAMES_PROPERTY,
-    REVERTS_PROPERTY,
-    REVIVES_PROPERTY,
-    TABLES_PROPERTY,
-    encode_revived,
-    kind_of,
-    packed,
-    reads_in,
-    tables_in,
-)
+from lakegate.ledger.event import UNDOES, Event, File, TableEffect, as_properties, event_of
 from lakegate.ledger.publication import find_publication
 from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
@@ -61,19 +50,27 @@ class TablesPlan:
     """What to commit on top of one head.
 
     Attributes:
-        reverts: Runs that lose their rows in ``tables``, newest first.
-        revives: Table, URI, version and run of each source file whose rows come back, oldest first. URI and version are
-            empty for a run without source files.
+        removes: Runs that lose their rows in each of ``tables``, newest first.
+        adds: Runs whose rows come back to each of ``tables``, oldest first, with their source files.
         nothing: Why there's nothing to do; ``None`` if there is.
         renames: Old and new names of tables that are renamed.
     """
 
     message: str
     tables: Mapping[TableIdentifier, TablePlan] = field(default_factory=dict)
-    reverts: Sequence[str] = ()
-    revives: Sequence[tuple[str, str, str, str]] = ()
+    removes: Mapping[TableIdentifier, Sequence[str]] = field(default_factory=dict)
+    adds: Mapping[TableIdentifier, Mapping[str, tuple[File, ...]]] = field(default_factory=dict)
     nothing: str | None = None
     renames: Sequence[tuple[str, str]] = ()
+
+    def event(self, run: Run) -> Event:
+        """Return what the commit says if ``run`` makes it."""
+        own: dict[str, tuple[File, ...]] = {} if self.renames else {run.run_id: ()}
+        effects = {
+            str(table): TableEffect(add={**self.adds.get(table, {}), **own}, remove=tuple(self.removes.get(table, ())))
+            for table in self.tables
+        }
+        return Event(run=run.run_id, kind=run.kind, tables=effects, moved=tuple(self.renames))
 
 
 PlanAt = Callable[[Ref], TablesPlan]
@@ -142,7 +139,8 @@ def run_plan(
 
 def _plan_fields(plan: TablesPlan) -> dict[str, object]:
     undone = tuple(one.undone for one in plan.tables.values())
-    return {"tables": tuple(one.table for one in undone), "reverts": tuple(plan.reverts), "undone": undone}
+    removed = dict.fromkeys(run_id for runs in plan.removes.values() for run_id in runs)
+    return {"tables": tuple(one.table for one in undone), "reverts": tuple(removed), "undone": undone}
 
 
 def _commit(
@@ -195,9 +193,11 @@ def _is_still_valid(context: Context, plan: TablesPlan, planned_at: Ref, head: R
     if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
         return False
     ours = {str(table) for table in plan.tables}
+    said = [(commit.tables, event_of(commit)) for commit in commits]
     return all(
-        kind_of(commit) is None and ours.isdisjoint((*commit.tables, *tables_in(commit), *reads_in(commit)))
-        for commit in commits
+        ours.isdisjoint(tables)
+        and (event is None or (event.kind not in UNDOES and ours.isdisjoint((*event.tables, *event.reads))))
+        for tables, event in said
     )
 
 
@@ -229,14 +229,6 @@ def _as_revert_error(run_id: str, plan: TablePlan) -> Iterator[None]:
 
 
 def _request(context: Context, run: Run, plan: TablesPlan, states: Sequence[TablePointer], head: Ref) -> CommitRequest:
-    properties = {
-        RUN_ID_PROPERTY: run.run_id,
-        KIND_PROPERTY: run.kind if run.kind in ("revert", "restore") else "",
-        TABLES_PROPERTY: " ".join(run.tables),
-        REVERTS_PROPERTY: packed(" ".join(plan.reverts)),  # a drop or restore may revert every run of its table
-        REVIVES_PROPERTY: encode_revived(plan.revives) if plan.revives else "",
-        RENAMES_PROPERTY: " ".join(name for pair in plan.renames for name in pair),
-    }
     return CommitRequest(
         branch=run.target,
         base=head.hash,
@@ -246,5 +238,5 @@ def _request(context: Context, run: Run, plan: TablesPlan, states: Sequence[Tabl
         # Only at the head: a run that only read these tables changes none of them, so its commit wouldn't conflict.
         at_head=True,
         namespaces=namespaces_for(context, states, head),
-        properties={key: value for key, value in properties.items() if value},
+        properties=as_properties(plan.event(run)),
     )

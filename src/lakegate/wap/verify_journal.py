@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lakegate.context import Context
-from lakegate.journal.history import NetHistory, net_history, with_outcome
+from lakegate.journal.history import outcomes, with_outcome
 from lakegate.journal.pages import PageCursor, RunFilter
-from lakegate.ledger.event import COMPACTION_PROPERTY, event_of, run_of, unreadable_in
+from lakegate.ledger.event import PastCommit, past_commit, unreadable_in
+from lakegate.ledger.fold import FileKey, Ledger, fold
 from lakegate.model.maintenance import VerifyFinding
 from lakegate.model.refs import MAIN, Commit, Ref
-from lakegate.model.run import HistoryEvent, Run
+from lakegate.model.run import Run
 from lakegate.model.words import counted
 from lakegate.ports import Step
 
@@ -21,8 +22,6 @@ _RUNS_AT_ONCE = 500
 _FILES_AT_ONCE = 10_000
 _SHOWN = 12
 _REBUILD = "Read it again from main's commits: lakegate journal rebuild"
-_FileKey = tuple[str, str, str]
-"""A published file: table, URI and version."""
 
 
 @dataclass
@@ -35,8 +34,8 @@ class MainCommits:
         commits: Number of commits.
         runs: The commit that published each run, by run id.
         head: The newest commit.
-        events: The commits' events, newest first.
-        unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it hasn't read any.
+        past: The commits, newest first.
+        unread: How many of the newest ``past`` ones the journal hasn't read yet; ``None`` if it hasn't read any.
         findings: Problems with the commits themselves.
         _compactions: Commits by Iceberg that a later commit says a run made.
     """
@@ -47,7 +46,7 @@ class MainCommits:
     commits: int = 0
     runs: dict[str, str] = field(default_factory=dict)
     head: str = ""
-    events: list[HistoryEvent] = field(default_factory=list)
+    past: list[PastCommit] = field(default_factory=list)
     unread: int | None = None
     findings: list[VerifyFinding] = field(default_factory=list)
     _compactions: set[str] = field(default_factory=set)
@@ -63,7 +62,7 @@ class MainCommits:
         for commit in self.context.catalog.history(self.head, operations=True):
             self.commits += 1
             if commit.hash == synced:
-                self.unread = len(self.events)
+                self.unread = len(self.past)
             is_new = is_new and (self.since is None or commit.hash != self.since.hash)
             self._add(commit, is_new=is_new)
             if self.commits % _PROGRESS_EVERY == 0:
@@ -85,12 +84,12 @@ class MainCommits:
             fix = "pip install --upgrade lakegate"
             self.findings.append(VerifyFinding(kind="newer-format", message=reason, fix=fix, commit=commit.hash))
             return
-        event = event_of(commit)
-        if event is not None:
-            self.runs[event.run_id] = commit.hash
-            self.events.append(event)
-        self._compactions.add(commit.properties.get(COMPACTION_PROPERTY, ""))
-        is_foreign = is_new and run_of(commit) is None and commit.hash not in self._compactions
+        past = past_commit(commit)
+        self.past.append(past)
+        if past.event is not None:
+            self.runs[past.event.run] = commit.hash
+            self._compactions.add(past.event.compaction)
+        is_foreign = is_new and past.event is None and commit.hash not in self._compactions
         if is_foreign and (changed := self._changed(commit)):
             self.findings.append(_foreign(commit, changed))
 
@@ -142,9 +141,9 @@ def journal_findings(context: Context, history: MainCommits, step: Step) -> Iter
             )
     if history.unread is not None:
         # What the journal had read before, and what it may have read since.
-        nets = [net_history(history.events[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
-        yield from _differing_runs(context, history, nets)
-        yield from _differing_files(history, nets, published)
+        ledgers = [fold(history.past[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
+        yield from _differing_runs(context, history, ledgers)
+        yield from _differing_files(history, ledgers, published)
 
 
 def _ended_runs(context: Context) -> Iterator[Run]:
@@ -171,14 +170,15 @@ def _lost(run: Run) -> VerifyFinding:
     )
 
 
-def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHistory]) -> Iterator[VerifyFinding]:
-    run_ids = list(nets[0].outcomes)
+def _differing_runs(context: Context, history: MainCommits, ledgers: Sequence[Ledger]) -> Iterator[VerifyFinding]:
+    by_commits = [outcomes([ledger], ledger.runs) for ledger in ledgers]
+    run_ids = list(by_commits[0])
     for start in range(0, len(run_ids), _RUNS_AT_ONCE):
         batch = run_ids[start : start + _RUNS_AT_ONCE]
         known = context.journal.pages.runs_of(batch, whole=False)
         for run_id in batch:
             was = known.get(run_id)
-            expected = [with_outcome(was, run_id, net.outcomes[run_id], MAIN) for net in nets]
+            expected = [with_outcome(was, run_id, known_runs[run_id], MAIN) for known_runs in by_commits]
             now = expected[-1]
             if now is None or not history.is_wanted(now.tables) or any(_is_same(was, one) for one in expected):
                 continue
@@ -211,11 +211,11 @@ def _commit_of(run: Run) -> str | None:
 
 
 def _differing_files(
-    history: MainCommits, nets: Sequence[NetHistory], published: Collection[_FileKey]
+    history: MainCommits, ledgers: Sequence[Ledger], published: Collection[FileKey]
 ) -> Iterator[VerifyFinding]:
     """Yield differences in which source files are published, and so in what an ingest skips."""
-    extra = [key for key in published if all(key not in net.files for net in nets)]
-    lacking = sorted(key for key in nets[0].files if key in nets[-1].files and key not in published)
+    extra = [key for key in published if all(key not in ledger.files for ledger in ledgers)]
+    lacking = sorted(key for key in ledgers[0].files if key in ledgers[-1].files and key not in published)
     for keys, how in (
         (extra, "by the journal, but not by main's commits: an ingest would skip it"),
         (lacking, "by main's commits, but not by the journal: an ingest might publish it again"),
@@ -235,7 +235,7 @@ def _differing_files(
                 )
 
 
-def _published_files(context: Context) -> Iterator[_FileKey]:
+def _published_files(context: Context) -> Iterator[FileKey]:
     """Yield each source file that the journal has as published."""
     before: int | None = None
     while True:

@@ -1,4 +1,4 @@
-"""Source files in commit properties: written, read back, and refused when a newer lakegate wrote them."""
+"""What commits say: written, read back, and refused when a newer lakegate wrote it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,27 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakegate.errors import NewerFormatError
-from lakegate.ledger.event import (
-    FILES_PROPERTY,
-    REVIVES_PROPERTY,
-    TABLES_PROPERTY,
-    encode_files,
-    encode_revived,
-    files_in,
-    revived_in,
-)
+from lakegate.ledger.event import PROPERTY, as_properties, event_of
 from lakegate.ledger.publication import find_commit
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
 from lakegate.model.refs import Commit, CommitRequest
-from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.run import RUN_ID_PROPERTY, Acceptance
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, ordered
+from support.ledger_support import said
 
 UNREADABLE = {
-    "a newer format": '{"format":2,"files":[["file:///a","v1"]]}',
-    "no format": '{"files":[["file:///a","v1"]]}',
-    "no files": '{"format":1}',
-    "one value too many": '{"format":1,"files":[["file:///a","v1","x","y"]]}',
-    "a value that is no text": '{"format":1,"files":[["file:///a",1]]}',
+    "a newer format": '{"v":2,"run":"r9","kind":"ingest"}',
+    "no format": '{"run":"r9","kind":"ingest"}',
+    "no run": '{"v":1,"kind":"ingest"}',
+    "an unknown kind": '{"v":1,"run":"r9","kind":"merge"}',
+    "something unknown": '{"v":1,"run":"r9","kind":"ingest","moves":1}',
+    "one value too many": '{"v":1,"run":"r9","kind":"ingest","tables":{"a.b":{"add":{"r9":[["f","1","x"]]}}}}',
+    "a value that is no text": '{"v":1,"run":"r9","kind":"ingest","tables":{"a.b":{"add":{"r9":[["f",1]]}}}}',
     "a list": '[["file:///a","v1"]]',
     "no JSON": "?",
     "packed, but not by zlib": "zlib:YWJj",
@@ -42,39 +37,26 @@ UNREADABLE = {
 }
 
 
-def commit_of(**properties: str) -> Commit:
-    known = {RUN_ID_PROPERTY: "r9", TABLES_PROPERTY: "nyc.trips", **properties}
-    return Commit(
-        hash="c0ffee" * 8,
-        parent=None,
-        message="m",
-        author="a",
-        time=datetime(2026, 1, 31, tzinfo=UTC),
-        properties=known,
-    )
-
-
-def files_property(text: str) -> Commit:
-    return commit_of(**{FILES_PROPERTY: text})
-
-
 def published_by_a_newer_lakegate(house: FakeLakehouse, text: str) -> None:
     base = house.catalog.get_ref("main").hash
-    properties = {RUN_ID_PROPERTY: "r9", TABLES_PROPERTY: "nyc.trips", FILES_PROPERTY: text}
+    properties = {RUN_ID_PROPERTY: "r9", PROPERTY: text}
     house.catalog.commit(
         CommitRequest(branch="main", base=base, message="m", namespaces=(("other",),), properties=properties)
     )
 
 
-def test_source_files_survive_the_way_through_a_commit() -> None:
+def test_what_a_commit_says_survives_the_way_through_its_properties() -> None:
     files = [SourceFile(uri=f"file:///día {i}/x.parquet", size_bytes=1, version=f"v{i}", rows=1) for i in range(5_000)]
-    revived = [("nyc.trips", "file:///a", "v1", "r1")]
-
-    assert files_in(files_property(encode_files(files))) == tuple((file.uri, file.version) for file in files)
-    assert files_in(files_property(encode_files(files[:3]))) == tuple((file.uri, file.version) for file in files[:3])
-    assert revived_in(commit_of(**{REVIVES_PROPERTY: encode_revived(revived)})) == tuple(revived)
-    assert len(encode_files(files)) < 120_000
-    assert json.loads(encode_files(files[:1]))["format"] == 1
+    accepted = Acceptance(reason="the meters were off", actor="ada", at=datetime(2026, 1, 31, tzinfo=UTC))
+    short = said("r9", "nyc.trips", "nyc.trips__quarantine", files=files[:3], removes=["r1"], accepted=accepted)
+    for event in (short, said("r9", "nyc.trips", files=files), said("r9", "nyc.new", moved=(("nyc.old", "nyc.new"),))):
+        stored = as_properties(event)
+        assert stored[RUN_ID_PROPERTY] == "r9"
+        assert len(stored[PROPERTY]) < 120_000
+        commit = Commit(hash="c", parent=None, message="m", author="a", time=datetime(2026, 1, 31, tzinfo=UTC),
+                        properties=stored)  # fmt: skip
+        assert event_of(commit) == event
+    assert json.loads(as_properties(short)[PROPERTY])["v"] == 1
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
@@ -93,7 +75,7 @@ def test_what_a_newer_lakegate_wrote_is_an_error_and_nothing_is_published(text: 
         with pytest.raises(NewerFormatError) as raised:
             what()
         assert head.hash[:12] in raised.value.message
-        assert "nyc.trips" in raised.value.message
+        assert "r9" in raised.value.message
         assert "written by a newer lakegate" in raised.value.message
         assert raised.value.hint is not None
         assert raised.value.exit_code == 2

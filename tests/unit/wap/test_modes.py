@@ -32,6 +32,7 @@ from lakegate.wap.review import accepted, publish_branch
 from lakegate.wap.table_changes import drop_table
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
+from support.ledger_support import event_in
 
 OVERWRITE = WriteMode(name="overwrite")
 UPSERT = WriteMode(name="upsert", key=("id",))
@@ -66,7 +67,7 @@ def test_each_mode_publishes_its_rows_once_and_takes_them_back(
     assert into(house, rows, "again", file="r2", mode=mode).status == "skipped"
     commit = next(house.catalog.history("main"))
     assert commit.message.startswith(f"Publish nyc.trips ({mode.name}: ")
-    assert commit.properties["lakegate.mode"] == mode.name
+    assert event_in(commit).mode == mode.name
 
     revert(house.context, "r2", new_run_id="r3")
     assert by_id(house) == CLEAN

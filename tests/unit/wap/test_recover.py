@@ -20,12 +20,11 @@ from lakegate.errors import (
     RetryableError,
     StorageUnavailableError,
 )
-from lakegate.ledger.event import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files
 from lakegate.ledger.publication import find_publication
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
 from lakegate.model.refs import CommitRequest
-from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
+from lakegate.model.run import FileCheckpoint, Run
 from lakegate.progress import SilentNarrator
 from lakegate.wap import failpoints, lifecycle
 from lakegate.wap import recover as recovery
@@ -33,6 +32,7 @@ from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
 from support.fakes import FakeLakehouse
 from support.flow_support import branches, ordered, when_reached
+from support.ledger_support import properties
 from support.revert_support import House
 
 
@@ -162,14 +162,10 @@ def source(name: str, version: str = "1") -> SourceFile:
 
 
 def commit(house: FakeLakehouse, run_id: str | None, *files: SourceFile, reverts: str = "") -> str:
-    properties = {RUN_ID_PROPERTY: run_id, TABLES_PROPERTY: TABLE} if run_id else {}
-    if files:
-        properties[FILES_PROPERTY] = encode_files(files)
-    if reverts:
-        properties[REVERTS_PROPERTY] = reverts
+    about = properties(run_id, TABLE, files=files, removes=reverts.split()) if run_id else {}
     base = house.catalog.get_ref("main").hash
     request = CommitRequest(
-        branch="main", base=base, message="m", namespaces=((f"n{next(_NUMBERS)}",),), properties=properties
+        branch="main", base=base, message="m", namespaces=((f"n{next(_NUMBERS)}",),), properties=about
     )
     return house.catalog.commit(request).hash
 

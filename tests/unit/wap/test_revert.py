@@ -16,7 +16,6 @@ from lakegate.errors import (
     NotRevertableError,
     OutcomeUnknownError,
 )
-from lakegate.ledger.event import revived_in
 from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
@@ -26,6 +25,7 @@ from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.transaction import Transaction
 from support.flow_support import TRIPS
+from support.ledger_support import event_in
 from support.revert_support import A, B, C, D, House
 from support.steps_support import known
 
@@ -62,9 +62,7 @@ def test_the_middle_of_three_goes_and_its_data_files_exactly(three: House) -> No
     assert run.publication.commit == commit.hash
     assert commit.properties == {
         "lakegate.run-id": "x-r2",
-        "lakegate.kind": "revert",
-        "lakegate.tables": "nyc.trips",
-        "lakegate.reverts": "r2",
+        "lakegate": '{"v":1,"run":"x-r2","kind":"revert","tables":{"nyc.trips":{"add":{"x-r2":[]},"remove":["r2"]}}}',
     }
     snapshots = three.snapshots(commit.puts[0])
     assert [s.operation for s in snapshots] == ["append", "append", "append", "delete"]
@@ -226,7 +224,7 @@ def test_what_a_replacing_run_had_replaced_comes_back(house: House) -> None:
 
     assert house.rows() == [*A, *B]
     commit = next(house.catalog.history("main"))
-    assert revived_in(commit) == (("nyc.trips", "file:///f.parquet", "1", "r2"),)
+    assert event_in(commit).tables["nyc.trips"].add == {"r2": (("file:///f.parquet", "1"),), "x-r3": ()}
     assert house.status("r2") == ("published", None)
     assert house.add("r4", B, file="f").status == "skipped"
     house.undo("r2")

@@ -13,7 +13,7 @@ from lakegate.errors import (
     InputError,
     NewerFormatError,
 )
-from lakegate.ledger.event import files_in
+from lakegate.ledger.event import event_of
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest
@@ -27,6 +27,7 @@ from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, begun, branches, ordered
+from support.ledger_support import event_in
 
 RUN = "20260131T070509-0badcafe"
 
@@ -60,7 +61,8 @@ def work(house: FakeLakehouse, body: Callable[[Transaction], None], *, run: str 
 
 
 def files(house: FakeLakehouse) -> list[tuple[str, ...]]:
-    return [tuple(uri for uri, _ in files_in(commit)) for commit in house.catalog.history("main")]
+    events = map(event_of, house.catalog.history("main"))
+    return [tuple(uri for uri, _ in event.files) if event else () for event in events]
 
 
 @pytest.mark.parametrize("by", ["ingest", "transaction"])
@@ -264,10 +266,11 @@ def test_an_acceptance_is_recorded(house: FakeLakehouse, monkeypatch: pytest.Mon
     assert (run.status, run.accepted.actor, run.accepted.reason) == ("published", "ada", "the meters were off")
     assert [result.name for result in run.failures] == ["not_null_passengers"]
     assert house.journal.get("r1") == run
-    assert commit.properties["lakegate.accepted"] == "the meters were off"
-    assert commit.properties["lakegate.accepted-by"] == "ada"
-    assert commit.properties["lakegate.audit"] == "0 passed, 0 warned, 1 failed"
-    assert files_in(commit) == (("file:///r1.parquet", "1"),)
+    accepted = event_in(commit).accepted
+    assert accepted is not None
+    assert (accepted.reason, accepted.actor) == ("the meters were off", "ada")
+    assert event_in(commit).audit == "0 passed, 0 warned, 1 failed"
+    assert event_in(commit).files == (("file:///r1.parquet", "1"),)
 
 
 def test_a_rebuilt_journal_knows_rejected_runs_again(house: FakeLakehouse) -> None:

@@ -25,7 +25,6 @@ from lakegate.iceberg.manifests import (
 )
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal.journal import Journal
-from lakegate.ledger.event import FILES_PROPERTY, TABLES_PROPERTY, encode_files
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
 from lakegate.model.maintenance import VerifyFinding, VerifyReport
@@ -47,6 +46,7 @@ from support.iceberg_tables import (
     pointer_to,
     vector_blob,
 )
+from support.ledger_support import properties
 from support.memory_journal import MemoryDatabase
 
 
@@ -99,16 +99,12 @@ class Lake:
 
     def about(self, number: int) -> dict[str, str]:
         """Return what a run's commit says of it."""
-        return {RUN_ID_PROPERTY: f"r{number}", TABLES_PROPERTY: str(NAME), FILES_PROPERTY: self.files(number)}
+        return properties(f"r{number}", str(NAME), files=[self.file(number)])
 
     @staticmethod
     def file(number: int) -> SourceFile:
         version = f"sha256:{number}"
         return SourceFile(uri=f"file:///in/{number}", size_bytes=1, version=version, rows=1)
-
-    @classmethod
-    def files(cls, number: int) -> str:
-        return encode_files([cls.file(number)])
 
     def put(self, properties: dict[str, str], state: TablePointer | None = None) -> str:
         was = self.catalog.get_table(NAME, self.head)

@@ -21,7 +21,6 @@ from lakegate.errors import (
     RetryableError,
     SchemaError,
 )
-from lakegate.ledger.event import files_in
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.request import IngestRequest
@@ -35,6 +34,7 @@ from lakegate.wap.publish import publish
 from lakegate.wap.stage import find_staged, stage
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, WITH_NULLS, audited, branches, ordered, planned
+from support.ledger_support import event_in
 from support.steps_support import known
 
 
@@ -54,8 +54,8 @@ def test_the_commit_on_main_names_the_run_and_the_audit(house: FakeLakehouse) ->
     assert run.publication is not None
     assert run.publication.commit == commit.hash
     assert commit.properties[RUN_ID_PROPERTY] == "r1"
-    assert files_in(commit) == (("file:///r1.parquet", "1"),)
-    assert commit.properties["lakegate.audit"] == "1 passed, 0 warned"
+    assert event_in(commit).files == (("file:///r1.parquet", "1"),)
+    assert event_in(commit).audit == "1 passed, 0 warned"
     assert "nyc.trips" in commit.tables
 
 

@@ -13,7 +13,8 @@ import click
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_refs, limit_option
 from lakegate.cli.output import clip, echo_json, safe, say, width_or
-from lakegate.ledger.event import BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, files_in, tables_in, unreadable_in
+from lakegate.errors import NewerFormatError
+from lakegate.ledger.event import PROPERTY, UNDOES, Event, event_of, unreadable_in
 from lakegate.model.words import moment
 from lakegate.progress import one_line
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _LONGEST_VALUE = 300
 _MOST_FILES = 3
 _HASH = 12
-_SHOWN_ELSEWHERE = {BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY}
 _SHORTEST_MESSAGE = 20
 
 
@@ -57,7 +57,7 @@ def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
 def _with_tables(lake: Lake, commits: Iterable[Commit], limit: int) -> Iterator[Commit]:
     """Yield commits with their tables. Ask the catalog from the first commit that doesn't name its own."""
     for number, commit in enumerate(commits):
-        if not tables_in(commit):
+        if PROPERTY not in commit.properties:
             yield from lake.log(commit.hash, limit=limit - number)
             return
         yield commit
@@ -73,24 +73,43 @@ def show_commits(commits: Iterable[Commit]) -> None:
     for commit in commits:
         say(f"[yellow]commit {commit.hash}[/]", f"  [dim]{moment(commit.time)}  {safe(commit.author)}[/]")
         say(*(f"  {safe(line)}" for line in commit.message.splitlines() or [""]))
-        say(*(f"  [dim]{safe(key)}: {safe(_short(value))}[/]" for key, value in _facts(commit)))
-        unreadable = unreadable_in(commit)
+        unreadable = None
+        try:
+            facts = [*_facts(commit, event_of(commit) if PROPERTY in commit.properties else None)]
+        except NewerFormatError as error:
+            facts, unreadable = [*_facts(commit, None)], error.message
+        say(*(f"  [dim]{safe(key)}: {safe(_short(value))}[/]" for key, value in facts))
         say(*([] if unreadable is None else [f"  [yellow]{safe(unreadable)}[/]"]), "")
 
 
-def _facts(commit: Commit) -> Iterator[tuple[str, str]]:
+def _facts(commit: Commit, event: Event | None) -> Iterator[tuple[str, str]]:
     """Yield what to show of a commit. ``--output json`` has every property."""
-    tables = tables_in(commit) or commit.tables
+    tables = tuple(event.tables) if event else commit.tables
     yield from [("tables", ", ".join(tables))] if tables else ()
-    readable = unreadable_in(commit) is None
-    uris = [uri for uri, _ in files_in(commit)] if readable else []
-    files = [one_line(unquote(PurePosixPath(urlsplit(uri).path).name)) for uri in uris]
+    if event is None:
+        yield from ((key.removeprefix("lakegate."), value) for key, value in sorted(commit.properties.items()))
+        return
+    files = [one_line(unquote(PurePosixPath(urlsplit(uri).path).name)) for uri, _ in event.files]
     if files:
         more = f" and {len(files) - _MOST_FILES:,} more" if len(files) > _MOST_FILES else ""
         yield "files", ", ".join(files[:_MOST_FILES]) + more
-    for key, value in sorted(commit.properties.items()):
-        if key not in _SHOWN_ELSEWHERE or (key == FILES_PROPERTY and not readable):
-            yield key.removeprefix("lakegate."), value
+    back = dict.fromkeys(run for one in event.tables.values() for run in one.add if run != event.run)
+    facts = {
+        "accepted": "" if event.accepted is None else event.accepted.reason,
+        "accepted-by": "" if event.accepted is None else event.accepted.actor,
+        "audit": event.audit,
+        "compaction": event.compaction,
+        "keys": " ".join(event.keys),
+        "kind": event.kind if event.kind in UNDOES else "",
+        "mode": event.mode,
+        "reads": " ".join(event.reads),
+        "renames": ", ".join(f"{old} to {new}" for old, new in event.moved),
+        "restores": " ".join(back),
+        "reverts": " ".join(event.reverts),
+        "run-id": event.run,
+        "schema": event.columns,
+    }
+    yield from ((key, value) for key, value in facts.items() if value)
 
 
 def _show_lines(commits: Iterable[Commit]) -> None:
