@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack
 
 from lakegate.api.alerts import Alerts
 from lakegate.api.branches import Branches
+from lakegate.api.contracts import Contracts
 from lakegate.api.downstream import Downstream
 from lakegate.api.files import Files
 from lakegate.api.maintenance import Maintenance
@@ -25,7 +25,6 @@ from lakegate.api.transactions import begin, configured_checks, retry_conflicts,
 from lakegate.checks.parse import parsed_checks
 from lakegate.components import Components
 from lakegate.config import (
-    HOME_NAME,
     Settings,
     find_home,
     home_at,
@@ -41,92 +40,63 @@ from lakegate.errors import (
     QueryError,
     RetryableError,
 )
-from lakegate.ledger.sync import sync
-from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
+from lakegate.intake import Frame, Intake, Paths
+from lakegate.model.batch import CsvOptions, FileFormat
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.identifiers import (
     TableIdentifier,
     is_commit_hash,
     quote,
     validate_orchestrator,
-    validate_run_id,
 )
-from lakegate.model.quarantine import parse_limit
 from lakegate.model.refs import MAIN, Commit, Ref, TableAt, TableDifference
 from lakegate.model.request import (
+    IngestOptions,
     IngestPlan,
-    IngestRequest,
     ModeName,
     OnBusy,
     OnChanged,
     OnFailure,
     SchemaMode,
-    WriteMode,
+    require_list,
 )
 from lakegate.model.run import Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import (
-    counted,
     did_you_mean,
     refuse_unknown,
     suggest_keyword,
     suggest_keywords,
-    unknown_column,
 )
 from lakegate.points import unknown_table
 from lakegate.ports import Narrator
-from lakegate.private_files import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
-from lakegate.storage.objects import is_remote
 from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.audit import audit_state
-from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import drop_orphaned_branches
-from lakegate.wap.ingest import Stage, ingest, resume, undo
-from lakegate.wap.modes import choose_mode
-from lakegate.wap.plan import plan
 from lakegate.wap.quarantine import renames_column, require_not_reserved
 from lakegate.wap.recover import recover, recover_now
 from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction
-from lakegate.wap.trial import ContractTrial, try_contract
 
 if TYPE_CHECKING:
     from lakegate.snippets import Snippet
     from lakegate.sources.sample import SourceSample
 
-Paths = str | Path | Sequence[str | Path]
-"""A file, folder or glob pattern, or several: local paths, ``file://``, ``s3://``, ``gs://`` or ``abfss://`` URIs."""
-Frame = Any
-"""Rows: a pandas, Polars or Spark frame, a DuckDB relation, an Arrow table, batch, reader or dataset, whatever else is
-an Arrow stream, a list of dicts, or a list or generator of any of these."""
 Checks = Sequence[str | Check]
 """Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
 _Result = TypeVar("_Result")
-_FILES_AT_ONCE = 8
-_RETRY_S = 600.0
-_HIGHEST_NUMBER = 2**63 - 1
-"""Highest number that databases can store."""
-_CHOICES = {
-    "on_failure": OnFailure,
-    "on_changed": OnChanged,
-    "on_busy": OnBusy,
-    "schema": SchemaMode,
-    "mode": ModeName,
-    "format": FileFormat,
-}
-"""Options with a fixed set of values."""
 _SHORTEST_PREFIX = len("20260131T0705")
 
 
-class IngestOptions(TypedDict, total=False):
-    """The keywords of :meth:`Lake.ingest` and :meth:`Lake.write` as a dict, for code that passes them on."""
+class IngestKeywords(TypedDict, total=False):
+    """The keywords of :meth:`Lake.ingest`, :meth:`Lake.plan` and :meth:`Lake.write`."""
 
     run_id: str | None
     checks: Checks
@@ -144,19 +114,6 @@ class IngestOptions(TypedDict, total=False):
     format: FileFormat | None
     csv: CsvOptions | None
     timeout_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where a run's rows come from, if not from files.
-
-    Attributes:
-        reads: Tables of the lake that the rows were computed from.
-        at: Commit at which those tables were read.
-    """
-
-    reads: tuple[str, ...] = ()
-    at: str = ""
 
 
 @suggest_keyword
@@ -221,8 +178,10 @@ class Lake:
     Attributes:
         alerts: Alerts besides those that each run sends.
         branches: The branches of the catalog.
+        contracts: Contracts proposed from data, and tried on it.
         downstream: Systems that are notified of each publish.
         files: Source files and what became of them.
+        intake: The steps of ingest, for programs that pass options on as one value.
         maintenance: Keeps tables fast, the warehouse small, and the journal true.
         quarantine: Rows that checks set aside.
         tags: Names of commits that never move.
@@ -230,15 +189,15 @@ class Lake:
 
     def __init__(self, components: Components) -> None:
         self._components = components
+        self.intake = Intake(components)
         self.alerts = Alerts(components)
         self.branches = Branches(components)
+        self.contracts = Contracts(components, self.intake)
         self.downstream = Downstream(components)
         self.files = Files(components)
         self.maintenance = Maintenance(components)
         self.quarantine = Quarantine(components)
         self.tags = Tags(components)
-        self._origins: dict[str, _Origin] = {}
-        self._uploaded: dict[str, tuple[SourceFile, ...]] = {}
 
     def __repr__(self) -> str:
         """Return the lake's folder."""
@@ -364,7 +323,7 @@ class Lake:
             >>> lake.ingest("nyc.trips", "trips/*.parquet").status
             'skipped'
         """
-        refuse_unknown("ingest", unknown, IngestOptions.__annotations__)
+        refuse_unknown("ingest", unknown, IngestKeywords.__annotations__)
         options = IngestOptions(
             run_id=run_id,
             checks=checks,
@@ -383,17 +342,9 @@ class Lake:
             csv=csv,
             timeout_s=timeout_s,
         )
-        _require_usable(options)
-        if timeout_s is not None or run_id is not None:
-            return self._run_step(table, paths, options, until="publish", suspends=timeout_s is not None)
-        # Before the context: a damaged file is reported without starting anything.
-        wanted: IngestOptions = {**options, "run_id": new_run_id()}
-        with self._temporary_copies(wanted):
-            request = self._request(table, self._paths(paths, wanted), wanted)
-            self._components.open_engine_ahead(request.batch)
-            return ingest(self._context, request)
+        return self.intake.ingest(table, paths, options)
 
-    def plan(self, table: str, paths: Paths | Frame, **options: Unpack[IngestOptions]) -> IngestPlan:
+    def plan(self, table: str, paths: Paths | Frame, **options: Unpack[IngestKeywords]) -> IngestPlan:
         """Return what :meth:`ingest` would do, without writing anything.
 
         Args:
@@ -413,16 +364,8 @@ class Lake:
             >>> plan.exists, plan.request.batch.rows
             (False, 100)
         """
-        refuse_unknown("plan", options, IngestOptions.__annotations__)
-        _require_usable(options)
-        wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
-        with self._temporary_copies(wanted):
-            request = self._request(table, self._paths(paths, wanted), wanted)
-            planned = plan(self._context, request, base=sync(self._context, MAIN))
-        known = self._components.journal.known(table, request.batch.files)
-        if not request.mode.appends:
-            known = known.with_changed_back()
-        return planned.model_copy(update={"known": known})
+        refuse_unknown("plan", options, IngestKeywords.__annotations__)
+        return self.intake.plan(table, paths, IngestOptions(**options))
 
     def inspect(
         self,
@@ -462,123 +405,9 @@ class Lake:
             rows=rows,
         )
 
-    def mode_of(self, table: str, **options: Unpack[IngestOptions]) -> WriteMode:
-        """Return what a batch would do to a table's existing rows.
-
-        Args:
-            table: ``namespace.table``.
-            **options: The keywords of :meth:`ingest`.
-
-        Raises:
-            InputError: The options contradict each other.
-
-        Example:
-            >>> lake.mode_of("nyc.trips").name
-            'append'
-        """
-        refuse_unknown("mode_of", options, IngestOptions.__annotations__)
-        return choose_mode(
-            self._components.contracts.settings_of(TableIdentifier.parse(table)).mode,
-            options.get("mode"),
-            key=options.get("key", ()),
-            delete_when=options.get("delete_when"),
-        )
-
-    def propose_contract(
-        self,
-        table: str,
-        paths: Paths | None = None,
-        *,
-        format: FileFormat | None = None,
-        schema: str | None = None,
-    ) -> str:
-        """Propose a contract for a table by profiling all of its rows, or those of files.
-
-        The profiled rows pass it. A comment beside each proposed check says what the data showed.
-
-        Args:
-            table: The table, ``namespace.table``.
-            paths: Files, folders or glob patterns to profile instead of the table. Reading them needs Spark; reading a
-                table doesn't.
-            format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
-            schema: File with the contracts' JSON Schema, which the first line names for editors.
-
-        Returns:
-            The contract, as YAML.
-
-        Raises:
-            NotFoundError: There's no such table.
-            InputError: A file can't be read.
-            RetryableError: The catalog or the engine can't be reached.
-
-        Example:
-            >>> print(lake.propose_contract("nyc.trips").splitlines()[1])
-            version: 1
-        """
-        from lakegate.contracts.propose import profile, propose  # Arrow
-
-        identifier = TableIdentifier.parse(table)
-        narrator = self._components.narrator
-        masked = self.settings.audit.mask
-        if paths is None:
-            found = self.table(table)
-            with narrator.step(f"Reading {table}"):
-                columns = profile(found.to_batches(), found.schema)
-            partition_by = found.metadata.partition_by
-            return propose(identifier, columns, source=table, partition_by=partition_by, schema=schema, masked=masked)
-        options = IngestOptions(run_id=new_run_id())
-        with self._temporary_copies(options):
-            csv = self._components.contracts.settings_of(identifier).csv
-            batch = self._batch_to_try(paths, format, csv, options)
-            engine = self._components.file_engine
-            with narrator.step(f"Reading {counted(len(batch.files), 'file')}"):
-                source = engine.source_schema(batch)
-                engine.read_batch(batch, source)
-                columns = profile(engine.stream(engine.frame()), source)
-        files = batch.uris[0] if len(batch.uris) == 1 else f"{batch.uris[0]} and {len(batch.uris) - 1} more"
-        return propose(identifier, columns, source=files, schema=schema, masked=masked)
-
-    def test_contract(
-        self,
-        contract: str | Path,
-        paths: Paths,
-        *,
-        format: FileFormat | None = None,
-    ) -> ContractTrial:
-        """Audit files by a contract, without a table: nothing is written, and neither catalog nor journal is needed.
-
-        Args:
-            contract: A contract's file, or a table that has one in the project.
-            paths: Files, folders or glob patterns.
-            format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
-
-        Returns:
-            The report, also when a check failed, and the checks that weren't tried because they need the lake.
-
-        Raises:
-            ConfigurationError: The contract can't be read.
-            InputError: A file can't be read, or a check doesn't apply to it.
-            RetryableError: The engine can't be reached.
-
-        Example:
-            >>> from pathlib import Path
-            >>> _ = Path("trips.yaml").write_text("{version: 1, table: nyc.trips, checks: [unique: trip_id]}")
-            >>> lake.test_contract("trips.yaml", "trips/*.parquet").passed
-            True
-        """
-        loaded = self._components.contracts.named(contract)
-        csv = loaded.settings.csv
-        options = IngestOptions(run_id=new_run_id())
-        with self._components.narrator.step(f"Trying {loaded.file}"), self._temporary_copies(options):
-            engine = self._components.file_engine
-            names = loaded.settings.columns
-            batch = self._batch_to_try(paths, format, csv, options, columns=names)
-            masked = self.settings.audit.mask
-            return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
-
     # Ingest in steps, for orchestrators
 
-    def write(self, table: str, paths: Paths | Frame, **options: Unpack[IngestOptions]) -> Run:
+    def write(self, table: str, paths: Paths | Frame, **options: Unpack[IngestKeywords]) -> Run:
         """Write files to a branch and suspend the run, for :meth:`audit_run` and :meth:`publish_run`.
 
         This is the first step of :meth:`ingest`, for orchestrators. Any process may repeat any step: what is done
@@ -605,8 +434,8 @@ class Lake:
             >>> lake.publish_run("nightly-1").status
             'published'
         """
-        refuse_unknown("write", options, IngestOptions.__annotations__)
-        return self._run_step(table, paths, options, until="write", suspends=True)
+        refuse_unknown("write", options, IngestKeywords.__annotations__)
+        return self.intake.write(table, paths, IngestOptions(**options))
 
     def audit_run(self, run_id: str) -> Run:
         """Audit what a run wrote. If that was lost, write it again first.
@@ -622,7 +451,7 @@ class Lake:
             NotFoundError: There's no such run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
         """
-        return self._clean_up_if_ended(resume(self._context, run_id, until="audit"))
+        return self.intake.resume(run_id, until="audit")
 
     def publish_run(self, run_id: str) -> Run:
         """Publish what a run wrote, exactly once. If it isn't written and audited, or must be again, do that first.
@@ -638,7 +467,7 @@ class Lake:
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
             OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
         """
-        return self._clean_up_if_ended(resume(self._context, run_id, until="publish"))
+        return self.intake.resume(run_id, until="publish")
 
     def cancel_run(self, run_id: str, *, reason: str = "Cancelled by its orchestrator.") -> Run:
         """End a run that nobody will resume, and drop its branch. What it published stays published.
@@ -656,7 +485,7 @@ class Lake:
             NotFoundError: There's no such run.
             RetryableError: Another process is working on it, or the catalog can't be reached.
         """
-        return self._clean_up_if_ended(undo(self._context, run_id, reason=reason))
+        return self.intake.cancel(run_id, reason=reason)
 
     # Transactions
 
@@ -741,7 +570,7 @@ class Lake:
         statements = [f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}" for change in changes]
         if not all(map(renames_column, statements)):
             require_not_reserved(identifier)
-        _require_list("checks", checks)
+        require_list("checks", checks)
         if not changes:
             raise InputError("No change was given.", hint="Pass one as in SQL, such as 'ADD COLUMN zone STRING'.")
         self.table(table)  # Spark isn't started for a table that doesn't exist
@@ -829,7 +658,7 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         if branch is not None and ref is not None:
             raise InputError(f"branch='{branch}' and ref='{ref}' can't be combined.", hint="Pass one of them.")
-        _require_list("checks", checks)
+        require_list("checks", checks)
         tried = None if checks is None else parsed_checks(checks)
         if branch not in (None, MAIN) and at is None and since is None:
             return review.audit_branch(
@@ -1486,259 +1315,9 @@ class Lake:
         self.downstream.send_due()
         return recovered
 
-    # Private
-
-    def _run_step(
-        self, table: str, paths: Paths | Frame, options: IngestOptions, *, until: Stage, suspends: bool
-    ) -> Run:
-        _require_usable(options)
-        run_id = validate_run_id(options.get("run_id") or new_run_id())
-        wanted: IngestOptions = {**options, "run_id": run_id}
-        given = cache(lambda: self._paths(paths, wanted))  # a generator can be read only once
-
-        def request() -> IngestRequest:
-            return self._request(table, given(), wanted)
-
-        try:
-            run = resume(
-                self._context,
-                run_id,
-                until=until,
-                table=TableIdentifier.parse(table),
-                request=request,
-                suspends=suspends,
-                deadline=Deadline.after(options.get("timeout_s")),
-            )
-        except Exception:
-            with suppress(LakegateError):  # the first error is the one to report
-                known = self._components.journal.get(run_id)
-                if known is None or known.finished_at is not None:
-                    self._drop_copies(run_id)
-            raise
-        return self._clean_up_if_ended(run)
-
-    def _paths(self, given: Paths | Frame, options: IngestOptions) -> Paths:
-        """Return paths as they were given. Write rows to a file, and return its path."""
-        # An earlier call of this run may have had other rows.
-        self._origins.pop(options["run_id"] or "", None)
-        if isinstance(given, (str, Path)):
-            return given
-        from lakegate.frames import are_rows
-
-        if are_rows(given):
-            return self._copy_rows(given, options)
-        paths = list(given)
-        odd = next((one for one in paths if not isinstance(one, (str, os.PathLike))), None)
-        if odd is not None:
-            raise InputError(
-                f"Can't ingest a list of {type(odd).__name__}.",
-                hint='Pass paths, a DataFrame, an Arrow table, or rows as dicts: [{"id": 1}]',
-            )
-        return paths
-
-    def _copy_rows(self, given: Any, options: IngestOptions) -> Path:
-        """Write rows to a file for this run, note which tables they were read from, and return the file's path."""
-        from lakegate.frames import spark_frame, to_batches
-        from lakegate.sources.copies import write
-        from lakegate.sources.inspection import combine
-        from lakegate.sources.parquet import schema_problems
-
-        reads = given.reads if isinstance(given, Query) else ()
-        if isinstance(given, Table) and given.commit:
-            reads = (str(given.metadata.table),)
-        if reads and isinstance(given, (Query, Table)):
-            self._origins[options["run_id"] or ""] = _Origin(reads, given.commit)
-        elif reads is None:
-            self._components.narrator.note(
-                "Can't tell for certain which tables the query reads. The rows will be published even if one of them "
-                "changes meanwhile."
-            )
-        frame = spark_frame(given)
-        if frame is not None:
-            from lakegate.spark.dataframes import require_arrow_types
-            from lakegate.spark.dataframes import to_batches as from_spark
-
-            require_arrow_types(frame)
-            schema, batches = from_spark(frame)
-        else:
-            schema, batches = to_batches(given)
-        folder = private_folder(copies_of(self.home, options["run_id"] or ""))
-        kind = type(given)
-        target = folder / f"{kind.__module__.partition('.')[0].strip('_')}-{kind.__name__.lower()}.parquet"
-        with self._components.narrator.step(f"Reading the rows of this {kind.__name__}"):
-            problems = list(schema_problems(f"rows of this {kind.__name__}", schema))
-            if problems:
-                raise combine(problems)
-            write(batches, schema, target)
-        return target
-
-    @contextmanager
-    def _temporary_copies(self, options: IngestOptions) -> Iterator[None]:
-        """Delete the copies of sources that the body makes, when it ends."""
-        try:
-            yield
-        finally:
-            self._drop_copies(options["run_id"] or "")
-
-    def _clean_up_if_ended(self, run: Run) -> Run:
-        if run.finished_at is not None:
-            self._drop_copies(run.run_id, () if run.request is None else run.request.batch.files)
-        return run
-
-    def _drop_copies(self, run_id: str, files: Sequence[SourceFile] = ()) -> None:
-        self._origins.pop(run_id, None)
-        drop_copies(self.home, run_id)
-        uploaded = {*self._uploaded.pop(run_id, ()), *files}
-        if any(file.copy_uri is not None for file in uploaded):
-            from lakegate.sources.copies import drop_uploads
-
-            drop_uploads(tuple(uploaded), self.settings.storage)
-
-    def _upload_if_needed(self, batch: Batch, run_id: str) -> Batch:
-        """Copy local files that the engine can't read to the warehouse. Return the batch with those copies."""
-        parts = self._components
-        private = f"/{HOME_NAME}/sources/"  # copies of files, and rows from memory
-        has_copies = any(private in (file.copy_uri or file.uri) for file in batch.files)
-        is_readable = parts.shares_files and (not has_copies or parts.reads_private_files)
-        if is_readable or not is_remote(parts.warehouse):
-            return batch
-        from lakegate.sources.copies import upload
-
-        uploaded = upload(batch, parts.warehouse, run_id, self.settings.storage, parts.narrator)
-        self._uploaded[run_id] = (*self._uploaded.get(run_id, ()), *uploaded.files)
-        if all(file.copy_uri for file in batch.files) and not copies_of(self.home, run_id).is_relative_to(self.home):
-            # Only this process reads its own temporary folder, and the disk of a function on AWS Lambda is small.
-            drop_copies(self.home, run_id)
-        return uploaded
-
-    def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:
-        from lakegate.sources.discovery import require_csv
-
-        identifier = TableIdentifier.parse(table)
-        defaults, contract = self.settings.ingest, self._components.contracts.find(identifier)
-        configured = self._components.contracts.settings_of(identifier)
-        run_id = validate_run_id(options.get("run_id") or new_run_id())
-        schema_mode = options.get("schema") or configured.schema or defaults.schema
-        mode = self.mode_of(table, **options)
-        origin = self._origins.get(run_id, _Origin())
-        batch = self._discover(
-            paths,
-            options.get("format"),
-            options.get("csv") or configured.csv,
-            run_id,
-            may_differ=schema_mode != "strict",
-            columns=configured.columns,
-            given=options.get("columns") or {},
-        )
-        require_csv(options.get("csv"), batch)
-        checks = self._components.contracts.checks_of(identifier, options.get("checks", ()))
-        return IngestRequest(
-            run_id=run_id,
-            table=identifier,
-            reads=origin.reads,
-            reads_at=origin.at,
-            batch=self._upload_if_needed(batch.hiding(self._hidden_texts(batch, checks)), run_id),
-            checks=checks,
-            branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
-            partition_by=tuple(options.get("partition_by") or configured.partition_by),
-            contract=None if contract is None else contract.terms,
-            target=MAIN,
-            on_failure=options.get("on_failure") or defaults.on_failure,
-            # Only an append would duplicate the rows of a changed file.
-            on_changed=options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
-            on_busy=options.get("on_busy") or defaults.on_busy,
-            schema_mode=schema_mode,
-            mode=mode,
-            wait_s=defaults.wait_s,
-            quarantine_limit=_merge_limit(options.get("quarantine_limit"), configured.quarantine_limit),
-            masked=self._masked_columns,
-        )
-
-    def _discover(
-        self,
-        paths: Paths,
-        file_format: FileFormat | None,
-        csv: CsvOptions,
-        run_id: str,
-        *,
-        may_differ: bool = False,
-        columns: Mapping[str, str] = MappingProxyType({}),
-        given: Mapping[str, str] = MappingProxyType({}),
-    ) -> Batch:
-        from lakegate.sources import discover
-
-        def discovered(*, may_differ: bool) -> Batch:
-            return discover(
-                [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)],
-                format=file_format,
-                csv=csv,
-                storage=self.settings.storage,
-                narrator=self._components.narrator,
-                may_differ=may_differ,
-                copies=copies_of(self.home, run_id),
-            )
-
-        names = {**columns, **given}
-        batch = discovered(may_differ=may_differ or bool(names))
-        there = [column.name for column in batch.columns]
-        for old in given:
-            if old.lower() not in map(str.lower, there):
-                raise unknown_column(f"The files have no column '{old}'.", old, there)
-        batch = batch.renamed(names)
-        if not may_differ and not batch.has_one_shape:
-            discovered(may_differ=False)  # raises, unless only inferred types differ
-        return batch
-
-    def _batch_to_try(
-        self,
-        paths: Paths,
-        file_format: FileFormat | None,
-        csv: CsvOptions,
-        options: IngestOptions,
-        *,
-        columns: Mapping[str, str] = MappingProxyType({}),
-    ) -> Batch:
-        """Return a batch to read but not to ingest."""
-        run_id = options["run_id"] or ""
-        batch = self._discover(self._paths(paths, options), file_format, csv, run_id, columns=columns)
-        return self._upload_if_needed(batch, run_id)
-
-    @property
-    def _masked_columns(self) -> tuple[str, ...]:
-        return ("*",) if self.settings.ui.examples == 0 else self.settings.masked
-
-    def _hidden_texts(self, batch: Batch, checks: Sequence[Check]) -> tuple[str, ...]:
-        """Return patterns of the columns whose values mustn't be stored with a batch."""
-        masked = self._masked_columns
-        # Without a header, the columns get their names from the table, later.
-        is_unnamed = batch.csv is not None and not batch.csv.header
-        return ("*",) if (masked and is_unnamed) or any(check.examples == 0 for check in checks) else masked
-
     def _rows(self, wanted: Rows) -> Query:
         engine = self._components.engine
         return Query(engine.read(wanted), engine.fetch, engine.stream)
-
-
-def _require_usable(options: IngestOptions) -> None:
-    """Refuse unknown values of options with a fixed set, and a string where a list of strings belongs."""
-    for name, kind in _CHOICES.items():
-        value, choices = options.get(name), get_args(kind)
-        if value is not None and value not in choices:
-            listed = ", ".join(map(repr, choices))
-            hint = f"{did_you_mean(str(value), choices)}Use one of {listed}."
-            raise InputError(f"Invalid value: {name}={value!r}.", hint=hint)
-    for name in ("checks", "partition_by"):
-        _require_list(name, options.get(name))
-    columns: Any = options.get("columns") or {}
-    names = (*columns, *columns.values()) if isinstance(columns, Mapping) else (None,)
-    if not all(isinstance(one, str) and one for one in names):
-        hint = 'Map each name in the files to the one in the table: columns={"Fare": "fare_amount"}'
-        raise InputError(f"columns={columns!r} doesn't map column names to column names.", hint=hint)
-
-
-def _require_list(name: str, value: object) -> None:
-    if isinstance(value, (str, Check)):
-        raise InputError(f"{name}={value!r} isn't a list.", hint=f"Put it into one: {name}=[{value!r}]")
 
 
 def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None:
@@ -1746,15 +1325,6 @@ def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None
     if unknown is not None:
         hint = f"Its columns: {', '.join(columns)}."
         raise InputError(f"{where} has no column '{unknown}'.", hint=hint, column=unknown)
-
-
-def _merge_limit(given: Tolerance | None, configured: Tolerance | None) -> Tolerance | None:
-    try:
-        return configured if given is None else parse_limit(given)
-    except ValueError as error:
-        raise InputError(
-            f"{error}.", hint="Use a number of rows, such as 100, or a percentage, such as '5%'."
-        ) from None
 
 
 def _detect_orchestrator() -> str:

@@ -16,6 +16,7 @@ import lakegate
 from lakegate import checks, errors
 from lakegate.api.alerts import Alerts
 from lakegate.api.branches import Branches
+from lakegate.api.contracts import Contracts
 from lakegate.api.downstream import Downstream
 from lakegate.api.files import Files
 from lakegate.api.maintenance import Maintenance
@@ -39,6 +40,7 @@ PARTS: dict[str, type] = {
     "lake.tags": Tags,
     "lake.quarantine": Quarantine,
     "lake.maintenance": Maintenance,
+    "lake.contracts": Contracts,
     "lake.downstream": Downstream,
     "lake.alerts": Alerts,
     "lake.files": Files,

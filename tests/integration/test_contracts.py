@@ -44,9 +44,9 @@ def test_what_is_proposed_for_files_is_passed_by_them_and_by_no_other(lake: Lake
     source.write_text("\n".join(rows) + "\n", encoding="utf-8")
     other.write_text("\n".join([*rows, "99,X,,2020-01-01 07:00:00"]) + "\n", encoding="utf-8")
     contract = tmp_path / "proposed.yaml"
-    contract.write_text(lake.propose_contract("nyc.proposed", source), encoding="utf-8")
+    contract.write_text(lake.contracts.propose("nyc.proposed", source), encoding="utf-8")
 
-    first, second = lake.test_contract(contract, source), lake.test_contract(contract, other)
+    first, second = lake.contracts.test(contract, source), lake.contracts.test(contract, other)
 
     assert first.passed
     assert not first.report.warnings
@@ -112,7 +112,7 @@ def test_files_are_tried_as_an_ingest_audits_them(
     source = tmp_path / "rows.csv"
     source.write_text(rows, encoding="utf-8")
 
-    tried, run = lake.test_contract(table, source), lake.ingest(table, source)
+    tried, run = lake.contracts.test(table, source), lake.ingest(table, source)
 
     assert (tried.passed, tried.over_limit is None) == (run.status == "published", limit != "3")
     assert tried.report.rows == rows.count("\n")
@@ -138,7 +138,7 @@ def test_files_that_cannot_be_read_are_an_error_of_the_input(
     path.write_bytes(content)
 
     with pytest.raises(SourceError, match="couldn't read a source file's data"):
-        lake.test_contract(table, path)
+        lake.contracts.test(table, path)
 
 
 def test_an_ingest_finds_what_other_tools_find_in_the_same_rows(lake: Lake, namespace: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def prove(home: Path) -> ProofResult:
             examples = [one for one in EXAMPLES if one.rows == rows and not one.other_rows]
             listed = "".join(f"  - {json.dumps(one.ours)}\n" for one in examples)
             contract.write_text(f"version: 1\ntable: examples.{rows}\nchecks:\n{listed}", encoding="utf-8")
-            found = {one.check: one for one in lake.test_contract(contract, source).report.results}
+            found = {one.check: one for one in lake.contracts.test(contract, source).report.results}
             for one in examples:
                 result = found[str(parse_check(one.ours))]
                 tried += 1

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from lakegate.errors import NotFoundError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.request import IngestPlan, WriteMode
+from lakegate.model.request import IngestOptions, IngestPlan, WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
 from lakegate.sources.discovery import list_files
@@ -44,7 +44,7 @@ class Archive:
     published: dict[str, str] = field(default_factory=dict)
     troubles: dict[str, BaseException | str | Callable[[], object]] = field(default_factory=dict)
     ingested: list[tuple[str, ...]] = field(default_factory=list)
-    options: list[dict[str, Any]] = field(default_factory=list)
+    options: list[IngestOptions] = field(default_factory=list)
     most_at_once: int = 0
     lakes: list[ArchiveLake] = field(default_factory=list)
     _under_way: int = 0
@@ -88,8 +88,12 @@ class ArchiveLake:
     def close(self) -> None:
         self.closed = True
 
-    def mode_of(self, table: str, **options: Any) -> WriteMode:
-        return WriteMode(name=options.get("mode") or "append")
+    @property
+    def intake(self) -> Self:
+        return self
+
+    def mode_of(self, table: str, options: IngestOptions) -> WriteMode:
+        return WriteMode(name=options.mode or "append")
 
     def table(self, name: str) -> None:
         if not self._archive.published:
@@ -104,7 +108,7 @@ class ArchiveLake:
         there = [uri for uri in uris if _name(uri) in self._archive.published]
         return Claim(published=tuple(self._known(uri) for uri in there))
 
-    def plan(self, table: str, paths: Sequence[str], **options: Any) -> IngestPlan:
+    def plan(self, table: str, paths: Sequence[str], options: IngestOptions) -> IngestPlan:
         for name in map(_name, paths):
             trouble = self._archive.troubles.get(name)
             if isinstance(trouble, BaseException):
@@ -112,11 +116,11 @@ class ArchiveLake:
         columns = Schema(columns=(Column(name="id", type="long"),))
         return IngestPlan(request=REQUEST, exists=bool(self._archive.published), table_schema=columns)
 
-    def ingest(self, table: str, paths: Sequence[str], **options: Any) -> Run:
+    def ingest(self, table: str, paths: Sequence[str], options: IngestOptions) -> Run:
         self.threads.add(threading.get_ident())
         names = [_name(path) for path in paths]
         self._archive.options.append(options)
-        run_id = options["run_id"] or self._archive.begin(names)
+        run_id = options.run_id or self._archive.begin(names)
         published = None
         try:
             status = self._trouble(names)

@@ -239,6 +239,10 @@ class FakeLake:
     def __exit__(self, *_: object) -> None:
         pass
 
+    @property
+    def intake(self) -> Self:
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return _FakePart(self, name) if name in _PARTS else self.answer(name)
 

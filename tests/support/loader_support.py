@@ -16,7 +16,7 @@ from lakegate.loading.routes import Routes, location
 from lakegate.loading.scan import FileLoader
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.request import IngestRequest, WriteMode
+from lakegate.model.request import IngestOptions, IngestRequest, WriteMode
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.discovery import FoundFile
 from support.cli_support import PUBLICATION, make_run
@@ -58,13 +58,17 @@ class FolderLake:
     known: dict[tuple[str, str], FileCheckpoint] = field(default_factory=dict)
     becomes: Callable[[Sequence[str]], Outcome] = lambda _: "published"
     taken: list[tuple[str, ...]] = field(default_factory=list)
-    options: list[dict[str, Any]] = field(default_factory=list)
+    options: list[IngestOptions] = field(default_factory=list)
     run_status: dict[str, str] = field(default_factory=dict)
     given_up: list[FileCheckpoint] = field(default_factory=list)
     turns: set[str] = field(default_factory=set)
     listed: int = 0
     refuses: LakegateError | None = None
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def intake(self) -> Self:
+        return self
 
     @property
     def files(self) -> Any:
@@ -94,8 +98,8 @@ class FolderLake:
             uri = name if "://" in name else f"file://{FOLDER}/{name}"
             self.landed[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
 
-    def mode_of(self, table: str, **options: Any) -> WriteMode:
-        return WriteMode(name=options.get("mode") or "append")
+    def mode_of(self, table: str, options: IngestOptions) -> WriteMode:
+        return WriteMode(name=options.mode or "append")
 
     def list_files(self, paths: Sequence[str], **_: object) -> Iterator[FoundFile]:
         if self.refuses is not None:
@@ -123,7 +127,7 @@ class FolderLake:
         if is_free:
             self.turns.discard(name)
 
-    def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
+    def ingest(self, table: str, uris: Sequence[str], options: IngestOptions) -> Run:
         self.taken.append(tuple(uris))
         self.options.append(options)
         outcome = self.becomes([uri.rpartition("/")[2] for uri in uris])
@@ -167,14 +171,14 @@ class SteppingLake(FolderLake):
         )
         self.save_file_checkpoints(TABLE, parked)
 
-    def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
-        run_id = options["run_id"]
+    def ingest(self, table: str, uris: Sequence[str], options: IngestOptions) -> Run:
+        run_id = str(options.run_id)
         known = self.made.get(run_id)
         if known is not None and known.finished_at is not None and known.status != "failed":
             return known
         self.made.setdefault(run_id, self._begun(table, uris, run_id))
         try:
-            ended = super().ingest(table, uris, **options)
+            ended = super().ingest(table, uris, options)
         except (RetryableError, OutcomeUnknownError):
             raise
         except LakegateError as error:

@@ -1,7 +1,5 @@
 """What ``Lake`` adds to the packages it calls, on a catalog and journal in memory."""
 
-# ruff: noqa: SLF001 - what happens to sources before a run starts has no public name
-
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -21,12 +19,14 @@ from lakegate.errors import (
     QueryError,
     StorageUnavailableError,
 )
+from lakegate.intake import Sources
 from lakegate.journal.schema import FORMAT
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import Run, RunKind, RunStatus
 from lakegate.model.tables import TableMetadata
 from lakegate.progress import SilentNarrator
@@ -238,12 +238,12 @@ def test_files_are_copied_elsewhere_in_a_project_where_nothing_can_be_written(
     project = tmp_path / "project"
     project.mkdir()
     lake = lake_in(project, house)
-    (file,) = lake._discover([str(source)], None, CsvOptions(), "r-1").files
+    (file,) = lake.intake.discover([str(source)], None, CsvOptions(), "r-1").files
     assert file.copy_uri is not None
     copy = Path(from_uri(file.copy_uri))
     assert (copy.is_file(), list(project.iterdir())) == (True, [])
     assert copy.parent.stat().st_mode & 0o077 == 0
-    lake._drop_copies("r-1")
+    lake.intake.drop_copies("r-1")
     assert not copy.exists()
 
 
@@ -260,10 +260,10 @@ def test_copies_in_a_temporary_folder_are_dropped_when_they_are_uploaded(
     project.mkdir()
     lake = lake_in(project, house)
     vars(components_of(lake)).update(warehouse="s3://lake/w", shares_files=False)
-    batch = lake._discover([str(tmp_path / "a.json")], None, CsvOptions(), "r-1")
+    batch = lake.intake.discover([str(tmp_path / "a.json")], None, CsvOptions(), "r-1")
     copy = Path(from_uri(batch.files[0].copy_uri or ""))
     content = copy.read_bytes()
-    uploaded = lake._upload_if_needed(batch, "r-1")
+    uploaded = lake.intake.upload_if_needed(batch, "r-1")
     assert (store.objects, copy.exists()) == ({uploaded.files[0].copy_uri: content}, is_writable)
 
 
@@ -329,7 +329,8 @@ def test_a_request_keeps_no_hidden_text_of_its_files(
     vars(components_of(lake)).update(contracts=Contracts(tmp_path, Settings()), shares_files=True)
     path = tmp_path / "a.csv"
     path.write_text(("id,phone\n" if header else "") + "1,17\n2,+49 17\n", encoding="utf-8")
-    request = lake._request(TABLE, path, {"csv": CsvOptions(header=header), "checks": checks})
+    options = IngestOptions(csv=CsvOptions(header=header), checks=checks)
+    request = lake.intake.request(TABLE, Sources([str(path)]), "r-1", options)
     assert ("+49 17" in request.model_dump_json()) == kept
 
 

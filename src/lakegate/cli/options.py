@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -19,9 +19,10 @@ from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
     from lakegate.config import Settings
-    from lakegate.lake import IngestOptions, Lake
+    from lakegate.lake import Lake
     from lakegate.model.batch import CsvOptions
     from lakegate.model.checks import Tolerance
+    from lakegate.model.request import IngestOptions
     from lakegate.model.run import RunStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -276,10 +277,10 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
 
 
 def ingest_options_from(given: Mapping[str, Any]) -> IngestOptions:
-    """Return the options of a command that are keywords of :meth:`lakegate.Lake.ingest`."""
-    from lakegate.lake import IngestOptions
+    """Return how to ingest, as the options of a command say it."""
+    from lakegate.model.request import IngestOptions
 
-    return cast("IngestOptions", {name: given[name] for name in IngestOptions.__annotations__ if name in given})
+    return IngestOptions(**{name: given[name] for name in IngestOptions.__annotations__ if name in given})
 
 
 def _one_character(value: str) -> str:

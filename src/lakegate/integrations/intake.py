@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from lakegate.errors import InputError, LakegateError
 from lakegate.integrations import leaving_out_secrets
-from lakegate.lake import IngestOptions, Lake
+from lakegate.lake import Lake
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.loading.watch import PollingFeed, Summary, Watch
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.progress import without_secrets
 
@@ -39,7 +40,7 @@ def ingest_new(
         settle_s: Seconds for which a file must stay unchanged before it's ingested.
         max_files: Maximum number of files in a run.
         log: Gets a line about each chunk without a run, and each file without a table.
-        ingest: Ingests the files of a chunk, as :meth:`Lake.ingest` does, which is the default.
+        ingest: Ingests the files of a chunk, as :meth:`lakegate.intake.Intake.ingest` does, which is the default.
 
     Returns:
         The number of chunks by outcome: a run's status, or ``failed``.

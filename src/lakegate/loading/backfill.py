@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
@@ -46,10 +47,11 @@ from lakegate.loading.backfill_plan import (
 from lakegate.loading.file_outcomes import has_published
 from lakegate.loading.periods import parse_range
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import Run, RunError
 
 if TYPE_CHECKING:
-    from lakegate.lake import IngestOptions, Lake
+    from lakegate.lake import Lake
 
 _UNREACHABLE = frozenset(
     error.code for error in (CatalogUnavailableError, EngineUnavailableError, LocalStackError, StorageUnavailableError)
@@ -220,8 +222,7 @@ class Backfill:
         by: Where a file's time comes from: the date fields in its path, or its modification time.
         chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files. By default the finest
             unit of the dates in the files' paths.
-        options: Options for :meth:`lakegate.lake.Lake.ingest`, except ``run_id`` and ``on_busy``, which the backfill
-            sets for each chunk.
+        options: How to ingest; ``run_id`` and ``on_busy`` are set for each chunk.
 
     Raises:
         InputError: If the table's name, ``since``, ``until`` or ``chunk`` is invalid.
@@ -252,7 +253,7 @@ class Backfill:
         self._wanted = parse_range(since, until)
         self._by = by
         self._chunking: Chunking | None = None if chunk is None else parse_chunking(chunk)
-        self._options: IngestOptions = {**(options or {}), "on_busy": "skip"}
+        self._options = replace(options or IngestOptions(), on_busy="skip")
 
     def plan(self) -> BackfillPlan:
         """Return the chunks, oldest first, with what's already published. Changes nothing.
@@ -262,7 +263,7 @@ class Backfill:
             RetryableError: If the catalog or journal is unreachable.
         """
         with self._factory() as lake:
-            listed = partial(lake.files.list, format=self._options.get("format"))
+            listed = partial(lake.files.list, format=self._options.format)
             files = find_files(listed, self._paths, self._wanted, by=self._by)
             known = lake.files.known(self._table, [one.file.uri for one in files])
             creates = False
@@ -270,7 +271,7 @@ class Backfill:
                 lake.table(self._table)
             except NotFoundError:
                 creates = True
-            mode = lake.mode_of(self._table, **self._options)
+            mode = lake.intake.mode_of(self._table, self._options)
         if mode.name == "overwrite":
             raise InputError(
                 f"Can't backfill {self._table} with mode overwrite: each chunk would replace the rows of earlier ones.",
@@ -309,7 +310,7 @@ class Backfill:
         with self._factory() as lake:
             for chunk in plan.to_do:
                 try:
-                    lake.plan(chunk.table, [file.uri for file in chunk.to_do], **self._options)
+                    lake.intake.plan(chunk.table, [file.uri for file in chunk.to_do], self._options)
                 except InputError as error:
                     problems[chunk.name] = error
         return problems
@@ -355,8 +356,8 @@ class Backfill:
         files = chunk.to_do
         if not files:
             return ChunkResult(chunk=chunk.name, outcome="already")
-        options: IngestOptions = {**self._options, "run_id": run_id}
-        run = lake.ingest(chunk.table, [file.uri for file in files], **options)
+        options = replace(self._options, run_id=run_id)
+        run = lake.intake.ingest(chunk.table, [file.uri for file in files], options)
         return _result(lake, chunk, run, time.monotonic() - began)
 
 

@@ -19,9 +19,10 @@ from lakegate.errors import (
     RetryableError,
     internal_error,
 )
-from lakegate.lake import IngestOptions, Lake
+from lakegate.lake import Lake
 from lakegate.loading.file_outcomes import Chunk, Clock, FileOutcomes, ReadyFile, Scan, find_run, in_chunks
 from lakegate.loading.routes import WatchedPaths
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import FileCheckpoint, Run
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class FileLoader:
             data would be the same.
         again: Retry files that were rejected or given up before this loader was created.
         announced: By URI, when a notification named the file. Its earlier rejections and failures are ignored.
-        ingest: Ingests the files of a chunk into a table, as :meth:`~lakegate.Lake.ingest` does, which is the default.
+        ingest: Ingests the files of a chunk into a table. Default: :meth:`lakegate.intake.Intake.ingest`.
 
     Attributes:
         lake: The lake. May be replaced after its servers were restarted.
@@ -86,9 +87,9 @@ class FileLoader:
         self.failure: LakegateError | None = None
         self._paths = paths
         self._routes = routes
-        self._options: IngestOptions = {} if options is None else options
+        self._options = options or IngestOptions()
         self._ingest = ingest or _ingest_by_lake
-        self._format = self._options.get("format")
+        self._format = self._options.format
         self._places = WatchedPaths(self._paths, self._format)
         self._max_files = max_files
         self._max_bytes = max_bytes
@@ -210,15 +211,14 @@ class FileLoader:
         return False
 
     def _options_for(self, chunk: Chunk, timeout_s: float | None) -> IngestOptions:
-        options: IngestOptions = {**self._options, "on_busy": "skip"}
-        if not chunk.alone:
+        return replace(
+            self._options,
+            run_id=chunk.run_id,
             # The files are retried one by one, each with a branch of its own, so nobody needs the common branch.
-            options["on_failure"] = "drop"
-        if chunk.run_id is not None:
-            options["run_id"] = chunk.run_id
-        if timeout_s is not None:
-            options["timeout_s"] = timeout_s
-        return options
+            on_failure=self._options.on_failure if chunk.alone else "drop",
+            on_busy="skip",
+            timeout_s=timeout_s,
+        )
 
     def _run_id(self, chunk: Chunk) -> str:
         """Return the id of the chunk's current or conclusive run, or a new id if it has none."""
@@ -280,7 +280,7 @@ class FileLoader:
     def _needs_order(self, table: str) -> bool:
         """Return whether to ingest a table's files one by one, sorted by name: two may share a key or a partition."""
         try:
-            return self.lake.mode_of(table, **self._options).name != "append"
+            return self.lake.intake.mode_of(table, self._options).name != "append"
         except LakegateError:
             return False  # ingesting them reports what's wrong
 
@@ -402,7 +402,7 @@ class _ScanState:
 
 
 def _ingest_by_lake(lake: Lake, table: str, uris: Sequence[str], options: IngestOptions) -> Run:
-    return lake.ingest(table, uris, **options)
+    return lake.intake.ingest(table, uris, options)
 
 
 class _StableFiles:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
+from lakegate.errors import InputError
 from lakegate.model.base import Value
-from lakegate.model.batch import Batch, Claim, SourceFile
+from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, SourceFile
 from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.schema import Column, Schema, SchemaChange
+from lakegate.model.words import did_you_mean
 
 OnFailure = Literal["keep", "drop"]
 """Keep or drop the branch of a rejected batch."""
@@ -17,7 +21,6 @@ OnChanged = Literal["refuse", "append", "replace"]
 """What to do with a file whose path was published before with other content."""
 OnBusy = Literal["wait", "skip"]
 """What to do with a file that another run is working on."""
-"""What to do with a file whose content was already published from another path."""
 
 SchemaMode = Literal["strict", "evolve", "ignore_extra"]
 """What to do when a batch's columns aren't the table's.
@@ -33,6 +36,64 @@ ModeName = Literal["append", "overwrite", "replace-partitions", "upsert"]
 ``append`` adds its rows. ``overwrite`` replaces all rows of the table with them, ``replace-partitions`` those in the
 same partitions. ``upsert`` updates the rows with the same key and inserts the others.
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions:
+    """How to ingest, as a command or a call said it: the keywords of :meth:`lakegate.Lake.ingest`.
+
+    What's ``None`` or empty is left to the settings.
+
+    Raises:
+        InputError: A value isn't one of its choices, or a list or mapping isn't one.
+    """
+
+    run_id: str | None = None
+    checks: Sequence[str | Check] = ()
+    branch: str | None = None
+    partition_by: Sequence[str] = ()
+    on_failure: OnFailure | None = None
+    on_changed: OnChanged | None = None
+    on_busy: OnBusy | None = None
+    quarantine_limit: Tolerance | None = None
+    schema: SchemaMode | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    mode: ModeName | None = None
+    key: Sequence[str] = ()
+    delete_when: str | None = None
+    format: FileFormat | None = None
+    csv: CsvOptions | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in _CHOICES.items():
+            value, choices = getattr(self, name), get_args(kind)
+            if value is not None and value not in choices:
+                hint = f"{did_you_mean(str(value), choices)}Use one of {', '.join(map(repr, choices))}."
+                raise InputError(f"Invalid value: {name}={value!r}.", hint=hint)
+        require_list("checks", self.checks)
+        require_list("partition_by", self.partition_by)
+        columns: Any = self.columns
+        names = (*columns, *columns.values()) if isinstance(columns, Mapping) else (None,)
+        if not all(isinstance(name, str) and name for name in names):
+            hint = 'Map each name in the files to the one in the table: columns={"Fare": "fare_amount"}'
+            raise InputError(f"columns={columns!r} doesn't map column names to column names.", hint=hint)
+
+
+_CHOICES = {
+    "on_failure": OnFailure,
+    "on_changed": OnChanged,
+    "on_busy": OnBusy,
+    "schema": SchemaMode,
+    "mode": ModeName,
+    "format": FileFormat,
+}
+
+
+def require_list(name: str, value: object) -> None:
+    """Raise an :class:`InputError` if an argument is one check or text, instead of a list of them."""
+    if isinstance(value, (str, Check)):
+        raise InputError(f"{name}={value!r} isn't a list.", hint=f"Put it into one: {name}=[{value!r}]")
 
 
 class WriteMode(Value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -43,7 +43,11 @@ def test_an_import_never_overwrites_a_contract(project: Path) -> None:
 
 def test_a_proposal_overwrites_no_contract_that_was_written_meanwhile(project: Path) -> None:
     class Slow(FakeLake):
-        def propose_contract(self, *_: Any, **__: Any) -> str:
+        @property
+        def contracts(self) -> Self:
+            return self
+
+        def propose(self, *_: Any, **__: Any) -> str:
             (project / "contracts").mkdir()
             (project / "contracts" / "nyc.trips.yaml").write_text("mine", encoding="utf-8")
             return "proposed"
@@ -74,13 +78,13 @@ def test_a_broken_contract_is_reported_by_file_line_and_column(project: Path) ->
 def test_files_that_pass_because_rows_are_quarantined_pass() -> None:
     aside = result(not_null("fare", severity="quarantine")).model_copy(update={"quarantined": 2})
     trial = ContractTrial(contract="c.yaml", report=report(aside))
-    shown = invoke("check test c.yaml rows.csv", FakeLake(test_contract=trial))
+    shown = invoke("check test c.yaml rows.csv", FakeLake(contracts_test=trial))
     assert (shown.exit_code, "Quarantined" in shown.stdout + shown.stderr) == (0, True)
     failed = result(not_null("fare", severity="quarantine"), failing=2)
     trial = ContractTrial(contract="c.yaml", report=report(failed), over_limit="2 of 5 rows would be quarantined.")
-    shown = invoke("check test c.yaml rows.csv", FakeLake(test_contract=trial))
+    shown = invoke("check test c.yaml rows.csv", FakeLake(contracts_test=trial))
     assert (shown.exit_code, "2 of 5 rows would" in shown.stdout + shown.stderr) == (1, True)
-    told = json.loads(invoke("check test c.yaml rows.csv -o json", FakeLake(test_contract=trial)).stdout)
+    told = json.loads(invoke("check test c.yaml rows.csv -o json", FakeLake(contracts_test=trial)).stdout)
     assert (told["passed"], told["over_limit"]) == (False, "2 of 5 rows would be quarantined.")
 
 
@@ -89,7 +93,7 @@ def test_a_contract_that_init_wrote_outside_a_project_is_tested(project: Path) -
     written = project / "contracts" / "a.b.yaml"
     written.parent.mkdir()
     written.write_text("version: 1\ntable: a.b\nchecks: [not_null: id]\n", encoding="utf-8")
-    lake = FakeLake(test_contract=ContractTrial(contract="c.yaml", report=report()))
+    lake = FakeLake(contracts_test=ContractTrial(contract="c.yaml", report=report()))
     assert invoke("check test a.b rows.csv", lake).exit_code == 0
     ((_, (contract, _files), _options),) = lake.calls
     assert Path(contract).resolve() == written

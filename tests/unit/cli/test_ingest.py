@@ -14,10 +14,11 @@ import jsonschema
 import pytest
 
 from lakegate.config import Settings
+from lakegate.intake import Intake
 from lakegate.lake import Lake
 from lakegate.model.batch import Claim, CsvOptions, KnownFile
 from lakegate.model.refs import CommitRequest, Ref
-from lakegate.model.request import IngestPlan
+from lakegate.model.request import IngestOptions, IngestPlan
 from lakegate.model.run import Run
 from lakegate.progress import SilentNarrator
 from support.cli_support import (
@@ -147,32 +148,30 @@ def test_ingest_passes_all_options_on() -> None:
         "--mode upsert --key id --key n --delete-when gone"
     )
     assert invoke(words, lake).exit_code == 0
-    assert lake.asked("ingest") == {
-        "table": "nyc.trips",
-        "paths": ("a.csv", "b.csv"),
-        "checks": ("not_null(id)", "unique(id)"),
-        "branch": "b1",
-        "on_failure": "drop",
-        "on_changed": "replace",
-        "on_busy": "skip",
-        "schema": None,
-        "columns": {"old": "new"},
-        "mode": "upsert",
-        "key": ("id", "n"),
-        "delete_when": "gone",
-        "quarantine_limit": None,
-        "partition_by": ("days(pickup)",),
-        "format": "csv",
-        "csv": CsvOptions(header=False, delimiter="\t", encoding="cp1252", null_values=("NA",)),
-    }
+    options = IngestOptions(
+        checks=("not_null(id)", "unique(id)"),
+        branch="b1",
+        on_failure="drop",
+        on_changed="replace",
+        on_busy="skip",
+        columns={"old": "new"},
+        mode="upsert",
+        key=("id", "n"),
+        delete_when="gone",
+        partition_by=("days(pickup)",),
+        format="csv",
+        csv=CsvOptions(header=False, delimiter="\t", encoding="cp1252", null_values=("NA",)),
+    )
+    assert lake.calls == [("ingest", ("nyc.trips", ("a.csv", "b.csv"), options), {})]
 
 
 def test_a_query_comes_in_place_of_paths() -> None:
     lake = FakeLake(ingest=PUBLISHED, query="the query")
     assert invoke(["ingest", "nyc.daily", "--sql", "SELECT 1 AS a"], lake).exit_code == 0
-    assert lake.asked("ingest")["paths"] == "the query"
-    assert lake.calls[0][:2] == ("query", ("SELECT 1 AS a",))
-    assert "sql" not in lake.asked("ingest")
+    assert lake.calls == [
+        ("query", ("SELECT 1 AS a",), {}),
+        ("ingest", ("nyc.daily", "the query", IngestOptions()), {}),
+    ]
     for words in (["ingest", "nyc.orders"], ["ingest", "nyc.orders", "a.csv", "--sql", "SELECT 1"]):
         refused = invoke(words, lake)
         assert (refused.exit_code, "Pass either files, or --sql" in refused.stderr) == (2, True)
@@ -292,7 +291,7 @@ def test_the_command_is_eight_calls_from_the_http_request(
 
     in_memory = house.catalog.commit
     monkeypatch.setattr(house.catalog, "commit", commit)
-    monkeypatch.setattr(Lake, "_request", lambda *_: ordered(house))
+    monkeypatch.setattr(Intake, "request", lambda *_: ordered(house))
     components: Any = SimpleNamespace(
         close=lambda: None,
         context=house.context,
@@ -306,7 +305,7 @@ def test_the_command_is_eight_calls_from_the_http_request(
     invoke("ingest nyc.trips trips.parquet", lake)
     assert asked[0] == [
         "ingest.ingest",  # the command
-        "lake.ingest",
+        "intake.ingest",
         "ingest.ingest",  # write–audit–publish
         "ingest._advance",
         "publish.publish",

@@ -65,8 +65,8 @@ def test_once_exits_with_the_outcome_of_the_files(landing: Path) -> None:
     assert (done.exit_code, done.stdout) == (0, ""), done.stderr
     assert lake.names() == [["1.csv", "2.csv"]]
     [options] = lake.options
-    assert [str(check) for check in options["checks"]] == ["not_null(id)", "unique(id)"]
-    assert (options["on_changed"], options["on_busy"]) == ("replace", "skip")
+    assert [str(check) for check in options.checks] == ["not_null(id)", "unique(id)"]
+    assert (options.on_changed, options.on_busy) == ("replace", "skip")
     assert "published  nyc.trips: 2 files, 100,000 rows in 3.2 s, run r1" in done.stderr.replace("3.3 s", "3.2 s")
     assert "ended      1 run published 100,000 rows; 2 files done, 0 not done." in done.stderr
 

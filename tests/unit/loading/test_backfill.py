@@ -21,6 +21,7 @@ from lakegate.errors import (
 )
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, BackfillReport, ChunkResult
+from lakegate.model.request import IngestOptions
 from support.backfill_support import ROWS, Archive, day_files
 
 
@@ -149,7 +150,7 @@ def test_all_chunks_are_published_in_parallel_with_a_lake_per_thread(archive: Ar
     workers = archive.lakes[1:]
     assert all(lake.closed and len(lake.threads) == 1 for lake in workers)
     assert len({thread for lake in workers for thread in lake.threads}) == len(workers) == 2
-    assert all(options["on_busy"] == "skip" and options["run_id"] is None for options in archive.options)
+    assert all(options.on_busy == "skip" and options.run_id is None for options in archive.options)
 
 
 def test_chunks_of_a_new_table_run_alone_until_it_exists(archive: Archive, tmp_path: Path) -> None:
@@ -216,11 +217,11 @@ def test_chunks_that_may_change_earlier_rows_run_in_order_and_stop_at_a_failure(
 ) -> None:
     day_files(tmp_path, 1, 2, 3)
     archive.troubles = {"green_2024-01-02.parquet": "rejected"}
-    work = backfill(archive, tmp_path, options={"mode": "upsert", "key": ("id",)})
+    work = backfill(archive, tmp_path, options=IngestOptions(mode="upsert", key=("id",)))
     report = work.run_all(work.plan(), parallel=4)
     assert outcomes(report) == {"01": "published", "02": "rejected", "03": "waiting"}
     with pytest.raises(InputError, match="would replace the rows"):
-        backfill(archive, tmp_path, options={"mode": "overwrite"}).plan()
+        backfill(archive, tmp_path, options=IngestOptions(mode="overwrite")).plan()
 
 
 def test_a_chunk_without_a_file_that_another_run_holds_stops_what_must_run_in_order(
@@ -229,7 +230,7 @@ def test_a_chunk_without_a_file_that_another_run_holds_stops_what_must_run_in_or
     day_files(tmp_path / "a", 1, 2)
     day_files(tmp_path / "b", 1)
     archive.troubles = {"green_2024-01-01.parquet": "held"}
-    in_order = backfill(archive, tmp_path, options={"mode": "upsert", "key": ("id",)})
+    in_order = backfill(archive, tmp_path, options=IngestOptions(mode="upsert", key=("id",)))
     plan = in_order.plan()
     report = in_order.run_all(plan)
     assert outcomes(report) == {"01": "published", "02": "waiting"}
@@ -334,11 +335,11 @@ def test_a_second_interrupt_waits_for_nothing(archive: Archive, tmp_path: Path) 
 
 def test_an_orchestrator_runs_chunks_with_its_own_run_ids(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1)
-    work = backfill(archive, tmp_path, options={"checks": ("not_null(id)",)})
+    work = backfill(archive, tmp_path, options=IngestOptions(checks=("not_null(id)",)))
     (chunk,) = work.plan().to_do
     result = work.run(BackfillChunk.model_validate_json(chunk.model_dump_json()), run_id="flow-1")
     assert (result.outcome, result.run_id, result.files) == ("published", "flow-1", 1)
-    assert archive.options == [{"checks": ("not_null(id)",), "on_busy": "skip", "run_id": "flow-1"}]
+    assert archive.options == [IngestOptions(checks=("not_null(id)",), on_busy="skip", run_id="flow-1")]
     assert work.run(chunk.model_copy(update={"files": ()})).outcome == "already"
     archive.troubles = {"green_2024-01-01.parquet": EngineError("Gone.")}
     with pytest.raises(EngineError):
@@ -356,8 +357,9 @@ def test_a_chunk_that_replaces_partitions_is_ingested_whole_if_one_of_its_files_
     (tmp_path / "b" / "green_2024-01-01.parquet").rename(tmp_path / "b" / "late_2024-01-01.parquet")
     late = {"2024-01-01": ["late_2024-01-01.parquet"]}
     whole = {"2024-01-01": ["green_2024-01-01.parquet", "late_2024-01-01.parquet"]}
-    for mode, expected in (("upsert", late), ("replace-partitions", whole)):
-        plan = backfill(archive, tmp_path, options={"mode": mode, "key": ["id"] if mode == "upsert" else []}).plan()
+    upsert, replace = IngestOptions(mode="upsert", key=["id"]), IngestOptions(mode="replace-partitions")
+    for options, expected in ((upsert, late), (replace, whole)):
+        plan = backfill(archive, tmp_path, options=options).plan()
         chosen = {chunk.name: [file.uri.rpartition("/")[2] for file in chunk.to_do] for chunk in plan.to_do}
-        assert chosen == expected, mode
+        assert chosen == expected, options.mode
         assert BackfillPlan.model_validate_json(plan.model_dump_json()) == plan

@@ -19,10 +19,10 @@ from lakegate.errors import (
     RetryableError,
     SourceError,
 )
-from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import ReadyFile, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, FileLoader, Scan
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import Run, RunError
 from lakegate.sources.discovery import FoundFile
 from support.cli_support import known, make_run
@@ -55,14 +55,16 @@ def bad(*bad_names: str, outcome: Outcome = "rejected") -> Callable[[Sequence[st
     return lambda taken: outcome if set(bad_names) & set(taken) else "published"
 
 
-@pytest.mark.parametrize("options", [{"mode": "upsert", "key": ("id",)}, {"mode": "replace-partitions"}])
+@pytest.mark.parametrize(
+    "options", [IngestOptions(mode="upsert", key=("id",)), IngestOptions(mode="replace-partitions")]
+)
 def test_files_that_may_change_the_same_rows_run_in_order(
     lake: FolderLake, clock: FakeClock, options: IngestOptions
 ) -> None:
     lake.put("2.csv", "3.csv", "1.csv")
     loader = make_loader(lake, clock, settle_s=0.0, options=options)
     assert names(take_all(loader)) == [["1.csv"], ["2.csv"], ["3.csv"]]
-    assert lake.options[0]["mode"] == options["mode"]
+    assert lake.options[0].mode == options.mode
 
 
 def test_a_file_settles(lake: FolderLake, clock: FakeClock) -> None:
@@ -113,12 +115,12 @@ def test_a_file_that_changes_before_its_ingest_is_left_for_later(lake: FolderLak
 def test_a_rejected_chunk_is_retried_file_by_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = bad("2.csv")
-    loader = make_loader(lake, clock, options={"on_failure": "keep"})
+    loader = make_loader(lake, clock, options=IngestOptions(on_failure="keep"))
     take_all(loader)
     take_all(loader, ())
     assert lake.names() == [["1.csv", "2.csv", "3.csv"], ["1.csv"], ["2.csv"], ["3.csv"]]
-    assert [options["on_failure"] for options in lake.options] == ["drop", "keep", "keep", "keep"]
-    assert {options["on_busy"] for options in lake.options} == {"skip"}
+    assert [options.on_failure for options in lake.options] == ["drop", "keep", "keep", "keep"]
+    assert {options.on_busy for options in lake.options} == {"skip"}
     assert lake.outcomes() == {"1.csv": ("done", 1), "2.csv": ("rejected", 1), "3.csv": ("done", 1)}
     [checkpoint] = loader.scan().given_up
     assert (checkpoint.run_id, checkpoint.reason is not None) == ("r3", True)

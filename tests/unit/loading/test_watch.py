@@ -16,6 +16,7 @@ from lakegate.errors import CatalogUnavailableError, ExitCode, LakegateError, So
 from lakegate.loading.file_outcomes import Clock
 from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.discovery import list_files
 from lakegate.sources.files import to_uri
@@ -244,7 +245,7 @@ def test_stopped_between_two_chunks_before_it_looked_at_all_files() -> None:
     lake = FolderLake()
     lake.put(*(f"{number:02}.csv" for number in range(12)))
     feed = PollingFeed(3600)
-    loader = make_loader(lake, FakeClock(), settle_s=0.0, options={"mode": "upsert", "key": ("id",)})
+    loader = make_loader(lake, FakeClock(), settle_s=0.0, options=IngestOptions(mode="upsert", key=("id",)))
     watch, _ = watching(lake, feed, loader=loader, once=True)
 
     def stop(_: Sequence[str]) -> str:

@@ -127,7 +127,7 @@ def init(
     if not prints:
         _require_free(app, name, path)
     with _lake(app) as lake:
-        text = lake.propose_contract(name, files, format=file_format, schema=None if prints else _SCHEMA)
+        text = lake.contracts.propose(name, files, format=file_format, schema=None if prints else _SCHEMA)
     if prints:
         click.echo(text, nl=False)
         return
@@ -274,7 +274,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: Fil
         # The temporary lake has none; `check init` wrote it below this folder.
         contract = Contracts(app.folder(), app.settings()).named(contract).file
     with _lake(app) as lake:
-        found = lake.test_contract(contract, files, format=file_format)
+        found = lake.contracts.test(contract, files, format=file_format)
     report = found.report
     if app.json:
         untried = [one.model_dump() for one in found.untried]

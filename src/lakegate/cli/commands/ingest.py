@@ -13,6 +13,7 @@ from lakegate.cli.options import (
     csv_from,
     csv_options,
     ingest_options,
+    ingest_options_from,
     partition_option,
     table_argument,
 )
@@ -20,7 +21,7 @@ from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, say
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.request import IngestPlan, OnBusy, OnChanged
+from lakegate.model.request import IngestOptions, IngestPlan, OnBusy, OnChanged
 from lakegate.model.words import count, counted, size
 
 if TYPE_CHECKING:
@@ -76,13 +77,13 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     Exits with 0 if the batch was published (or there was nothing to publish), and with 1 if its audit failed: then
     nothing is published, and the batch stays on its branch for you to inspect.
     """
-    arguments = _arguments(app, given)
+    options = _options(app, given)
     if dry_run:
-        _dry_run(app, arguments)
+        _dry_run(app, given, options)
         return
     started = time.monotonic()
     with app.lake(may_create_project=True) as lake:
-        run = lake.ingest(**_with_query(lake, arguments))
+        run = lake.intake.ingest(given["table"], _sources(lake, given), options)
         app.remember_outcome(run)
         statuses = NO_STATUSES if app.json else statuses_of(lake, run.skipped_files)
     _require_ended(run)
@@ -97,7 +98,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     raise click.exceptions.Exit(_EXIT_CODES[run.status])
 
 
-def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
+def _options(app: App, given: dict[str, Any]) -> IngestOptions:
     if bool(given["paths"]) == (given["sql"] is not None):
         raise click.UsageError("Pass either files, or --sql with a query.")
     if Path(given["table"]).is_file() and not any(Path(path).exists() for path in given["paths"]):
@@ -109,14 +110,11 @@ def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError(f"CSV options can't be combined with --format {given['format']}.")
     if csv is not None and not given["paths"]:
         raise click.UsageError("CSV options are for files. They can't be combined with --sql.")
-    return {**given, "csv": csv}
+    return ingest_options_from({**given, "csv": csv})
 
 
-def _with_query(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the query, if there's one, as the paths."""
-    given = dict(arguments)
-    sql = given.pop("sql")
-    return given if sql is None else {**given, "paths": lake.query(sql)}
+def _sources(lake: Lake, given: dict[str, Any]) -> Any:
+    return given["paths"] if given["sql"] is None else lake.query(given["sql"])
 
 
 def _require_ended(run: Run) -> None:
@@ -136,11 +134,11 @@ class _Policies(NamedTuple):
     on_busy: OnBusy
 
 
-def _dry_run(app: App, arguments: dict[str, Any]) -> None:
+def _dry_run(app: App, given: dict[str, Any], options: IngestOptions) -> None:
     defaults = app.settings().ingest
-    policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
+    policies = _Policies(options.on_changed or defaults.on_changed, options.on_busy or defaults.on_busy)
     with app.lake(may_create_project=True) as lake:
-        plan = lake.plan(**_with_query(lake, arguments))
+        plan = lake.intake.plan(given["table"], _sources(lake, given), options)
     if not plan.request.mode.appends:
         policies = policies._replace(on_changed=plan.request.on_changed)
     if app.json:

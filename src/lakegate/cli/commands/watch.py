@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Watch
         reopen(),
         given["paths"],
         routes,
-        options={**ingest_options_from(given), "checks": checks},
+        options=replace(ingest_options_from(given), checks=checks),
         settle_s=settle_s,
         max_files=given["max_files"] or settings.max_files,
         max_bytes=settings.max_bytes,

@@ -12,8 +12,8 @@ from dbos import DBOS, EnqueueOptions, ScheduleInput, SetEnqueueOptions, Workflo
 
 from lakegate.integrations import intake
 from lakegate.integrations.dbos.workflows import WAP, Order, Outcome, open_lake
-from lakegate.lake import IngestOptions
 from lakegate.model.identifiers import TableIdentifier, validate_run_id
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import new_run_id
 
 QUEUE = "lakegate"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import partial
-from typing import Required, TypedDict, cast
+from typing import Any, Required, TypedDict
 
 from dbos import DBOS, PortableWorkflowError
 from dbos import error as dbos_errors
@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from lakegate import errors
 from lakegate.errors import LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.integrations import leaving_out_secrets
-from lakegate.lake import IngestOptions, Lake, connect
-from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure
+from lakegate.lake import Lake, connect
+from lakegate.model.request import IngestOptions, ModeName, OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run
 from lakegate.ports import Narrator, Step
 from lakegate.progress import SilentNarrator, without_secrets
@@ -114,10 +114,10 @@ _step = partial(DBOS.step, retries_allowed=True, max_attempts=8, should_retry=ma
 @_step(name="lakegate.write")
 def write(run_id: str, order: Order) -> Outcome:
     """Write the files to a branch; see :meth:`lakegate.Lake.write`."""
-    options = {key: value for key, value in order.items() if key not in ("table", "paths")}
+    given: dict[str, Any] = {name: value for name, value in order.items() if name not in ("table", "paths")}
+    options = IngestOptions(run_id=run_id, **given)
     with leaving_out_secrets(), open_lake() as lake:
-        given = cast("IngestOptions", {**options, "run_id": run_id})
-        return outcome_of(lake.write(order["table"], list(order["paths"]), **given))
+        return outcome_of(lake.intake.write(order["table"], list(order["paths"]), options))
 
 
 @_step(name="lakegate.audit")

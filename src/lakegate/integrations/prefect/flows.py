@@ -37,10 +37,9 @@ from lakegate.integrations.prefect.steps import (
     sentence,
     write,
 )
-from lakegate.lake import IngestOptions
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, ChunkResult, DatedBy, Outcome
-from lakegate.model.request import OnBusy, OnChanged, OnFailure
+from lakegate.model.request import IngestOptions, OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run, RunError
 from lakegate.progress import without_secrets
 
@@ -87,15 +86,15 @@ def wap_flow(
         or ``Cancelled``.
     """
     run_id = run_id_of(flow_run.get_id())
-    options: IngestOptions = {
-        "run_id": run_id,
-        "branch": branch,
-        "checks": checks or (),
-        "partition_by": partition_by or (),
-        "on_failure": on_failure,
-        "on_changed": on_changed,
-        "on_busy": on_busy,
-    }
+    options = IngestOptions(
+        run_id=run_id,
+        branch=branch,
+        checks=checks or (),
+        partition_by=partition_by or (),
+        on_failure=on_failure,
+        on_changed=on_changed,
+        on_busy=on_busy,
+    )
     paths = [path] if isinstance(path, str) else path
     try:
         # A concurrency limit on this tag, if there is one, limits the steps that work on the table.
@@ -171,7 +170,7 @@ def backfill_flow(
         ``Completed`` if the whole range is published, ``Incomplete`` (a failed state) if something is left, ``Failed``
         if it couldn't start.
     """
-    options: IngestOptions = {"checks": checks or (), "on_failure": on_failure, "on_changed": on_changed}
+    options = IngestOptions(checks=checks or (), on_failure=on_failure, on_changed=on_changed)
     listed = [paths] if isinstance(paths, str) else paths
     try:
         if parallel < 1:

@@ -28,10 +28,10 @@ from lakegate.errors import LakegateError, RetryableError
 from lakegate.integrations.intake import ingest_new
 from lakegate.integrations.prefect.flows import REJECTED, run_id_of, wap_flow
 from lakegate.integrations.prefect.steps import error_line, open_lake
-from lakegate.lake import IngestOptions, Lake
+from lakegate.lake import Lake
 from lakegate.loading.routes import absolute
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.request import OnChanged, OnFailure
+from lakegate.model.request import IngestOptions, OnChanged, OnFailure
 from lakegate.model.run import Run
 
 LANDED = "lakegate.file.landed"
@@ -70,7 +70,7 @@ def intake_flow(
             [paths] if isinstance(paths, str) else paths,
             table=table,
             routes=routes or (),
-            options={"checks": checks or (), "on_failure": on_failure, "on_changed": on_changed},
+            options=IngestOptions(checks=checks or (), on_failure=on_failure, on_changed=on_changed),
             settle_s=settle_s,
             max_files=max_files,
             log=get_run_logger().warning,
@@ -84,9 +84,18 @@ def intake_flow(
 
 def _ingest_in_flow(home: str | None, lake: Lake, table: str, uris: Sequence[str], options: IngestOptions) -> Run:
     """Ingest a chunk by write, audit and publish as tasks. Returns the run, also a rejected one; raises its error."""
-    if "run_id" in options:  # another process, with a time limit, has suspended it
-        return lake.ingest(table, uris, **options)
-    state: State[Any] = wap_flow(table=table, path=list(uris), **options, home=home, return_state=True)
+    if options.run_id is not None:  # another process, with a time limit, has suspended it
+        return lake.intake.ingest(table, uris, options)
+    state: State[Any] = wap_flow(
+        table=table,
+        path=list(uris),
+        checks=[str(check) for check in options.checks],
+        on_failure=options.on_failure,
+        on_changed=options.on_changed,
+        on_busy=options.on_busy,
+        home=home,
+        return_state=True,
+    )
     if state.is_completed() or state.name == REJECTED:
         return lake.run(run_id_of(state.state_details.flow_run_id))
     error = state.result(raise_on_failure=False)

@@ -23,7 +23,8 @@ from prefect.transactions import Transaction
 
 from lakegate.errors import AuditFailedError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.integrations import leaving_out_secrets
-from lakegate.lake import IngestOptions, Lake, connect
+from lakegate.lake import Lake, connect
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import Run, changed_rows
 from lakegate.ports import Step
 from lakegate.progress import SilentNarrator, without_secrets
@@ -76,7 +77,7 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
     Raises:
         AuditFailedError: If the run was already rejected.
     """
-    return _run_step(home, lambda lake: lake.write(table, path, **options))
+    return _run_step(home, lambda lake: lake.intake.write(table, path, options))
 
 
 @retriable_task("audit", timeout_s=2 * HOUR_S)

@@ -28,6 +28,7 @@ from lakegate.integrations.dbos.configuration import DbosConfiguration, load_con
 from lakegate.integrations.dbos.workflows import Order
 from lakegate.lake import Lake
 from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import Run, RunStatus
 from support.waiting import wait_until
 
@@ -40,7 +41,7 @@ class FakeLake:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
-        self.given: dict[str, Any] = {}
+        self.given: tuple[Any, ...] = ()
         self.raises: dict[str, list[Exception]] = {}
         self.verdict: RunStatus = "published"
         self.runs: dict[str, Run] = {}
@@ -54,9 +55,13 @@ class FakeLake:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def write(self, table: str, paths: list[str], *, run_id: str, **options: Any) -> Run:
-        self.given = {"table": table, "paths": paths, **options}
-        return self._do("write", run_id, "staged")
+    @property
+    def intake(self) -> Self:
+        return self
+
+    def write(self, table: str, paths: list[str], options: IngestOptions) -> Run:
+        self.given = (table, paths, options)
+        return self._do("write", str(options.run_id), "staged")
 
     def audit_run(self, run_id: str) -> Run:
         return self._do("audit", run_id, "rejected" if self.verdict == "rejected" else "staged")
@@ -154,7 +159,7 @@ def test_a_batch_goes_through_three_steps_under_the_workflows_id(lake: FakeLake)
     outcome = program.run_one(ORDER, "good")
     assert (outcome["run_id"], outcome["status"], outcome["table"]) == ("good", "published", "nyc.trips")
     assert lake.steps("good") == ["write", "audit", "publish"]
-    assert lake.given == {"table": "nyc.trips", "paths": ["trips.parquet"], "checks": ["not_null(id)"]}
+    assert lake.given == ("nyc.trips", ["trips.parquet"], IngestOptions(run_id="good", checks=["not_null(id)"]))
     assert [step["function_name"] for step in DBOS.list_workflow_steps("good")] == [
         "lakegate.write",
         "lakegate.audit",

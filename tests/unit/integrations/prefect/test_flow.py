@@ -16,6 +16,7 @@ from lakegate.config import Settings
 from lakegate.errors import EngineUnavailableError, InputError, NotFoundError, OutcomeUnknownError
 from lakegate.integrations.prefect import flows, steps
 from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import Publication, Run
 
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.usefixtures("prefect_harness")]
@@ -52,10 +53,14 @@ class ScriptedLake:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def write(self, table: str, paths: list[str], **options: Any) -> Run:
+    @property
+    def intake(self) -> Self:
+        return self
+
+    def write(self, table: str, paths: list[str], options: IngestOptions) -> Run:
         self._begin("write")
         self.known = Run(
-            run_id=options["run_id"], tables=(table,), branch="wap/x", status="staged", started_at=datetime.now(UTC)
+            run_id=str(options.run_id), tables=(table,), branch="wap/x", status="staged", started_at=datetime.now(UTC)
         )
         return self.known
 

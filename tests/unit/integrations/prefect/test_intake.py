@@ -10,6 +10,7 @@ from prefect.client.schemas.objects import State
 
 from lakegate.errors import CatalogUnavailableError, NotFoundError
 from lakegate.integrations.prefect import flows, intake, steps
+from lakegate.model.request import IngestOptions
 from lakegate.model.run import Run
 from support.loader_support import FOLDER, TABLE, FolderLake
 
@@ -23,8 +24,8 @@ class SteppedLake(FolderLake):
         super().__init__()
         self.runs: dict[str, Run] = {}
 
-    def write(self, table: str, uris: Sequence[str], *, run_id: str, **options: Any) -> Run:
-        run = self.ingest(table, uris, **options)
+    def write(self, table: str, uris: Sequence[str], options: IngestOptions) -> Run:
+        run, run_id = self.ingest(table, uris, options), str(options.run_id)
         self.runs[run_id] = run.model_copy(update={"run_id": run_id})
         return self.runs[run_id].model_copy(update={"status": "staged"})
 
