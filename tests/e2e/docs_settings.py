@@ -99,7 +99,7 @@ def _is_in(section: str, key: str, model: type[BaseModel]) -> bool:
 
 def _default_and_meaning(model: type[BaseModel], name: str) -> tuple[str, str]:
     if name not in field_docstrings(model):
-        raise SystemExit(f"{model.__name__}.{name} in src/lakegate/config.py has no docstring below it.")
+        raise SystemExit(f"{model.__name__}.{name} in src/lakegate/config/ has no docstring below it.")
     text = " ".join(field_docstrings(model)[name].split()).replace("``", "`").replace("|", "\\|")
     text = text.replace("by reference", "by [reference](#secrets)")
     said = _DEFAULT.search(text)
