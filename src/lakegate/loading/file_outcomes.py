@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from lakegate.errors import (
@@ -129,7 +128,7 @@ class ReadyFile:
 
 
 def in_chunks(ready: Sequence[ReadyFile], *, max_files: int, max_bytes: int) -> tuple[Chunk, ...]:
-    """Group files into chunks of one table and format. Tables take turns; files to ingest alone come last.
+    """Group files into chunks of one table and format. Files to ingest alone come last.
 
     Args:
         max_bytes: Maximum size of a chunk. A larger file gets a chunk of its own.
@@ -138,10 +137,9 @@ def in_chunks(ready: Sequence[ReadyFile], *, max_files: int, max_bytes: int) -> 
     for one in ready:
         if not one.alone:
             together[one.table, format_of(one.file.uri)].append(one.file)
-    by_table = [
-        [(table, group) for group in _groups(files, max_files, max_bytes)] for (table, _), files in together.items()
+    groups = [
+        (table, group) for (table, _), files in together.items() for group in _groups(files, max_files, max_bytes)
     ]
-    groups = [group for turn in zip_longest(*by_table) for group in turn if group is not None]
     alone = [one for one in ready if one.alone]
     # Those with fewer tries first, in case one crashes the process.
     alone.sort(key=lambda one: 0 if one.checkpoint is None else one.checkpoint.tries)
@@ -168,8 +166,6 @@ TRIED_TOGETHER = 0
 _RETRY_S = 30.0
 _MAX_RETRY_S = 3600.0
 _BUSY_S = 5.0
-_TROUBLE_S = 5.0
-_MAX_TROUBLE_S = 300.0
 _MAX_CHECKS_SHOWN = 3
 _MAX_REASON_CHARS = 500
 _START_GRACE_S = 120.0
@@ -215,7 +211,6 @@ class FileOutcomes:
         self._announced = announced or {}
         # In this process only: other runs hold these files, or what they need was unreachable.
         self._left_alone_until: dict[str, float] = {}
-        self._troubles: dict[str, int] = {}
 
     def current(self, checkpoint: FileCheckpoint | None, stamp: str) -> FileCheckpoint | None:
         """Return the checkpoint if it applies to this version of the file."""
@@ -245,7 +240,7 @@ class FileOutcomes:
         return max(left_s, (due - self._clock.now()).total_seconds())
 
     def hold_off(self, uris: Iterable[str]) -> None:
-        """Leave files alone for a few seconds: other runs hold them."""
+        """Leave files alone for a few seconds: other runs hold them, or what they need was unreachable."""
         self._left_alone_until.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
 
     def begin(self, lake: Lake, chunk: Chunk) -> None:
@@ -305,7 +300,6 @@ class FileOutcomes:
         checkpoints = self._outcomes_of(lake, chunk, run, error)
         for checkpoint in checkpoints:
             self._left_alone_until.pop(checkpoint.uri, None)
-            self._troubles.pop(checkpoint.uri, None)
         if checkpoints:
             lake.files.save_checkpoints(chunk.table, checkpoints)
         if chunk.run_id is not None and len(checkpoints) < len(chunk.files):
@@ -318,7 +312,7 @@ class FileOutcomes:
         if run is None or error is not None or run.status in _ENDED_BADLY:
             problem = error or (run.error if run is not None else None)
             if _is_trouble(problem):
-                self._record_trouble(chunk.uris)
+                self.hold_off(chunk.uris)
                 return ()
             failed = self._failures(lake, chunk, _culprits(chunk, error), "failed", run, _reason_of(run, problem))
             for checkpoint in filter(self.is_finished, failed):
@@ -331,14 +325,6 @@ class FileOutcomes:
             return tuple(self._finished_files(lake, chunk, run))
         self.hold_off(chunk.uris)
         return ()
-
-    def _record_trouble(self, uris: Iterable[str]) -> None:
-        """Leave files alone after trouble that isn't their fault: longer each time."""
-        for uri in uris:
-            times = self._troubles.get(uri, 0)
-            self._troubles[uri] = times + 1
-            pause_s = min(_TROUBLE_S * 2.0 ** min(times, 10), _MAX_TROUBLE_S)
-            self._left_alone_until[uri] = self._clock.monotonic() + pause_s
 
     def _finished_files(self, lake: Lake, chunk: Chunk, run: Run) -> Iterator[FileCheckpoint]:
         # If a file was found through a link, the run reports the skipped file under its real path.

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 EVERYTHING = None
 """Requests a full scan."""
 _MAX_NAMED = 10_000
-_FOLDER_CHECK_S = 5.0
 _DEBOUNCE_MS = 400
 _READ_MS = 200
 
@@ -94,10 +92,10 @@ class PollingFeed:
 class EventFeed(PollingFeed):
     """Names files in local folders from file system events, and requests a full scan at intervals.
 
-    The full scans cover lost events: too many at once, network file systems, replaced folders.
+    The full scans cover lost events: too many at once, network file systems, new and replaced folders.
 
     Args:
-        folders: Returns the folders that exist now; new ones are watched as soon as they exist.
+        folders: Returns the folders that exist now; called before each full scan.
         every_s: Seconds from one full scan to the next.
     """
 
@@ -105,23 +103,20 @@ class EventFeed(PollingFeed):
         super().__init__(every_s)
         self._folders = folders
         self._named: set[str] = set()
-        self._watched: dict[str, tuple[int, int]] = {}
         # It collects changes between two reads, too.
         self._changes: Generator[set[tuple[Change, str]], None, None] | None = None
-        self._refresh_watches()
+        self._watch_folders()
 
     def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
         """Wait for events or the next full scan."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        while not self._refresh_watches():
-            left_s = max(min(self._next_scan_at, deadline) - time.monotonic(), 0.0)
+        while len(self._named) <= _MAX_NAMED and (now := time.monotonic()) < self._next_scan_at:
             self._read_changes()
-            woken = self._pause(0.0 if self._changes is not None else min(left_s, _FOLDER_CHECK_S))
-            if time.monotonic() >= self._next_scan_at or len(self._named) > _MAX_NAMED:
-                break
+            woken = self._pause(0.0 if self._changes is not None else max(min(self._next_scan_at, deadline) - now, 0.0))
             if self._named or woken or time.monotonic() >= deadline:
                 named, self._named = self._named, set()
                 return named
+        self._watch_folders()  # before the scan, which finds what was there already
         self._named = set()
         self._next_scan_at = time.monotonic() + self._every_s
         return EVERYTHING
@@ -132,26 +127,21 @@ class EventFeed(PollingFeed):
             self._changes.close()
             self._changes = None
 
-    def _refresh_watches(self) -> bool:
-        """Watch the folders that exist now; return whether they changed since the last call."""
+    def _watch_folders(self) -> None:
+        """Watch the folders that exist now."""
         from watchfiles import watch
 
-        watched = {folder: identity for folder in self._folders() if (identity := _identity(folder)) is not None}
-        if watched == self._watched:
-            return False
         self.close()
-        self._watched = watched
-        if watched:
+        if folders := self._folders():
             self._changes = watch(
-                *watched,
+                *folders,
                 watch_filter=None,
                 rust_timeout=_READ_MS,
                 yield_on_timeout=True,
                 debounce=_DEBOUNCE_MS,
                 ignore_permission_denied=True,
             )
-            self._read_changes()  # events name files from now on; the scan that follows finds earlier ones
-        return True
+            self._read_changes()
 
     def _read_changes(self) -> None:
         """Wait for events for a moment, and add the files they name."""
@@ -163,14 +153,6 @@ class EventFeed(PollingFeed):
             self._changes = None  # if the system runs out of watches, the full scans still find everything
             return
         self._named |= {to_uri(path) for change, path in changed if change is not Change.deleted}
-
-
-def _identity(folder: str) -> tuple[int, int] | None:
-    try:
-        status = Path(folder).stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 _MAX_PAUSE_S = 60.0
