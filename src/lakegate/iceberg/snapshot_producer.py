@@ -287,17 +287,12 @@ class SnapshotProducer:
         self.table.files.create(location, content, self.table.pointer)
         return Head(snapshot, manifests, self.sequence_number, next_row_id)
 
-    def _write_without(
-        self,
-        manifest: _ManifestContent,
-        is_removed: Callable[[FileEntry], bool],
-        content: ManifestContent = ManifestContent.DATA,
-    ) -> ListedManifest:
+    def _write_without(self, manifest: _ManifestContent, is_removed: Callable[[FileEntry], bool]) -> ListedManifest:
         """Write a manifest again without some of its files, and return its line for the manifest list."""
         entries = [
             entry.deleted(self.snapshot_id) if is_removed(entry) else entry.existing() for entry in manifest.live
         ]
-        return self.write_manifest(manifest.container, entries, manifest.spec_id, content=content)
+        return self.write_manifest(manifest.container, entries, manifest.spec_id)
 
     def _keep_row_ids(self, line: ListedManifest, sources: Sequence[ListedManifest]) -> ListedManifest:
         """Mark a manifest as having row ids if its files have them from ``sources``, so that it gets no new ones."""
