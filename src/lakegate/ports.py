@@ -254,8 +254,11 @@ class TableReader(Protocol):
     def schemas(self, pointer: TablePointer) -> Sequence[SchemaVersion]:
         """Return the schemas that the table had up to ``pointer``, oldest first."""
 
-    def require_loadable(self, pointer: TablePointer, branch: str) -> None:
+    def require_loadable(self, pointer: TablePointer, branch: str, before: TablePointer | None = None) -> None:
         """Check that any reader can load the table at ``pointer`` on ``branch`` and sees the snapshot it names.
+
+        Args:
+            before: The state that the branch began with: what it knew of the table's past must be unchanged.
 
         Raises:
             InputError: When they can't, for instance because the metadata was edited by hand.
@@ -419,20 +422,24 @@ class TableEditor(Protocol):
     def rebase_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
         """Return why :meth:`rebase` would refuse these snapshots; ``None`` if it wouldn't. Writes nothing."""
 
-    def trim_snapshots(
-        self,
-        pointer: TablePointer,
-        *,
-        at_least: int = 1,
-        without: Collection[int] = (),
-        before: datetime | None = None,
-    ) -> TablePointer:
-        """Return the same state with fewer snapshots in its metadata, or ``pointer`` itself if none can go.
+    def trim_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> TablePointer:
+        """Return the same state without the snapshots from before ``before``, or ``pointer`` itself if none can go.
 
         Args:
             at_least: Number of newest snapshots to keep in any case.
-            without: Snapshots to drop in any case, never the current one.
-            before: Also drop snapshots older than this, except the newest ``at_least``.
+        """
+
+    def as_audited(
+        self, pointer: TablePointer, published: TablePointer | None, audited: Collection[int]
+    ) -> TablePointer:
+        """Return an audited state with metadata that shows readers nothing else, or ``pointer`` itself if it's that.
+
+        Readers can ask for any snapshot in a table's metadata, and see it in the schema that the snapshot names.
+
+        Args:
+            published: The table as readers see it today; ``None`` if there's none. Its snapshots stay as they are.
+            audited: The snapshots that the audit has read, in the schema at ``pointer``. No other snapshot of
+                ``pointer`` is kept.
         """
 
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:

@@ -228,8 +228,8 @@ def test_files_join_no_other_table_of_the_name_but_one_that_was_created_with_the
 def test_snapshots_can_be_left_out(world: World) -> None:
     base = world.append(world.create(), [1])
     branch = world.append(base, [11])
-    assert world.editor.trim_snapshots(branch) == branch
-    shorter = world.editor.trim_snapshots(branch, without=[base.snapshot_id])
+    assert world.editor.as_audited(branch, base, [branch.snapshot_id]) == branch
+    shorter = world.editor.as_audited(branch, None, [branch.snapshot_id])
     assert world.snapshots(shorter) == [branch.snapshot_id]
     assert world.files(shorter) == world.files(branch)
     assert world.reader.change(base, shorter).kind == "append"

@@ -217,6 +217,34 @@ def test_branches_written_by_hand_are_audited_for_what_they_are(world: World) ->
     assert not wrong
 
 
+def test_no_snapshot_is_published_in_a_schema_that_no_check_read(world: World) -> None:
+    """Each can be read by its id, and Iceberg shows it in the schema that it was written with."""
+    swap = [f"ALTER TABLE {{t}} RENAME COLUMN {one}" for one in ("qty TO kept", "other TO qty", "kept TO other")]
+    table = "CREATE TABLE {t} (id bigint, qty int, other int)"
+    rows = "INSERT INTO {t} VALUES (1, 1, -3), (2, 1, -3)"
+    again = ["ALTER TABLE {t} DROP COLUMN qty", "ALTER TABLE {t} ADD COLUMN qty int"]
+    ways = {
+        "t0": [[table, rows], [*swap, "UPDATE {t} SET id = 3 WHERE id = 1", *swap]],
+        "t1": [[table, rows], ["UPDATE {t} SET qty = -3 WHERE id = 1", *again]],
+        "t2": [[], [table, rows, *swap, "INSERT INTO {t} VALUES (3, -3, 1)", *swap]],
+    }
+    for name, (on_main, on_branch) in ways.items():
+        world.lake.settings.tables[world.name(name)] = TableSettings(checks=("sql('qty < 0')",))
+        world.on_main(name, *on_main)
+        before = set(world.snapshot_ids(name)) if on_main else set()
+        if name == "t1":
+            with world.lake.transaction() as tx:
+                for statement in on_branch:
+                    tx.sql(statement.format(t=world.name(name)))
+        else:
+            assert world.lake.publish(world.branch(name, *on_branch)).status == "published"
+        published = set(world.snapshot_ids(name)) - before
+        assert published, name
+        for snapshot in published:
+            query = f"SELECT id FROM {world.name(name)} VERSION AS OF {snapshot} WHERE qty < 0"
+            assert world.main.sql(query).collect() == [], name
+
+
 def test_all_but_rows_is_published_only_on_an_unmoved_table(world: World) -> None:
     ways = {
         "renamed": ["ALTER TABLE {t} RENAME COLUMN v TO w", ADD_GOOD],

@@ -331,7 +331,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         then, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
         return classify(then, now, lambda _: True, evolves=evolves, compacted=compacted)
 
-    def require_loadable(self, pointer: TablePointer, branch: str) -> None:
+    def require_loadable(self, pointer: TablePointer, branch: str, before: TablePointer | None = None) -> None:
         assert pointer.metadata_location in self.versions, branch
 
     def _state(self, pointer: TablePointer) -> TableState:

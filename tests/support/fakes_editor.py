@@ -87,20 +87,22 @@ class TableEdits:
         del now, by_sequence
         return pointer
 
-    def trim_snapshots(
-        self,
-        pointer: TablePointer,
-        *,
-        at_least: int = 1,
-        without: Collection[int] = (),
-        before: datetime | None = None,
-    ) -> TablePointer:
+    def trim_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> TablePointer:
         version = self.versions[pointer.metadata_location]
-        if before is not None:
-            without = [one.snapshot_id for one in version.snapshots[:-at_least] if one.time < before]
-        if not without:
+        gone = {one.snapshot_id for one in version.snapshots[:-at_least] if one.time < before}
+        return self._with_only(pointer, {one.snapshot_id for one in version.snapshots} - gone)
+
+    def as_audited(
+        self, pointer: TablePointer, published: TablePointer | None, audited: Collection[int]
+    ) -> TablePointer:
+        seen = () if published is None else self.versions[published.metadata_location].snapshots
+        return self._with_only(pointer, {*audited, *(one.snapshot_id for one in seen)})
+
+    def _with_only(self, pointer: TablePointer, kept: Collection[int]) -> TablePointer:
+        version = self.versions[pointer.metadata_location]
+        left = tuple(snapshot for snapshot in version.snapshots if snapshot.snapshot_id in kept)
+        if left == version.snapshots:
             return pointer
-        left = tuple(snapshot for snapshot in version.snapshots if snapshot.snapshot_id not in without)
         return self._saved(replace(version, snapshots=left), pointer)
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:

@@ -148,21 +148,19 @@ class IcebergTableEditor:
         document = metadata.next_metadata(table.document, pointer.metadata_location, changed)
         return _save(table, document, pointer.snapshot_id)
 
-    def trim_snapshots(
-        self,
-        pointer: TablePointer,
-        *,
-        at_least: int = 1,
-        without: Collection[int] = (),
-        before: datetime | None = None,
-    ) -> TablePointer:
-        """Return the table with metadata that lists only the snapshots it should keep."""
+    def trim_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> TablePointer:
+        """Return the table with metadata that lists no snapshots older than ``before``."""
         table = self._table(pointer)
-        shorter = metadata.trim_snapshots(table.document, pointer.metadata_location, at_least, without, before)
-        if shorter is table.document:
-            return pointer
-        Head.of(table)  # raises when the snapshot's totals are wrong
-        return _save(table, shorter, pointer.snapshot_id)
+        shorter = metadata.trim_snapshots(table.document, pointer.metadata_location, at_least, before)
+        return _save_shorter(table, shorter)
+
+    def as_audited(
+        self, pointer: TablePointer, published: TablePointer | None, audited: Collection[int]
+    ) -> TablePointer:
+        """Return the audited state at ``pointer`` with metadata that shows readers nothing else."""
+        table = self._table(pointer)
+        seen = None if published is None else self._files.metadata(published).document
+        return _save_shorter(table, metadata.as_audited(table.document, pointer, seen, audited))
 
     def _table(self, pointer: TablePointer) -> LoadedTable:
         file = self._files.metadata(pointer)
@@ -256,6 +254,13 @@ def _commit(table: LoadedTable, added: Sequence[Document]) -> TablePointer:
     document = metadata.append_snapshots(table.document, table.pointer, added)
     document = metadata.without_old_snapshots(document, at_least=len(added))
     return _save(table, document, added[-1]["snapshot-id"])
+
+
+def _save_shorter(table: LoadedTable, document: Document) -> TablePointer:
+    if document is table.document:
+        return table.pointer
+    Head.of(table)  # raises when the snapshot's totals are wrong
+    return _save(table, document, table.pointer.snapshot_id)
 
 
 def _save(table: LoadedTable, document: Document, snapshot_id: int) -> TablePointer:

@@ -250,36 +250,51 @@ def without_old_snapshots(document: Document, at_least: int = 1) -> Document:
     return _keep_only(document, kept)
 
 
-def trim_snapshots(
-    document: Document,
-    previous: str,
-    at_least: int = 1,
-    without: Collection[int] = (),
-    before: datetime | None = None,
-) -> Document:
+def trim_snapshots(document: Document, previous: str, at_least: int, before: datetime) -> Document:
     """Return the successor of the document at ``previous`` without old snapshots; itself if there are none.
 
     Args:
         at_least: Number of the newest snapshots to keep.
-        without: Snapshots to drop in any case. They were current on a branch only, so the snapshot log just loses
-            their entries.
-        before: Drop all older snapshots, except those of Iceberg branches and tags; by default, those beyond the number
-            that the table keeps.
+        before: Drop all older snapshots, except those of Iceberg branches and tags.
     """
-    known = {snapshot["snapshot-id"] for snapshot in document.get("snapshots") or ()}
-    shorter = _keep_only(document, known - set(without))
-    if shorter is not document:
-        log = [entry for entry in document.get("snapshot-log") or () if entry["snapshot-id"] not in without]
-        shorter = {**shorter, "snapshot-log": log}
-    if before is not None:
-        limit = int(before.timestamp() * 1000)
-        young = {one["snapshot-id"] for one in shorter.get("snapshots") or () if one["timestamp-ms"] >= limit}
-        named = {ref["snapshot-id"] for ref in (shorter.get("refs") or {}).values()}
-        if shorter.get("snapshots"):
-            shorter = _keep_only(shorter, young | named | set(_ancestors(shorter, max(at_least, 1))))
-    else:
-        shorter = without_old_snapshots(shorter, at_least)
+    if not document.get("snapshots"):
+        return document
+    limit = int(before.timestamp() * 1000)
+    young = {one["snapshot-id"] for one in document["snapshots"] if one["timestamp-ms"] >= limit}
+    named = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
+    shorter = _keep_only(document, young | named | set(_ancestors(document, max(at_least, 1))))
     return document if shorter is document else _successor(shorter, previous, now_ms(document))
+
+
+def as_audited(
+    document: Document, pointer: TablePointer, published: Document | None, audited: Collection[int]
+) -> Document:
+    """Return the successor of the document at ``pointer`` that readers may see; itself if it's that already.
+
+    It lists the snapshots that readers see today, as they see them, and those that an audit has read, in the schema
+    that the audit read them in: by its id, Iceberg shows a snapshot in the schema that it names.
+
+    Args:
+        published: The table as readers see it today; ``None`` if there's none.
+        audited: Snapshots that an audit has read.
+    """
+    is_same_table = published is not None and published["table-uuid"] == document["table-uuid"]
+    earlier = {one["snapshot-id"]: one for one in (published or {}).get("snapshots") or () if is_same_table}
+    wanted, snapshots = schema_id(document, pointer), list[Document]()
+    for one in document.get("snapshots") or ():
+        if (seen := earlier.get(one["snapshot-id"])) is not None:
+            snapshots.append(seen)
+        elif one["snapshot-id"] in audited:
+            snapshots.append(one if one.get("schema-id", wanted) == wanted else {**one, "schema-id": wanted})
+    kept = {one["snapshot-id"] for one in snapshots}
+    shorter = _keep_only(document, kept)
+    if shorter is not document:  # these were current on a branch only, so the log just loses their entries
+        log = [entry for entry in document.get("snapshot-log") or () if entry["snapshot-id"] in kept]
+        shorter = {**shorter, "snapshot-log": log}
+    if snapshots != list(shorter.get("snapshots") or ()):
+        shorter = {**shorter, "snapshots": snapshots}
+    shorter = without_old_snapshots(shorter, max(len(audited), 1))
+    return document if shorter is document else _successor(shorter, pointer.metadata_location, now_ms(document))
 
 
 def next_metadata(document: Document, previous: str, changes: Mapping[str, Any]) -> Document:

@@ -25,7 +25,7 @@ from lakegate.iceberg.inspection import Inspector
 from lakegate.iceberg.lineage import TableState, classify, state_of
 from lakegate.iceberg.manifests import read_list, read_manifest, target_data_file, vector_span
 from lakegate.iceberg.metadata import Document, MetadataFile
-from lakegate.iceberg.validation import require_loadable
+from lakegate.iceberg.validation import require_loadable, require_same_past
 from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Column, Schema
@@ -135,10 +135,12 @@ class IcebergTableReader:
 
         return classify(was, now, only_added, evolves=evolves, compacted=compacted)
 
-    def require_loadable(self, pointer: TablePointer, branch: str) -> None:
+    def require_loadable(self, pointer: TablePointer, branch: str, before: TablePointer | None = None) -> None:
         """Check that all readers can load the table at ``pointer`` on ``branch``, and see the same snapshot."""
         file = self._files.metadata(pointer)
         require_loadable(file.document, pointer, branch, as_named=file.as_named)
+        if before is not None:
+            require_same_past(file.document, self._files.metadata(before).document, pointer, branch)
 
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         """Yield the live data files of the snapshot at ``pointer``."""
@@ -225,7 +227,7 @@ class IcebergTableReader:
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
         """Return how many snapshots the editor's ``trim_snapshots`` would drop."""
         document = self._files.metadata(pointer).document
-        shorter = metadata.trim_snapshots(document, pointer.metadata_location, at_least, before=before)
+        shorter = metadata.trim_snapshots(document, pointer.metadata_location, at_least, before)
         return len(document.get("snapshots") or ()) - len(shorter.get("snapshots") or ())
 
     def read_rows(

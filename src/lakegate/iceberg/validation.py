@@ -224,6 +224,35 @@ def require_loadable(
         )
 
 
+def require_same_past(
+    document: Mapping[str, Any], before: Mapping[str, Any], pointer: TablePointer, branch: str
+) -> None:
+    """Check that a branch left the schemas, partition specs and snapshots that it began with as they were.
+
+    By their ids, readers see older rows through them, which no check reads. Iceberg only adds and removes them.
+
+    Raises:
+        InputError: When one was changed.
+    """
+    if document["table-uuid"] != before["table-uuid"]:
+        return
+    for key, id_key, parts in _PAST:
+        known = {one.get(id_key, 0): one for one in before.get(key) or ()}
+        for one in document.get(key) or ():
+            then = known.get(one.get(id_key, 0), one)
+            if any(then.get(part) != one.get(part) for part in parts):
+                raise InputError(
+                    f"Branch '{branch}' changes what table {pointer.table} was before: {id_key.replace('-', ' ')} "
+                    f"{one.get(id_key, 0)} is another one in its metadata file {pointer.metadata_location}. It isn't "
+                    "published.",
+                    hint="Write the table with Spark instead of editing its files. To drop the branch: "
+                    f"lakegate discard {branch}",
+                    table=str(pointer.table),
+                    branch=branch,
+                    path=pointer.metadata_location,
+                )
+
+
 def _snapshot_text(snapshot_id: int) -> str:
     return "no snapshot" if snapshot_id == NO_SNAPSHOT else f"snapshot {snapshot_id}"
 
@@ -265,10 +294,17 @@ def _refusals(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[st
         for wanted in (document.get(default), getattr(pointer, attribute)):
             if known and wanted is not None and wanted not in known:
                 yield f"{default} {wanted} isn't among its {listed}"
+    if document.get("current-schema-id", pointer.schema_id) != pointer.schema_id:
+        yield f"the schema is {document['current-schema-id']}, but {pointer.schema_id} in the catalog"
     yield from _snapshot_refusals(document)
     yield from _time_refusals(document)
 
 
+_PAST = (
+    ("schemas", "schema-id", ("fields",)),
+    ("partition-specs", "spec-id", ("fields",)),
+    ("snapshots", "snapshot-id", ("manifest-list", "manifests")),
+)
 _CLOCKS_DIFFER_MS = 60_000
 """Iceberg's tolerance for clocks that differ."""
 

@@ -279,33 +279,29 @@ def require_nobody_publishes(context: Context, run: Run) -> None:
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:
     """Rebase a staged table onto its state on the target, ``now``; return the state to commit."""
-    expired = _expired_snapshots(context, staged, now)
-    if expired is None:
-        pointer = _rebased(context, run, staged, now)
-    else:
+    if now == staged.before or _only_expired(context, staged, now):
+        # Anybody can read the snapshots in a table's metadata by their ids. Those that a change went through may hold
+        # rows that were deleted before the audit.
+        audited = staged.snapshot_ids if staged.only_adds else ()
+        pointer = context.editor.as_audited(staged.pointer, now, {*audited, staged.pointer.snapshot_id})
         # A new table is put without a content id, an existing one with the target's.
-        left_out = _unaudited_snapshots(context, staged) | expired
-        pointer = context.editor.trim_snapshots(staged.pointer, at_least=len(staged.snapshot_ids), without=left_out)
         pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
+    else:
+        pointer = _rebased(context, run, staged, now)
     for run_id in run.request.replaces if run.request is not None else ():
         paths = published_to(context, run_id, head, pointer.table)
         pointer = context.editor.drop_files(pointer, paths, {RUN_ID_PROPERTY: run.run_id})
     return pointer
 
 
-def _expired_snapshots(context: Context, staged: StagedTable, now: TablePointer | None) -> frozenset[int] | None:
-    """Return the snapshots that expired on the target since the run began; ``None`` if the table changed otherwise.
+def _only_expired(context: Context, staged: StagedTable, now: TablePointer | None) -> bool:
+    """Return whether nothing but an expiry of snapshots happened on the target since a run began that changed rows.
 
     Appends don't need this, because they're always rebased.
     """
-    if now == staged.before:
-        return frozenset()
     if staged.only_adds or staged.before is None or now is None:
-        return None
-    if context.reader.change(staged.before, now).kind != "expire":
-        return None
-    there = {one.snapshot_id for one in context.reader.snapshots(now)}
-    return frozenset(one.snapshot_id for one in context.reader.snapshots(staged.before)) - there
+        return False
+    return context.reader.change(staged.before, now).kind == "expire"
 
 
 def _rebased(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
@@ -320,26 +316,6 @@ def _rebased(context: Context, run: Run, staged: StagedTable, now: TablePointer 
     except NotReplayableError as error:
         raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
     raise not_replayable(context, run, staged.table, reason)
-
-
-def _unaudited_snapshots(context: Context, staged: StagedTable) -> frozenset[int]:
-    """Return the branch's own snapshots with rows that no check has read.
-
-    If published, anybody could read them by their ids. For an append, they're the snapshots that the current one
-    doesn't descend from, such as rolled-back ones. For any other change, they're all but the current one: they may hold
-    rows that were deleted before the audit.
-    """
-    there = {one.snapshot_id: one.parent_id for one in context.reader.snapshots(staged.pointer)}
-    known = () if staged.before is None else (one.snapshot_id for one in context.reader.snapshots(staged.before))
-    own = there.keys() - set(known)
-    if not staged.only_adds:
-        return frozenset(own - {staged.pointer.snapshot_id})
-    unaudited = own - set(staged.snapshot_ids)
-    at: int | None = staged.pointer.snapshot_id
-    while unaudited and at is not None:
-        unaudited.discard(at)
-        at = there.pop(at, None)
-    return frozenset(unaudited)
 
 
 def not_replayable(context: Context, run: Run, table: TableIdentifier, reason: str) -> NotReplayableError:

@@ -169,7 +169,7 @@ def _checked_change(
             other branches need.
     """
     change = context.reader.change(before, pointer, evolves=evolves)
-    context.reader.require_loadable(pointer, branch.name)
+    context.reader.require_loadable(pointer, branch.name, before)
     if change.refs:
         raise InputError(
             f"Table {pointer.table} on branch '{branch.name}' has an Iceberg branch or tag of its own, "

@@ -376,11 +376,11 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
     statistics = [{"snapshot-id": snapshot, **rest} for snapshot in snapshots]
     by_partition = [{"snapshot-id": one, "statistics-path": "p", "file-size-in-bytes": 1} for one in snapshots]
     long = rewritten(pointer, {"statistics": statistics, "partition-statistics": by_partition})
-    assert editor.trim_snapshots(long) is long
+    assert editor.as_audited(long, long, [long.snapshot_id]) is long
     properties = {**document_at(long)["properties"], "lakegate.keep-snapshots": "3"}
     long = rewritten(long, {"properties": properties})
 
-    short = editor.trim_snapshots(long)
+    short = editor.as_audited(long, long, [long.snapshot_id])
 
     document = document_at(short)
     expected = {snapshots[1], *snapshots[-3:]}
@@ -392,22 +392,76 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
     assert document["metadata-log"][-1]["metadata-file"] == long.metadata_location
     assert short == long.model_copy(update={"metadata_location": short.metadata_location})
     assert ids_at(short) == list(range(8))
-    assert editor.trim_snapshots(short) is short
-    assert editor.trim_snapshots(long, at_least=len(snapshots)) is long
+    assert editor.as_audited(short, short, [short.snapshot_id]) is short
+    assert editor.as_audited(long, long, snapshots) is long
 
 
 def test_snapshots_go_without_those_before_them(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     """What a run went through on its branch goes; the target's own past stays, also when most snapshots are too old."""
     table = tables.create({"lakegate.keep-snapshots": "4"})
-    snapshots = [append(table, [number]) for number in range(8)]
+    snapshots = [append(table, [number]) for number in range(4)]
+    published = pointer_to(table)
+    snapshots += [append(table, [number]) for number in range(4, 8)]
     table.manage_snapshots().create_tag(snapshots[5], "draft").commit()
-    short = editor.trim_snapshots(pointer_to(table), without=snapshots[4:7])
+    short = editor.as_audited(pointer_to(table), published, snapshots[7:])
     document = document_at(short)
     kept = [*snapshots[1:4], snapshots[7]]
     assert [snapshot["snapshot-id"] for snapshot in document["snapshots"]] == kept
     assert [entry["snapshot-id"] for entry in document["snapshot-log"]] == kept
     assert document["refs"].keys() == {"main"}, "no name for what is gone"
     assert ids_at(short) == list(range(8))
+
+
+@pytest.mark.parametrize("change", ["swapped and swapped back", "dropped and added", "added"])
+def test_a_snapshot_is_published_in_the_schema_that_its_audit_read(
+    tables: IcebergTables, editor: IcebergTableEditor, change: str
+) -> None:
+    """Whoever asks for a snapshot sees it in the schema that it names."""
+    table = tables.create()
+    append(table, [0])
+    published = pointer_to(table)
+    if change == "swapped and swapped back":
+        rename(table, ("id", "x"), ("region", "id"), ("x", "region"))
+    step, last = append(table, []), append(table, [])
+    if change == "swapped and swapped back":
+        rename(table, ("region", "x"), ("id", "region"), ("x", "id"))
+    else:
+        with table.update_schema() as update:
+            if change == "dropped and added":
+                update.delete_column("region")
+            update.add_column("region" if change == "dropped and added" else "other", StringType())
+    branch = pointer_to(table)
+
+    audited = editor.as_audited(branch, published, [step, last])
+
+    document, before = document_at(audited), document_at(published)
+    assert {one["schema-id"] for one in document["snapshots"][1:]} == {branch.schema_id}
+    assert document["snapshots"][0] == before["snapshots"][0], "what readers see already"
+    assert (audited.snapshot_id, audited.schema_id) == (branch.snapshot_id, branch.schema_id)
+    assert audited.metadata_location != branch.metadata_location
+    assert editor.as_audited(audited, published, [step, last]) is audited
+
+
+def test_a_snapshot_that_readers_see_already_stays_as_they_see_it(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create()
+    first = append(table, [0])
+    append(table, [1])
+    published = pointer_to(table)
+    append(table, [2])
+    branch = pointer_to(table)
+    document = document_at(branch)
+    other = {**document["snapshots"][0], "manifest-list": "file:///other", "schema-id": 7}
+    by_hand = rewritten(branch, {"snapshots": [other, *document["snapshots"][1:]]})
+    audited = editor.as_audited(by_hand, published, [first, branch.snapshot_id])
+    assert document_at(audited)["snapshots"] == document["snapshots"]
+
+
+def rename(table: Table, *names: tuple[str, str]) -> None:
+    for old, new in names:
+        with table.update_schema() as update:
+            update.rename_column(old, new)
 
 
 def test_both_names_of_compressed_metadata(tables: IcebergTables, editor: IcebergTableEditor) -> None:
@@ -437,7 +491,7 @@ def test_a_table_that_was_of_version_1(tables: IcebergTables, editor: IcebergTab
     with pytest.raises(NotReplayableError, match="format version is 1") as caught:
         editor.drop_files(old, [entry_path(table)], {})
     assert "'format-version' = '2'" in str(caught.value.hint)
-    shorter = editor.trim_snapshots(old, at_least=1, without=[document_at(old)["snapshots"][0]["snapshot-id"]])
+    shorter = editor.as_audited(old, None, [old.snapshot_id])
     assert (len(document_at(shorter)["snapshots"]), document_at(shorter)["format-version"]) == (1, 1)
     assert ids_at(shorter) == [0, 1]
     table.transaction().upgrade_table_version(2).commit_transaction()
@@ -497,7 +551,7 @@ def test_totals_are_those_of_the_manifests(tables: IcebergTables, editor: Iceber
     edits: dict[str, Callable[[], TablePointer]] = {
         "rebase": lambda: editor.rebase(staged, [staged.snapshot_id], damaged),
         "drop": lambda: editor.drop_files(damaged, [entry_path(table)], {}),
-        "trim": lambda: editor.trim_snapshots(damaged),
+        "trim": lambda: editor.as_audited(damaged, None, []),
     }
     for name, edit in edits.items():
         with pytest.raises(InputError) as caught:
@@ -582,10 +636,10 @@ def test_metadata_that_is_missing_or_damaged(tables: IcebergTables, editor: Iceb
         editor.rebase(staged, [staged.snapshot_id], base.model_copy(update={"snapshot_id": 7}))
     missing = base.model_copy(update={"metadata_location": f"{base.metadata_location}.not"})
     with pytest.raises(NotFoundError, match="doesn't exist"):
-        editor.trim_snapshots(missing)
+        editor.as_audited(missing, None, [])
     local_path(missing.metadata_location).write_text("{}")
     with pytest.raises(InputError, match="damaged"):
-        editor.trim_snapshots(missing)
+        editor.as_audited(missing, None, [])
     lists = local_path(document_at(staged)["snapshots"][-1]["manifest-list"])
     whole = lists.read_bytes()
     for damaged in (b"", b"Obj", whole[:-20], whole[:-1] + b"x"):

@@ -74,7 +74,7 @@ def test_a_file_that_disagrees_with_the_catalog_is_not_published(states: tuple[T
         assert "lakegate discard wap/x" in (refused.value.hint or ""), case
         editor = IcebergTableEditor()
         edits: list[Callable[[], object]] = [
-            partial(editor.trim_snapshots, pointer, without=[branch.snapshot_id]),
+            partial(editor.as_audited, pointer, base, [branch.snapshot_id]),
             partial(editor.rebase, pointer, [branch.snapshot_id], base),
             partial(editor.rebase, branch, [branch.snapshot_id], pointer),
             partial(editor.drop_files, pointer, ["file:///x"], {}),
@@ -139,7 +139,37 @@ def test_what_spark_cannot_parse_is_not_published(
     with pytest.raises(InputError, match=r"nyc\.trips"):
         IcebergTableReader().require_loadable(pointer, "wap/x")
     with pytest.raises(InputError, match=r"nyc\.trips"):
-        IcebergTableEditor().trim_snapshots(pointer)
+        IcebergTableEditor().as_audited(pointer, None, [])
+
+
+def test_a_branch_leaves_what_the_table_was(states: tuple[TablePointer, TablePointer]) -> None:
+    """Readers see older rows through it, by its id."""
+    base, branch = states
+    IcebergTableReader().require_loadable(branch, "wap/x", base)
+    damages: dict[str, Callable[[Document], object]] = {
+        "schema id 0": lambda document: document["schemas"][0]["fields"][0].update({"name": "other"}),
+        "spec id 0": lambda document: document["partition-specs"][0]["fields"].append(
+            {"name": "id", "transform": "identity", "source-id": 1, "field-id": 1000}
+        ),
+        f"snapshot id {base.snapshot_id}": lambda document: document["snapshots"][0].update(
+            {"manifest-list": document["snapshots"][1]["manifest-list"]}
+        ),
+    }
+    for what, damage in damages.items():
+        document = document_at(branch)
+        damage(document)
+        with pytest.raises(InputError, match=f"changes what table nyc.trips was before: {what} is") as caught:
+            IcebergTableReader().require_loadable(by_hand(branch, document), "wap/x", base)
+        assert "lakegate discard wap/x" in (caught.value.hint or "")
+
+
+def test_all_readers_see_the_same_schema(states: tuple[TablePointer, TablePointer]) -> None:
+    document = document_at(states[1])
+    document["schemas"].append({**document["schemas"][0], "schema-id": 1})
+    pointer = by_hand(states[1], document)
+    IcebergTableReader().require_loadable(pointer, "wap/x")
+    with pytest.raises(InputError, match="the schema is 0, but 1 in the catalog"):
+        IcebergTableReader().require_loadable(pointer.model_copy(update={"schema_id": 1}), "wap/x")
 
 
 def test_metadata_is_utf_8_without_a_mark_and_compressed_as_it_is_named(
@@ -157,7 +187,7 @@ def test_metadata_is_utf_8_without_a_mark_and_compressed_as_it_is_named(
         with pytest.raises(InputError, match=r"nyc\.trips"):
             IcebergTableReader().require_loadable(pointer, "wap/x")
         with pytest.raises(InputError, match=r"nyc\.trips"):
-            IcebergTableEditor().trim_snapshots(pointer)
+            IcebergTableEditor().as_audited(pointer, None, [])
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +242,7 @@ def test_damaged_metadata_is_read_or_refused_in_our_words(
         lambda: list(reader.files(pointer)),
         lambda: reader.added_files(pointer, [branch.snapshot_id]),
         lambda: list(reader.reach(pointer)),
-        lambda: editor.trim_snapshots(pointer, without=[base.snapshot_id]),
+        lambda: editor.as_audited(pointer, base, [branch.snapshot_id]),
         lambda: editor.rebase(pointer, [branch.snapshot_id], base),
         lambda: editor.rebase(branch, [branch.snapshot_id], pointer),
         lambda: editor.drop_files(pointer, [file.path for file in reader.files(branch)], {}),
