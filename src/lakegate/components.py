@@ -68,7 +68,13 @@ class Components:
 
     @cached_property
     def context(self) -> Context:
-        """What write–audit–publish needs. Creating it starts or finds the catalog, but not the engine."""
+        """What write–audit–publish needs. Creating it starts or finds the catalog, but not the engine.
+
+        Raises:
+            ConfigurationError: If the journal is another catalog's.
+        """
+        identity = self.catalog.identity()
+        self.journal.require_catalog(identity)
         return Context(
             catalog=self.catalog,
             reader=self.reader,

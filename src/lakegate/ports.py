@@ -114,7 +114,10 @@ class Catalog(Protocol):
     """
 
     def identity(self) -> str | None:
-        """Return an id of this catalog that doesn't depend on its address; ``None`` when it has none."""
+        """Return an id of this catalog that doesn't depend on its address; ``None`` when it has none.
+
+        Others have another id: a journal and a warehouse belong to one catalog.
+        """
 
     def get_ref(self, name: str) -> Ref:
         """Return branch or tag ``name``, or the bare commit when ``name`` is a hash.

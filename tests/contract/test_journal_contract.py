@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete
 
-from lakegate.errors import LeaseLostError, RetryableError
+from lakegate.errors import ConfigurationError, LeaseLostError, RetryableError
 from lakegate.journal.schema import LEASES
 from lakegate.ledger.event import PastCommit
 from lakegate.model.checks import AuditReport, CheckResult
@@ -35,6 +35,15 @@ def test_a_run_comes_back_as_it_was_saved(journal: Actor) -> None:
     journal.save(saved)
     assert journal.get("r01") == saved
     assert journal.get("r02") is None
+
+
+def test_a_journal_belongs_to_the_first_catalog(shelf: Shelf) -> None:
+    first, then = shelf.open(), shelf.open()
+    first.journal.require_catalog(None)
+    first.journal.require_catalog("nessie:1")
+    then.journal.require_catalog("nessie:1")
+    with pytest.raises(ConfigurationError, match=r"that of another catalog \(nessie:1; this one is nessie:2\)"):
+        then.journal.require_catalog("nessie:2")
 
 
 def test_saving_again_replaces(journal: Actor) -> None:

@@ -19,7 +19,7 @@ from lakegate.journal.history import ANY_HEAD, JournalCommits
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
-from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time
+from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time, require_catalog
 from lakegate.ledger.event import PastCommit
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.run import FileCheckpoint, Lease, Notification, Run, RunKind
@@ -70,6 +70,18 @@ class Journal:
         except BaseException:
             database.close()
             raise
+
+    def require_catalog(self, identity: str | None) -> None:
+        """Check that this is the journal of the catalog with this identity; an unused journal becomes that.
+
+        Args:
+            identity: See :meth:`lakegate.ports.Catalog.identity`. A catalog without one isn't checked.
+
+        Raises:
+            ConfigurationError: If it's another catalog's. Its runs and their branches mustn't be looked for in ours.
+        """
+        if identity is not None:
+            require_catalog(self._database, identity)
 
     @property
     def commits(self) -> JournalCommits:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    update,
 )
 from sqlalchemy.exc import DBAPIError
 
@@ -236,7 +237,8 @@ def storable(text: str | None) -> str | None:
 
 FORMAT = 1
 """The number of this schema. Raise it with each change of a table or of what a document in it may hold."""
-FORMATS = Table("journal_format", MetaData(), Column("number", Integer, primary_key=True))
+FORMATS = Table("journal_format", MetaData(), Column("number", Integer, primary_key=True), Column("catalog", TEXT))
+"""One row: the format, and the identity of the catalog that the journal's runs are in, once there is one."""
 
 
 def ensure_schema(database: Database) -> None:
@@ -265,6 +267,30 @@ def ensure_schema(database: Database) -> None:
             "it from the catalog: lakegate journal rebuild",
             format=number,
             known=FORMAT,
+        )
+
+
+def require_catalog(database: Database, identity: str) -> None:
+    """Check that the journal is the catalog's; an unused journal becomes that.
+
+    Raises:
+        ConfigurationError: If it's the journal of another catalog.
+    """
+    with database.reading() as tx:
+        known = tx.scalar(select(FORMATS.c.catalog))
+    if known is None:
+        with database.writing() as tx:
+            tx.execute(update(FORMATS).where(FORMATS.c.catalog.is_(None)).values(catalog=identity))
+            known = tx.scalar(select(FORMATS.c.catalog))
+    if known != identity:
+        raise ConfigurationError(
+            f"The journal {database.name} is that of another catalog ({known}; this one is {identity}). The branches "
+            "of its runs are there, so nothing was read or changed.",
+            hint="Set journal.url to a database of this catalog's own. If this catalog has replaced the other one, set "
+            "it to an empty database, and fill that from the catalog: lakegate journal rebuild",
+            setting="journal.url",
+            catalog=identity,
+            journal_catalog=known,
         )
 
 

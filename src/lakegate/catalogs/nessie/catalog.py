@@ -6,6 +6,7 @@ import getpass
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from lakegate.catalogs.nessie import client
@@ -67,7 +68,14 @@ class NessieCatalog:
         return self._client.configuration()
 
     def identity(self) -> str | None:
-        """Return the repository's creation time, which stays the same when servers or addresses change."""
+        """Return the repository's creation time, which stays the same when servers or addresses change.
+
+        It's asked once: who connects to another repository makes another catalog.
+        """
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> str | None:
         created = self.ping().repository_creation_timestamp
         return None if created is None else f"nessie:{created}"
 
