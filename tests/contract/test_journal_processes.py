@@ -69,6 +69,15 @@ def test_a_killed_process_has_abandoned_its_run_and_one_takes_it_over(place: Pla
         assert not journal.abandoned()
 
 
+@pytest.mark.parametrize("place", [pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))], indirect=True)
+def test_a_machine_whose_clock_is_ahead_takes_no_run_of_another_over(place: Place, journal: Actor) -> None:
+    journal.begin(run(1))
+    with place.workers(1, "take_over_ahead", "r01") as (ahead,):
+        ahead.go()
+        assert ahead.answer() is False
+    assert journal.renew("r01")
+
+
 def test_a_killed_process_gives_up_its_lock(place: Place, journal: Actor) -> None:
     with place.workers(1, "hold", "x") as (holder,):
         holder.go()

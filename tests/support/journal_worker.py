@@ -8,9 +8,9 @@ import random
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lakegate.config import JournalSettings
 from lakegate.journal.factory import open_journal
@@ -41,6 +41,20 @@ def take_over(journal: Journal, index: str, run_id: str) -> bool:
     return journal.take_over(run_id) is not None
 
 
+def take_over_ahead(journal: Journal, index: str, run_id: str) -> bool:
+    """Try to take a run over by a clock that is an hour ahead."""
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(hours=1)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("lakegate.") and getattr(module, "datetime", None) is datetime:
+            vars(module)["datetime"] = Ahead
+    return bool(journal.abandoned()) or journal.take_over(run_id) is not None
+
+
 def hold(journal: Journal, index: str, name: str) -> None:
     """Take a turn and keep it until we are killed."""
     with journal.lock(name, timeout_s=60) as ours:
@@ -55,7 +69,7 @@ def answer(value: Any) -> None:
 
 MOST = 4
 """How many workers there can be at once."""
-WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, hold)}
+WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, take_over_ahead, hold)}
 
 
 def serve(settings: str, home: str, index: str, work: str, *words: str) -> None:
