@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -70,11 +71,13 @@ def test_a_killed_process_has_abandoned_its_run_and_one_takes_it_over(place: Pla
 
 
 @pytest.mark.parametrize("place", [pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))], indirect=True)
-def test_a_machine_whose_clock_is_ahead_takes_no_run_of_another_over(place: Place, journal: Actor) -> None:
+def test_a_machine_whose_clock_is_ahead_takes_no_run_over_and_begins_none(place: Place, journal: Actor) -> None:
     journal.begin(run(1))
-    with place.workers(1, "take_over_ahead", "r01") as (ahead,):
+    with place.workers(1, "work_ahead", "r01") as (ahead,):
         ahead.go()
-        assert ahead.answer() is False
+        abandoned, taken, refusal = ahead.answer()
+    assert (abandoned, taken) == (0, False)
+    assert re.match(r"This machine's clock is (59 min \d+ s|1 h) .*ahead of that of the journal", refusal), refusal
     assert journal.renew("r01")
 
 

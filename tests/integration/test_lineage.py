@@ -5,6 +5,7 @@ Branches are written by hand, by a plain Spark session that is bound to them, or
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ import pytest
 
 from lakegate.components import Components
 from lakegate.config import TableSettings
-from lakegate.errors import AuditFailedError, ConflictError, InputError, LakegateError
+from lakegate.errors import AuditFailedError, ClockError, ConflictError, InputError, LakegateError
+from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.model.identifiers import TableIdentifier
@@ -226,7 +228,7 @@ def test_no_snapshot_is_published_in_a_schema_that_no_check_read(world: World) -
     ways = {
         "t0": [[table, rows], [*swap, "UPDATE {t} SET id = 3 WHERE id = 1", *swap]],
         "t1": [[table, rows], ["UPDATE {t} SET qty = -3 WHERE id = 1", *again]],
-        "t2": [[], [table, rows, *swap, "INSERT INTO {t} VALUES (3, -3, 1)", *swap]],
+        "t2": [[], [table, rows, *swap, "INSERT INTO {t} VALUES (3, 1, -3)", *swap]],
     }
     for name, (on_main, on_branch) in ways.items():
         world.lake.settings.tables[world.name(name)] = TableSettings(checks=("sql('qty < 0')",))
@@ -401,3 +403,28 @@ def test_what_a_run_deleted_before_its_audit_is_nowhere_on_main(world: World) ->
     assert world.add("t", [11]).status == "published"
     world.lake.revert(tx.run.run_id)
     assert world.rows("t") == sorted([*BOTH, (11, "file")], key=str)
+
+
+def test_a_table_that_a_fast_clock_wrote_can_be_restored(world: World) -> None:
+    world.create("t")
+    before = world.components.catalog.get_ref("main")
+    world.on_main("t", ADD_GOOD)
+    pointer = world.pointer("t")
+    path = local_path(pointer.metadata_location)
+    document = json.loads(path.read_text())
+    newest = document["snapshots"][-1]
+    newest["timestamp-ms"] += 3_600_000
+    document["snapshot-log"][-1]["timestamp-ms"] = document["last-updated-ms"] = newest["timestamp-ms"]
+    path = path.with_name("00099-ahead.metadata.json")
+    path.write_text(json.dumps(document))
+    ahead = pointer.model_copy(update={"metadata_location": path.as_uri()})
+    head = world.components.catalog.get_ref("main")
+    world.components.catalog.commit(CommitRequest(branch="main", base=head.hash, message="Fast", puts=(ahead,)))
+
+    with pytest.raises(ClockError, match=r"from the future \(20..-..-..T..:..:..Z\)") as caught:
+        world.add("t", [20])
+    assert "lakegate table restore TABLE --at COMMIT" in (caught.value.hint or "")
+
+    world.lake.restore_table(world.name("t"), at=before.hash)
+    world.add("t", [21])
+    assert world.rows("t") == [*BOTH, (21, "file")]

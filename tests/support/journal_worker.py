@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lakegate.config import JournalSettings
+from lakegate.errors import ClockError
 from lakegate.journal.factory import open_journal
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
@@ -41,8 +42,8 @@ def take_over(journal: Journal, index: str, run_id: str) -> bool:
     return journal.take_over(run_id) is not None
 
 
-def take_over_ahead(journal: Journal, index: str, run_id: str) -> bool:
-    """Try to take a run over by a clock that is an hour ahead."""
+def work_ahead(journal: Journal, index: str, run_id: str) -> tuple[int, bool, str]:
+    """Try to take a run over, and to begin one, by a clock that is an hour ahead."""
 
     class Ahead(datetime):
         @classmethod
@@ -52,7 +53,12 @@ def take_over_ahead(journal: Journal, index: str, run_id: str) -> bool:
     for name, module in list(sys.modules.items()):
         if name.startswith("lakegate.") and getattr(module, "datetime", None) is datetime:
             vars(module)["datetime"] = Ahead
-    return bool(journal.abandoned()) or journal.take_over(run_id) is not None
+    abandoned, taken = len(journal.abandoned()), journal.take_over(run_id) is not None
+    try:
+        journal.begin(Run(run_id="ahead", tables=(), branch="", status="running", started_at=datetime.now(UTC)))
+    except ClockError as error:
+        return abandoned, taken, error.message
+    return abandoned, taken, ""
 
 
 def hold(journal: Journal, index: str, name: str) -> None:
@@ -69,7 +75,7 @@ def answer(value: Any) -> None:
 
 MOST = 4
 """How many workers there can be at once."""
-WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, take_over_ahead, hold)}
+WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, work_ahead, hold)}
 
 
 def serve(settings: str, home: str, index: str, work: str, *words: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -14,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from lakegate.errors import InputError
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.tables import CLOCKS_DIFFER
 
 MAIN_BRANCH: Final = "main"
 """The Iceberg branch, inside a table, of its current snapshot."""
@@ -305,8 +307,7 @@ _PAST = (
     ("partition-specs", "spec-id", ("fields",)),
     ("snapshots", "snapshot-id", ("manifest-list", "manifests")),
 )
-_CLOCKS_DIFFER_MS = 60_000
-"""Iceberg's tolerance for clocks that differ."""
+_CLOCKS_DIFFER_MS = CLOCKS_DIFFER // timedelta(milliseconds=1)
 
 
 def _time_refusals(document: Mapping[str, Any]) -> Iterator[str]:

@@ -193,6 +193,14 @@ class Database(ABC):
     def now(self, connection: Connection) -> datetime:
         """Return the time by the clock that leases use."""
 
+    @abstractmethod
+    def require_clock(self, now: datetime) -> None:
+        """Check that this machine's clock isn't ahead of the database's, by which it is ``now``.
+
+        Raises:
+            ClockError: If it is, by more than Iceberg tolerates: then nobody else could write to a table it publishes.
+        """
+
     from_json: str
     """SQL for the rows of the JSON array ``:given``, each in a column ``value``."""
 
@@ -255,6 +263,9 @@ class Sqlite(Database):
     def now(self, connection: Connection) -> datetime:  # noqa: ARG002 - Postgres needs it
         """Return the machine's time, which all users of the database share."""
         return self._clock()
+
+    def require_clock(self, now: datetime) -> None:
+        """Do nothing: it's the machine's clock."""
 
     def field(self, at: int, kind: type) -> str:  # noqa: ARG002 - SQLite keeps JSON's types
         """Return the SQL for a field of ``value``."""

@@ -551,6 +551,7 @@ class Journal:
         lease, now = _locked(tx, run_id), tx.now()
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
             raise _busy_error(run_id)
+        self._database.require_clock(now)
         token = secrets.token_hex(16)
         times = as_text(now), as_text(now + self._lease)
         names = ("run_id", "holder", "token", "renewed_at", "expires_at")

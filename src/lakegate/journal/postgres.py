@@ -32,8 +32,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lakegate.credentials.secret import Secret
-from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.journal.database import BUSY_TIMEOUT_S, Database, JournalTransaction
+from lakegate.errors import ClockError, ConfigurationError, LakegateError, RetryableError
+from lakegate.journal.database import BUSY_TIMEOUT_S, Database, JournalTransaction, utc_now
+from lakegate.model.tables import CLOCKS_DIFFER
+from lakegate.model.words import duration
 
 SCHEMA = "lakegate"
 MAX_CONNECTIONS = 30
@@ -109,6 +111,16 @@ class PostgresDatabase(Database):
     def now(self, connection: Connection) -> datetime:
         """Return the server's time, which doesn't depend on any client's clock."""
         return cast("datetime", connection.scalar(select(func.clock_timestamp())))
+
+    def require_clock(self, now: datetime) -> None:
+        """Check that this machine's clock isn't ahead of the server's, by which it is ``now``."""
+        ahead = utc_now() - now
+        if ahead > CLOCKS_DIFFER:
+            raise ClockError(
+                f"This machine's clock is {duration(ahead.total_seconds())} ahead of that of the journal {self.name}. "
+                "Nobody else could write to the tables that it publishes until then.",
+                hint="Synchronize the clock with NTP, then try again.",
+            )
 
     def field(self, at: int, kind: type) -> str:
         """Return the SQL for a field of ``value``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field
@@ -108,6 +108,8 @@ class SchemaVersion(Value):
         return dict(zip(self.field_ids, self.table_schema.columns, strict=True))
 
 
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""Iceberg's tolerance for clocks that differ."""
 DELETING_PROPERTIES = frozenset({"gc.enabled", "write.metadata.delete-after-commit.enabled"})
 """Table properties that make Spark delete files, even ones that other branches need."""
 FOLDER_PROPERTIES = (

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
+    ClockError,
     ConflictError,
     EngineError,
     InputError,
@@ -22,6 +23,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
 from lakegate.model.schema import ColumnChange, SchemaChange, column_changes
 from lakegate.model.tables import (
+    CLOCKS_DIFFER,
     DELETING_PROPERTIES,
     CreateTable,
     SchemaVersion,
@@ -30,7 +32,7 @@ from lakegate.model.tables import (
     WriteTarget,
     is_on,
 )
-from lakegate.model.words import counted
+from lakegate.model.words import counted, duration, moment
 from lakegate.points import find, require_branch
 from lakegate.ports import TableReader
 from lakegate.wap import failpoints
@@ -84,6 +86,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         if pointer == before and not request.mode.writes_each_row:
             raise NothingChangedError(f"The batch changes nothing in {request.table}.")
         raise EngineError(f"The write to {request.table} on branch {request.branch} left no snapshot of this run.")
+    _require_clock(context, branch, [(before, pointer)])
     change = _checked_change(context, before, pointer, branch, evolves=bool(request.schema_changes))
     staged = staged_table(request.run_id, request.target, request.base, branch, before, pointer, change)
     if request.schema_changes:
@@ -182,6 +185,29 @@ def _checked_change(
     if change.kind != "append":  # an append leaves the format version and the properties unchanged
         require_safe_properties(context, before, pointer, branch.name)
     return change
+
+
+def _require_clock(context: Context, branch: Ref, states: Sequence[tuple[TablePointer | None, TablePointer]]) -> None:
+    """Refuse tables that were written by a clock that is ahead of the catalog's.
+
+    Iceberg takes no snapshot that is more than a minute older than a table's newest one, so nobody could write to them.
+    """
+    newest = next(context.catalog.history(branch.hash), None)
+    for before, pointer in states:
+        written = context.reader.metadata(pointer).updated_at
+        known = None if before is None else context.reader.metadata(before).updated_at
+        if newest is None or written is None or (known is not None and written <= known):
+            continue
+        if written - newest.time > CLOCKS_DIFFER:
+            raise ClockError(
+                f"Table {pointer.table} on branch '{branch.name}' was written by a clock that is "
+                f"{duration((written - newest.time).total_seconds())} ahead of the catalog's. It isn't published: "
+                f"nobody could write to the table until {moment(written)}.",
+                hint="Synchronize the clock of the machine that wrote it with NTP, drop the branch, and write again: "
+                f"lakegate discard {branch.name}",
+                table=str(pointer.table),
+                branch=branch.name,
+            )
 
 
 def require_safe_properties(
@@ -427,6 +453,7 @@ def staged_since(
         change = _checked_change(context, difference.left, difference.right, branch)
         require_own_files(context, difference.left, difference.right, branch, tables, by_anyone=run_id is None)
         found.append((difference.left, difference.right, change))
+    _require_clock(context, branch, [(before, after) for before, after, _ in found])
     owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.live_snapshots}
     owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()
     return tuple(

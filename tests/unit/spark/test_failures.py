@@ -140,6 +140,7 @@ def test_a_tables_file_that_cannot_be_read_is_named(text: str, cause: str, *, qu
         "Invalid update timestamp 5: before last snapshot log entry at 9",
         "[BUG] Expected sorted previous metadata log entries.",
         "Invalid update timestamp 5: before the latest metadata log entry timestamp 9",
+        "Invalid snapshot timestamp 1795896000000: before last snapshot timestamp 1795899600000",
     ],
 )
 def test_a_clock_that_is_wrong_is_named(text: str, *, query: bool) -> None:
@@ -148,3 +149,5 @@ def test_a_clock_that_is_wrong_is_named(text: str, *, query: bool) -> None:
     with pytest.raises(ClockError, match="from the future") as caught, spark_errors("writing nyc.trips", query=query):
         raise PySparkException(text)
     assert "NTP" in str(caught.value.hint)
+    assert "lakegate table restore TABLE" in str(caught.value.hint)
+    assert ("(2026-11-28T21:00:00Z)" in caught.value.message) == text.endswith("00000")

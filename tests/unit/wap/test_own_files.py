@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 
 from lakegate.context import Context
-from lakegate.errors import InputError
+from lakegate.errors import ClockError, InputError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.reader import IcebergTableReader
@@ -27,6 +27,7 @@ from support.iceberg_tables import IcebergTables, append, iceberg_tables, listin
 from support.memory_journal import MemoryDatabase
 
 OTHER = TableIdentifier.parse("nyc.other")
+TRIPS = TableIdentifier.parse("nyc.trips")
 
 
 class Lake:
@@ -182,3 +183,28 @@ def test_no_way_of_writing_a_location_makes_another_ones_files_its_own(
     lake.point("b", pointer.model_copy(update={"metadata_location": path.as_uri()}))
     with pytest.raises(InputError, match=r"nyc.other on branch 'b' is made of the files of nyc.trips"):
         find_staged(lake.context, "b")
+
+
+@pytest.mark.parametrize("table", [OTHER, TRIPS], ids=["new", "existing"])
+def test_what_a_fast_clock_wrote_is_not_staged(lake: Lake, table: TableIdentifier) -> None:
+    """Nobody could write to it until then."""
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    if table == TRIPS:
+        append(lake.trips, [3])
+        pointer = pointer_to(lake.trips)
+    else:
+        own = lake.tables.create()
+        append(own, [7])
+        pointer = pointer_to(own)
+    path = local_path(pointer.metadata_location)
+    document = json.loads(path.read_text())
+    for ahead_s, is_refused in ((3600, True), (50, False)):
+        moved = path.with_name(f"00009-{ahead_s}.metadata.json")
+        moved.write_text(json.dumps(document | {"last-updated-ms": document["last-updated-ms"] + ahead_s * 1000}))
+        lake.point("b", pointer.model_copy(update={"metadata_location": moved.as_uri()}), table)
+        if is_refused:
+            with pytest.raises(ClockError, match=r"on branch 'b' was written by a clock that is .* ahead") as caught:
+                find_staged(lake.context, "b")
+            assert "lakegate discard b" in (caught.value.hint or "")
+        else:
+            assert [staged.table for staged in find_staged(lake.context, "b")] == [table]
