@@ -25,8 +25,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.run import Publication, Run
 from lakegate.progress import SilentNarrator
-from lakegate.wap.lifecycle import Progress
 from lakegate.wap.publish import publish
+from lakegate.wap.session import RunSession
 
 WRITERS = 16
 RUNS = 4
@@ -113,7 +113,7 @@ def _write(home: Path, pipe: Connection, start: Barrier) -> None:
     while True:
         runs = [Run.model_validate_json(text) for text in pipe.recv()]
         # Beginning and ending a run is no part of its publish.
-        held = [Progress(context, run, context.journal.begin(run)) for run in runs]
+        held = [RunSession(context, run, context.journal.begin(run)) for run in runs]
         start.wait(_PATIENCE_S)
         published = [_publish(context, one) for one in held]
         pipe.send((time.monotonic(), [seconds for _, seconds in published]))
@@ -121,7 +121,7 @@ def _write(home: Path, pipe: Connection, start: Barrier) -> None:
             one.end(status="published", publication=publication, branch_kept=False)
 
 
-def _publish(context: Context, progress: Progress) -> tuple[Publication, float]:
+def _publish(context: Context, progress: RunSession) -> tuple[Publication, float]:
     began = time.monotonic()
     return publish(context, progress.run, fresh=True, progress=progress), time.monotonic() - began
 

@@ -60,8 +60,9 @@ from lakegate.model.request import (
     SchemaMode,
     require_list,
 )
-from lakegate.model.run import Run, RunKind, RunStatus, new_run_id
+from lakegate.model.run import Run, RunKind, new_run_id
 from lakegate.model.schema import Schema
+from lakegate.model.states import RunStatus
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import (
     did_you_mean,
@@ -77,11 +78,10 @@ from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.audit import audit_state
-from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import drop_orphaned_branches
 from lakegate.wap.quarantine import renames_column, require_not_reserved
 from lakegate.wap.recover import recover, recover_now
-from lakegate.wap.review import accepted
+from lakegate.wap.review import accepted, discard_run
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction
 

@@ -11,6 +11,7 @@ from typing import Literal
 from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import rows_query
 from lakegate.model.run import Publication, Run, StagedTable, changed_rows
+from lakegate.model.states import OPEN
 from lakegate.model.words import count, counted, share
 from lakegate.progress import without_secrets
 
@@ -23,8 +24,10 @@ _TITLES = {
     "skipped": "Nothing to do",
     "discarded": "Discarded",
     "reverted": "Reverted",
-    "running": "Running",
-    "staged": "Waiting for its next step",
+    "created": "Running",
+    "planned": "Running",
+    "staged": "Waiting for its audit",
+    "audited": "Waiting to be published",
 }
 _TONES: dict[str, Tone] = {"published": "good", "rejected": "bad", "failed": "bad"}
 _CHANGES = {"append": "appended", "evolve": "appended, with new columns", "metadata": "redefined"}
@@ -150,7 +153,7 @@ def _means(run: Run) -> str:
         return f"{seen} {_verdict(run)}".strip()
     if run.may_be_published:
         return "The catalog became unavailable during the publish, which may or may not have happened."
-    if run.status in ("running", "staged"):
+    if run.status in OPEN:
         return f"Readers of {target} see none of it until all checks have passed."
     if run.status == "skipped":
         return f"{target} already holds these files." if run.skipped_files else f"{target} is unchanged."
@@ -180,9 +183,9 @@ def _waits(run: Run) -> bool:
 
 def _commands(run: Run) -> Iterator[tuple[str, str]]:
     yield "See the run", _join("runs", run.run_id)
-    if run.status == "running":
+    if run.status in ("created", "planned"):
         yield "If its process died, finish or undo it", _join("recover")
-    if _waits(run) or (run.status == "staged" and run.branch_kept):
+    if _waits(run) or (run.status in ("staged", "audited") and run.branch_kept):
         if run.tables:  # a transaction may fail before it writes to a table
             yield "See the rows", _join("query", rows_query(run.tables[0], limit=20), "--ref", run.branch)
         yield "See what the branch changes", _join("diff", run.target, run.branch)

@@ -57,7 +57,7 @@ def test_saving_again_replaces(journal: Actor) -> None:
 def test_any_run_id_is_found_among_others(journal: Actor, run_id: str) -> None:
     """In an array, Postgres reads null as NULL."""
     steps = (RunStep(name="write", started_at=START),)
-    for status in ("running", "published"):
+    for status in ("planned", "published"):
         journal.save(run(1, run_id=run_id, tables=("a.b",), steps=steps, status=status))
     assert [one.status for one in journal.runs(table="a.b")] == ["published"]
     assert list(journal.pages.lines([run_id, "other"])) == [run_id]
@@ -82,7 +82,7 @@ def test_runs_are_newest_first_filtered_and_limited(journal: Actor) -> None:
     assert ids(journal, table="nyc.trips", limit=2) == ["r04", "r03"]
     assert ids(journal, table="a") == []
     assert ids(journal, status="rejected") == ["r04"]
-    assert ids(journal, kind="ingest", status="running", since=START + timedelta(seconds=2)) == ["r03", "r02"]
+    assert ids(journal, kind="ingest", status="planned", since=START + timedelta(seconds=2)) == ["r03", "r02"]
     assert ids(journal, table="a.b", since=START + timedelta(seconds=1.5)) == []
 
 
@@ -182,7 +182,7 @@ def test_a_run_that_ended_is_changed_while_its_status_is_the_same(journal: Actor
     assert journal.get("r01") == run(1, status="rejected")
 
 
-@pytest.mark.parametrize("late", ["running", "staged", "failed", "rejected", "discarded"])
+@pytest.mark.parametrize("late", ["planned", "staged", "failed", "rejected", "discarded"])
 def test_what_the_history_says_of_a_run_is_overruled_by_nobody(journal: Actor, late: str) -> None:
     journal.begin(run(1))
     journal.claim("r01", "nyc.trips", [file("a")])
@@ -271,7 +271,7 @@ def test_runs_and_published_files_are_counted(journal: Actor, shelf: Shelf) -> N
     journal.begin(run(1))
     journal.claim("r01", "a.b", [file("a"), file("b")])
     journal.claim("r01", "c.d", [file("a")])
-    assert journal.count() == ({"running": 1}, 0)
+    assert journal.count() == ({"planned": 1}, 0)
 
     journal.end(run(1, status="published"))
     journal.save(run(2, status="failed"))
@@ -282,7 +282,7 @@ def test_runs_and_published_files_are_counted(journal: Actor, shelf: Shelf) -> N
     journal.claim("r03", "a.b", [file("c")])
     with shelf.databases[0].writing() as tx:
         tx.execute(delete(LEASES))
-    assert journal.count() == ({"published": 1, "failed": 1, "running": 1}, 3)
+    assert journal.count() == ({"published": 1, "failed": 1, "planned": 1}, 3)
 
 
 def test_a_lease_that_was_given_up_may_be_taken_at_once(journal: Actor) -> None:

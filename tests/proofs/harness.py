@@ -27,6 +27,7 @@ from lakegate.local.state import StackFolder
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.run import Run
+from lakegate.model.states import OPEN
 from proofs.worker import Answer, Job
 from support import warm
 from support.lakes import components_of
@@ -255,7 +256,7 @@ def journal_problems(lake: Lake, tables: Collection[str]) -> Iterator[str]:
         expected = run_id in published
         if (run.status in ("published", "reverted")) != expected:
             yield f"main {'has' if expected else 'lacks'} run {run_id}; the journal says {run.status}"
-        elif run.status in ("running", "staged"):
+        elif run.status in OPEN:
             yield f"run {run_id} is still {run.status}"
     yield from _unsettled(lake.home, tables, known)
 

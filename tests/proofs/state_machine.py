@@ -39,11 +39,11 @@ from lakegate.model.run import Run
 from lakegate.ports import Catalog
 from lakegate.testing import MemoryCatalog
 from lakegate.wap import failpoints, optimistic_commit, review
-from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import gc
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert
+from lakegate.wap.review import discard_run
 from lakegate.wap.transaction import Transaction, transaction
 from proofs.model import State, written
 from proofs.operations import (

@@ -23,6 +23,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Lease, Run
 from lakegate.model.schema import Column, Schema
+from lakegate.model.states import RunStatus
 from lakegate.model.tables import AddedFiles, StoredFile
 from lakegate.ports import Catalog
 from lakegate.progress import SilentNarrator
@@ -128,9 +129,9 @@ class ProcessJournal(Journal):
         with self._process.call("journal:begin"):
             return super().begin(run, anew=anew)
 
-    def save(self, run: Run, token: str | None = None) -> Run:
+    def save(self, run: Run, token: str | None = None, *, was: RunStatus | None = None) -> Run:
         with self._process.call("journal:save"):
-            return super().save(run, token)
+            return super().save(run, token, was=was)
 
     def amend(self, run: Run, **changes: object) -> Run | None:
         with self._process.call("journal:save"):

@@ -102,7 +102,7 @@ class ArchiveLake:
     def run(self, run_id: str) -> Run:
         if run_id == "lost":
             raise NotFoundError("There is no such run.")
-        return make_run("running" if run_id == "busy" else "published", run_id=run_id)
+        return make_run("planned" if run_id == "busy" else "published", run_id=run_id)
 
     def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
         there = [uri for uri in uris if _name(uri) in self._archive.published]

@@ -255,7 +255,7 @@ class _Maker:
             orchestrator=("cli", "watch", "prefect", "python", "dbos")[at % 5],
             tables=tables,
             branch=branch,
-            status="running",
+            status="planned",
             started_at=started,
             finished_at=started + timedelta(seconds=4 + at % 60),
             base=base,

@@ -13,7 +13,8 @@ from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Run, RunStatus, StagedTable
+from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
+from lakegate.model.states import RunStatus
 from lakegate.model.tables import Snapshot, StoredFile
 from lakegate.ports import Engine, FileStore, TableEditor, TableReader
 from lakegate.progress import SilentNarrator
@@ -203,7 +204,7 @@ def run_on(world: World, branch: str, *, days_ago: float, status: RunStatus = "r
         branch=branch,
         status=status,
         started_at=finished - timedelta(minutes=1),
-        finished_at=None if status == "running" else finished,
+        finished_at=None if status == "planned" else finished,
         staged=(staged,),
         branch_kept=True,
     )

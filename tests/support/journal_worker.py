@@ -24,7 +24,7 @@ def claim(journal: Journal, index: str, count: str) -> list[str]:
     """Claim the same files as everybody else, a few at a time, in an order of our own."""
     names = [f"file:///data/{number}" for number in range(int(count))]
     random.Random(index).shuffle(names)
-    run = Run(run_id=f"run-{index}", tables=(), branch="", status="running", started_at=datetime.now(UTC))
+    run = Run(run_id=f"run-{index}", tables=(), branch="", status="planned", started_at=datetime.now(UTC))
     token = journal.begin(run)
     got = []
     for start in range(0, len(names), 7):

@@ -38,7 +38,7 @@ _WORKER = Path(__file__).with_name("journal_worker.py")
 
 
 def run(number: int, **values: Any) -> Run:
-    defaults = {"tables": ("nyc.trips",), "branch": f"b{number}", "status": "running"}
+    defaults = {"tables": ("nyc.trips",), "branch": f"b{number}", "status": "planned"}
     started_at = START + timedelta(seconds=number)
     return Run(**{"run_id": f"r{number:02}", "started_at": started_at, **defaults, **values})
 
@@ -105,7 +105,7 @@ class Actor:
 
     def _token(self, run_id: str) -> str:
         if run_id not in self.tokens and self.resume(run_id, ended=True) is None:
-            self.begin(Run(run_id=run_id, tables=(), branch="", status="running", started_at=START))
+            self.begin(Run(run_id=run_id, tables=(), branch="", status="planned", started_at=START))
         return self.tokens[run_id]
 
     def _keep(self, lease: Lease | None) -> Run | None:

@@ -220,7 +220,7 @@ class SteppingLake(FolderLake):
             batch=Batch(format="csv", files=files, columns=()),
             branch=f"wap/{run_id}",
         )
-        return make_run("running", run_id=run_id, tables=(table,), order=order, finished_at=None)
+        return make_run("planned", run_id=run_id, tables=(table,), order=order, finished_at=None)
 
 
 def make_loader(

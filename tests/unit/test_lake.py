@@ -27,7 +27,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestOptions
-from lakegate.model.run import Run, RunKind, RunStatus
+from lakegate.model.run import Run, RunKind
+from lakegate.model.states import RunStatus
 from lakegate.model.tables import TableMetadata
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import from_uri, stat_file, to_uri
@@ -130,11 +131,11 @@ def test_the_status_of_a_journal(house: FakeLakehouse) -> None:
     assert (empty.location, empty.version) == (str(Path("/project/.lakegate/journal.db")), str(FORMAT))
     assert (empty.runs, empty.files, empty.newest, empty.synced) == ({}, 0, None, None)
     house.journal.save(run(1))
-    house.journal.begin(run(2, status="running"))
+    house.journal.begin(run(2, status="planned"))
     head = lake.maintenance.rebuild_journal().head
     full = open_lake(house, journal={"url": "postgresql://me@db/lake"}).maintenance.journal_status()
     assert (full.location, full.synced) == ("postgresql://me@db/lake", head.hash)
-    assert (full.runs, full.abandoned, full.newest) == ({"published": 1, "running": 1}, (), run(2).run_id)
+    assert (full.runs, full.abandoned, full.newest) == ({"published": 1, "planned": 1}, (), run(2).run_id)
 
 
 def test_a_table_that_cannot_be_read_is_left_out_only_if_asked_to(
@@ -198,7 +199,7 @@ def claim(house: FakeLakehouse, path: Path, run: Run) -> Actor:
     return actor
 
 
-def run_of(run_id: str, status: RunStatus = "running") -> Run:
+def run_of(run_id: str, status: RunStatus = "planned") -> Run:
     return run(1, run_id=run_id, status=status)
 
 

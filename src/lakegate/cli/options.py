@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions
     from lakegate.model.checks import Tolerance
     from lakegate.model.request import IngestOptions
-    from lakegate.model.run import RunStatus
+    from lakegate.model.states import RunStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
 _Completion = Callable[[click.Context, click.Parameter, str], list[str]]

@@ -15,7 +15,10 @@ from lakegate.model.refs import MAIN, Ref, TableDifference, TablePointer
 from lakegate.model.run import Run, RunLine, StagedTable
 from lakegate.model.tables import ChangeKind
 
-_ORDER = ("rejected", "failed", "staged", None, "skipped", "discarded", "published", "reverted", "running")
+_ORDER = (
+    *("rejected", "failed", "audited", "staged", None, "skipped", "discarded"),
+    *("published", "reverted", "planned", "created"),
+)
 """Order of branches by their run's status, those that wait for a human first; ``None``: another writer's branch."""
 _MOST_DIFFERENCES = 50
 

@@ -12,7 +12,8 @@ from lakegate.errors import LakegateError
 from lakegate.model.downstream import DownstreamStatus
 from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import MAIN, TablePointer
-from lakegate.model.run import RunLine, RunStatus
+from lakegate.model.run import RunLine
+from lakegate.model.states import OPEN, RunStatus
 from lakegate.model.words import parse_duration
 
 Need = Literal["unreadable", "failed", "rejected", "late", "interrupted", "quarantined"]
@@ -184,7 +185,7 @@ def _read_journal(model: ReadModel, known: LakeFacts) -> None:
         for table in names:
             known.interrupted[table].append(run_id)
     others = {*model.journal.suspended(), *known.abandoned}
-    open_lines = (*pages.newest("running", limit=_MOST_FAILED), *pages.newest("staged", limit=_MOST_FAILED))
+    open_lines = [line for status in OPEN for line in pages.newest(status, limit=_MOST_FAILED)]
     known.running = tuple(one.run_id for one in open_lines if one.finished_at is None and one.run_id not in others)
 
 

@@ -29,7 +29,8 @@ from lakegate.journal.schema import (
 from lakegate.ledger.event import Event, PastCommit, family
 from lakegate.ledger.fold import FileKey, Ledger, segments
 from lakegate.model.downstream import DownstreamKind
-from lakegate.model.run import Publication, Run, RunKind, RunStatus, published_tables, total_removed
+from lakegate.model.run import Publication, Run, RunKind, published_tables, total_removed
+from lakegate.model.states import RunStatus
 
 _RUN_BATCH = 500
 _AFTER_DIGITS = "g"

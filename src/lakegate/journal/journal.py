@@ -12,7 +12,7 @@ import tenacity
 from sqlalchemy import Row as SqlRow
 from sqlalchemy import bindparam, delete, func, literal, or_, select, union_all, update
 
-from lakegate.errors import LeaseLostError, RetryableError
+from lakegate.errors import ConflictError, LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.history import ANY_HEAD, JournalCommits
@@ -23,6 +23,7 @@ from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema
 from lakegate.ledger.event import PastCommit
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.run import FileCheckpoint, Lease, Notification, Run, RunKind
+from lakegate.model.states import RunStatus
 from lakegate.telemetry.metrics import LEASE_LOSSES, Sample
 
 LEASE_S = 60.0
@@ -95,11 +96,12 @@ class Journal:
 
     # Runs
 
-    def save(self, run: Run, token: str | None = None) -> Run:
+    def save(self, run: Run, token: str | None = None, *, was: RunStatus | None = None) -> Run:
         """Insert or replace ``run`` by its id, with its steps and check results.
 
         Args:
             token: Token of its lease; ``None`` for a run that nobody is working on.
+            was: The state that it must have, unless the target's history has changed that since; any by default.
 
         Returns:
             The run as stored: facts from the target's history are kept.
@@ -113,7 +115,14 @@ class Journal:
                 self._require_nobody(tx, run.run_id)
             else:
                 _require_own(tx, run.run_id, token)
-            return runs.put(tx, run, runs.get(tx, run.run_id, to_change=True))
+            known = runs.get(tx, run.run_id, to_change=True)
+            if known is not None and was is not None and known.status not in (was, *history.ON_TARGET, "discarded"):
+                raise ConflictError(
+                    f"Run {run.run_id} was {was}, but is {known.status} in the journal.",
+                    hint=f"To see its outcome: lakegate runs {run.run_id}",
+                    run_id=run.run_id,
+                )
+            return runs.put(tx, run, known)
 
     def amend(self, run: Run, **changes: object) -> Run | None:
         """Change fields of a run that nobody is working on, if its status is still that of ``run``.
@@ -285,7 +294,7 @@ class Journal:
         """Return runs that are in progress, by their status or claims, but have no lease."""
         leased = select(LEASES.c.run_id)
         claiming = select(CLAIMS.c.run_id).where(CLAIMS.c.state == files.CLAIMED)
-        under_way = or_(RUNS.c.status == "running", RUNS.c.run_id.in_(claiming))
+        under_way = or_(RUNS.c.status.in_(("created", "planned")), RUNS.c.run_id.in_(claiming))
         with self._database.reading() as tx:
             query = select(*runs.SHOWN).where(RUNS.c.finished_at.is_(None), under_way, RUNS.c.run_id.not_in(leased))
             return runs.read(tx, query.order_by(RUNS.c.started_at, RUNS.c.run_id))
@@ -560,7 +569,7 @@ class Journal:
 
     def _require_nobody(self, tx: JournalTransaction, run_id: str) -> None:
         lease = _locked(tx, run_id)
-        if lease is not None and self._is_live(lease, tx.now()):
+        if lease is not None and lease.holder != _NOBODY and self._is_live(lease, tx.now()):
             raise _busy_error(run_id)
 
     def _is_live(self, lease: SqlRow[Any], now: datetime) -> bool:

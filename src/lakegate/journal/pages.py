@@ -22,7 +22,8 @@ from lakegate.journal.files import PUBLISHED
 from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, as_text
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import BRINGS_DATA, CheckRecord, FileRecord, Run, RunKind, RunLine, RunStatus
+from lakegate.model.run import BRINGS_DATA, CheckRecord, FileRecord, Run, RunKind, RunLine
+from lakegate.model.states import RunStatus
 
 _LINE_COLUMNS = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
 _LINE_NAMES = [column.name for column in _LINE_COLUMNS]

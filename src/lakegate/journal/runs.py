@@ -14,7 +14,8 @@ from sqlalchemy import ColumnElement, Row, Select, Table, and_, bindparam, selec
 
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text, storable
-from lakegate.model.run import Run, RunStatus
+from lakegate.model.run import Run
+from lakegate.model.states import RunStatus
 
 SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
 _ONE = select(*SHOWN).where(RUNS.c.run_id == bindparam("run_id"))

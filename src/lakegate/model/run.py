@@ -16,12 +16,12 @@ from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Sev
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import MAIN, TablePointer
-from lakegate.model.request import IngestRequest
+from lakegate.model.request import IngestRequest, OnFailure
 from lakegate.model.schema import ColumnChange, SchemaChange
+from lakegate.model.states import RunStatus
 from lakegate.model.tables import ChangeKind
 from lakegate.model.words import counted
 
-RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
 RunKind = Literal["ingest", "transaction", "branch", "maintenance", "revert", "restore"]
 """What started a run. ``branch``: the audit or publish of another writer's branch. ``maintenance``: a compaction, an
 expiry or a rename, which change no row."""
@@ -223,7 +223,7 @@ class Run(Value):
             releases.
         tables: Tables it wrote to.
         branch: Its branch; empty if it needed none.
-        status: Its stage, or how it ended.
+        status: Its state (:mod:`lakegate.model.states`).
         started_at: When it began.
         finished_at: When it ended; ``None`` while it runs or is suspended.
         target: Branch that it publishes to.
@@ -239,6 +239,7 @@ class Run(Value):
         actions: What people did to it by hand, if they gave their names.
         steps: Its steps, with times.
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
+        on_failure: What becomes of its branch if it's rejected.
         branch_kept: Whether its branch still exists, so that you can inspect its data.
         adopted: Whether somebody is publishing its branch by name. If that fails, the branch stays.
         reverted_by: Run that reverted this one.
@@ -271,6 +272,7 @@ class Run(Value):
     actions: tuple[Action, ...] = ()
     steps: tuple[RunStep, ...] = ()
     skipped_files: tuple[KnownFile, ...] = ()
+    on_failure: OnFailure = "keep"
     branch_kept: bool = False
     adopted: bool = False
     reverted_by: str | None = None
@@ -287,13 +289,14 @@ class Run(Value):
             run_id=request.run_id,
             tables=(str(request.table),),
             branch=request.branch,
-            status="running",
+            status="planned",
             started_at=datetime.now(UTC),
             target=request.target,
             base=request.base,
             reads=request.reads,
             order=order,
             request=request,
+            on_failure=request.on_failure,
         )
 
     @property

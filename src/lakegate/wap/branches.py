@@ -263,7 +263,7 @@ def _known_run(context: Context, on_branch: Mapping[str, Run], run_id: str) -> R
 
 def _require_complete(context: Context, run: Run, branch: str, snapshots: Sequence[Snapshot], *, base: str) -> None:
     """Check that the branch still holds everything that the run wrote, perhaps among other changes."""
-    half = run.status in {"running", "failed"} and not run.staged
+    half = run.status in {"created", "planned", "failed"} and not run.staged
     gone, number = False, ""
     if run.request is not None:
         own = [one for one in snapshots if one.summary.get(RUN_ID_PROPERTY) == run.run_id]

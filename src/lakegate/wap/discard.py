@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
@@ -14,20 +13,13 @@ from lakegate.errors import (
     AlreadyExistsError,
     ConflictError,
     InputError,
-    LakegateError,
     NotFoundError,
-    RetryableError,
 )
-from lakegate.ledger.publication import EarlierAttemptError, find_publication
-from lakegate.ledger.sync import sync
 from lakegate.model.refs import MAIN, Commit, Ref
-from lakegate.model.run import RUN_ID_PROPERTY, Action, Lease, Run
-from lakegate.points import require_branch, unknown_ref
-from lakegate.wap.optimistic_commit import require_nobody_publishes
+from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.points import require_branch
 
 T = TypeVar("T")
-_PATIENCE_S = 5.0
-"""How long to wait for a process that is about to end a run."""
 _MOST_LATE_COMMITS = 20
 
 
@@ -150,74 +142,3 @@ def made_all_commits(context: Context, run_id: str, commits: Iterable[Commit]) -
             made = found or context.reader.metadata(pointer).location.rstrip("/").endswith(f"_{run_id}")
             written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run_id if made else None)
     return written == {run_id}
-
-
-def discard_run(context: Context, branch: str, *, target: str = MAIN, action: Action | None = None) -> Run | None:
-    """Drop ``branch`` as :func:`discard` does, and record that in the run that wrote it.
-
-    Nobody can publish the run while we do: we hold its lease, wait for a process that took it from the publish queue
-    before, and check the target before we return.
-
-    Args:
-        action: Who discards it, to be recorded with the run.
-
-    Returns:
-        The run: ``discarded``, unless it was published before; ``None`` when the journal knows no run of this branch.
-        A suspended run ends.
-
-    Raises:
-        NotFoundError: When the branch doesn't exist.
-        RetryableError: When another process is working on the run or publishing it, and doesn't stop within a few
-            seconds.
-    """
-    existed = ref_exists(context, branch)
-    run = context.journal.find_by_branch(branch)
-    if run is None or not existed:
-        if not discard(context, branch, target=target):
-            raise unknown_ref(context.catalog, branch)
-        return None
-    lease = _take_lease(context, run)
-    token = lease.token or ""
-    try:
-        return _discard_leased(context, lease.run, token, target, action)
-    except BaseException:
-        # Restore the run: its branch still exists, and may be published or discarded later.
-        with suppress(LakegateError):
-            if lease.run.finished_at is None and not lease.run.is_stepwise:
-                context.journal.save(lease.run, token)
-                context.journal.abandon(lease.run.run_id, token)
-            elif lease.run.finished_at is None:
-                context.journal.suspend(lease.run, token, for_s=context.suspend_s)
-            else:
-                context.journal.end(lease.run, token)
-        raise
-
-
-def _discard_leased(context: Context, run: Run, token: str, target: str, action: Action | None) -> Run:
-    if run.publication is None and not run.failures:
-        # If we're killed now, recovery must not publish the run because its audit passed.
-        context.journal.save(run.model_copy(update={"reports": ()}), token)
-    if run.publication is None:
-        require_nobody_publishes(context, run)
-    discard(context, run.branch, target=target)
-    # A published or reverted run keeps its status, even if its branch couldn't be dropped then.
-    try:
-        publication = run.publication or find_publication(context, run)
-    except EarlierAttemptError:
-        sync(context, run.target)  # the journal then has the run as published, even if we end it with another status
-        publication = None
-    status = "discarded" if publication is None else "published" if run.publication is None else run.status
-    changes: dict[str, object] = {"status": status, "publication": publication, "branch_kept": False, "order": None}
-    if action is not None:
-        changes["actions"] = (*run.actions, action)
-    finished = run.finished_at or datetime.now(UTC)
-    return context.journal.end(run.model_copy(update={**changes, "finished_at": finished}), token)
-
-
-def _take_lease(context: Context, run: Run) -> Lease:
-    """Take a run's lease, even if it has ended."""
-    try:
-        return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
-    except RetryableError as error:
-        message = f"{error.message} Branch {run.branch} wasn't discarded."
-        raise RetryableError(message, hint=error.hint, run_id=run.run_id, branch=run.branch) from error

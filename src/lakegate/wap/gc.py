@@ -34,6 +34,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import CollectedFolder, ExpiredBranch, GcProblem, GcReport
 from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.model.states import OPEN
 from lakegate.model.tables import StoredFile
 from lakegate.model.words import duration
 from lakegate.ports import FileStore, WarehouseFiles
@@ -158,7 +159,7 @@ def warehouse_time(context: Context, files: WarehouseFiles) -> datetime:
 def collectable_before(context: Context, now: datetime, grace: timedelta) -> datetime:
     """Return the time before which an unreachable file must have been written to be garbage."""
     # Files of active runs may be about to be committed.
-    runs = (run for status in ("running", "staged") for run in context.journal.runs(status=status, limit=_ALL_RUNS))
+    runs = (run for status in OPEN for run in context.journal.runs(status=status, limit=_ALL_RUNS))
     return min([now, *(run.started_at for run in runs if run.finished_at is None)]) - grace
 
 

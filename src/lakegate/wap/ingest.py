@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -22,23 +22,30 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Lease, Run
+from lakegate.model.states import OPEN, RunStatus
 from lakegate.wap import failpoints
 from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
-from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_same_columns
 from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.plan import plan
-from lakegate.wap.publish import RejectedLateError, publish, reject
+from lakegate.wap.publish import RejectedLateError, publish
 from lakegate.wap.quarantine import audit_and_quarantine
-from lakegate.wap.recover import recover, settle
+from lakegate.wap.recover import close, recover, running, settle_leased
+from lakegate.wap.session import RunSession
 from lakegate.wap.stage import NothingChangedError, kept_writing, stage
 
 Stage = Literal["write", "audit", "publish"]
 """The last step to run."""
 MakeRequest = Callable[[], IngestRequest]
 
+_REACHED: Mapping[Stage, frozenset[RunStatus]] = {
+    "write": frozenset({"staged", "audited"}),
+    "audit": frozenset({"audited"}),
+    "publish": frozenset(),
+}
+"""The open states in which a run is through a step."""
 _ATTEMPTS = 4
 
 
@@ -77,9 +84,10 @@ def ingest(
     with cancel_engine_at(deadline, context, request.run_id):
         planned = plan(context, request, base=base).request
     run = Run.begun(planned, request if suspends else None)
-    with running(context, run, anew=True, suspends=suspends, deadline=deadline) as progress:
-        _advance(context, progress, request, until, retried=retried)
-    return progress.run
+    with running(context, run, anew=True, suspends=suspends, deadline=deadline) as session:
+        session.order = request
+        advance(context, session, until, retried=retried)
+    return session.run
 
 
 def resume(
@@ -111,6 +119,8 @@ def resume(
     """
     _require_table(context, run_id, table)
     lease = _take_lease(context, run_id, deadline)
+    if lease is not None and lease.run.finished_at is None and lease.run.status not in OPEN:
+        lease = Lease(run=settle_leased(context, lease, deadline=deadline))  # its process died while it ended the run
     run = lease.run if lease is not None else None
     if run is not None and run.finished_at is not None and run.status != "failed":
         return run
@@ -120,20 +130,19 @@ def resume(
         made = _request_for(run_id, request, None if run is None else run.order)
         return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
     if not run.is_stepwise and request is None:
-        return settle(context, lease, deadline=deadline)
-    with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as progress:
-        made = run.order or _request_for(run_id, request, None)
-        if run.is_stepwise and request is not None and not run.staged and context.changed_files(made.batch):
-            made = request()  # files that changed before they were written: read their current version
-            if made.batch.rows == 0:  # for instance, another run has taken all rows of the source
-                discard_own(context, progress.run)
-                progress.end(status="skipped", branch="", branch_kept=False, detail=_no_rows(made))
-                return progress.run
+        return settle_leased(context, lease, deadline=deadline)
+    with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as session:
+        session.order = run.order or _request_for(run_id, request, None)
+        if run.is_stepwise and request is not None and not run.staged and context.changed_files(session.order.batch):
+            session.order = request()  # files that changed before they were written: read their current version
+            if session.order.batch.rows == 0:  # for instance, another run has taken all rows of the source
+                discard_own(context, session.run)
+                return session.end(status="skipped", branch="", branch_kept=False, detail=_no_rows(session.order))
         if not run.staged:
             # Start over: finding out how much a process wrote before it died isn't worth it.
-            _start_over(context, progress, made)
-        _advance(context, progress, made, until, retried=True)
-    return progress.run
+            _start_over(context, session)
+        advance(context, session, until, retried=True)
+    return session.run
 
 
 def undo(context: Context, run_id: str, *, reason: str) -> Run:
@@ -145,12 +154,7 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
     lease = _wait_for_lease(context, run_id)
     if lease is None:
         raise _unknown(run_id)
-    if lease.run.finished_at is not None:
-        return lease.run
-    if not lease.run.failures:
-        # If we die here, recovery must not publish the run because its audit passed.
-        context.journal.save(lease.run.model_copy(update={"reports": ()}), lease.token)
-    return settle(context, lease, publishes=False, reason=reason)
+    return settle_leased(context, lease, reason=reason)
 
 
 def _require_table(context: Context, run_id: str, table: TableIdentifier | None) -> None:
@@ -189,80 +193,115 @@ def _unknown(run_id: str) -> NotFoundError:
     return NotFoundError(f"Run '{run_id}' doesn't exist or can't be resumed.", hint="lakegate runs", run_id=run_id)
 
 
-def _advance(context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool) -> None:
-    """Take the run through the step ``until``; start over if the staged data became void because the target changed."""
-    with ExitStack() as stack:
-        for attempt in range(1, _ATTEMPTS + 1):
+def advance(context: Context, session: RunSession, until: Stage, *, retried: bool) -> None:
+    """Take a run through the step ``until``, from whatever state it is in; or to its end, if it can't get there.
+
+    If what it has staged becomes void because the target changed, it starts over. After two losses, the others wait.
+
+    Args:
+        retried: Whether an earlier attempt may have written or published something.
+    """
+    attempt = 1
+    with ExitStack() as locks:
+        while session.run.status in OPEN and session.run.status not in _REACHED[until]:
             try:
-                if not _write_and_audit(context, progress, until, retried=retried):
-                    return
-                with progress.step("publish"):
-                    publication = publish(context, progress.run, fresh=not retried, progress=progress)
-            except RejectedLateError:
-                _reject(context, progress)
-                return
+                _take_step(context, session, retried=retried)
             except (ConflictError, NotFoundError) as error:
-                if attempt == _ATTEMPTS or not _is_void(context, progress.run, error):
-                    if isinstance(error, NotReplayableError) and not request.mode.appends:
-                        discard_own(context, progress.run)  # it was computed from a table that has changed since
+                if attempt == _ATTEMPTS or not _is_void(context, session.run, error):
+                    if isinstance(error, NotReplayableError) and not _request_of(session.run).mode.appends:
+                        discard_own(context, session.run)  # it was computed from a table that has changed since
                     raise
                 # A process with another journal may have published it, from the run stored on the branch.
-                found = find_publication(context, progress.run)
-                if found is None:
-                    context.narrator.note(f"{error.message} Starting over on the current {request.target}.")
-                    if isinstance(error, NotReplayableError) and attempt >= LOSSES_BEFORE_LOCK:
-                        # It may have lost on a table that it only reads.
-                        tables = {str(error.context.get("table", request.table)), str(request.table)}
-                        left_s = progress.deadline.left_s
-                        stack.enter_context(holding_publish_lock(context, request.target, tables, at_most_s=left_s))
-                    _start_over(context, progress, request)
-                    continue
-                publication = found
-            progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
-            return
+                found = find_publication(context, session.run)
+                if found is not None:
+                    session.end(status="published", publication=found, branch_kept=found.branch_left)
+                    return
+                context.narrator.note(f"{error.message} Starting over on the current {session.run.target}.")
+                if isinstance(error, NotReplayableError) and attempt >= LOSSES_BEFORE_LOCK:
+                    locks.enter_context(_publish_locks(context, session, error))
+                _start_over(context, session)
+                attempt += 1
+    if session.run.status not in OPEN and not session.ended:
+        close(context, session)
 
 
-def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retried: bool) -> bool:
-    """Do what isn't done yet of claim, write and audit; return whether to publish the run now."""
-    if not progress.run.staged:
-        planned = _request_of(progress.run)
-        claimed = claim_files(context, planned, progress.token, progress.deadline)
-        if not claimed.files:
-            _require_table_of(context, planned, claimed)
-            _skip(progress, claimed)
-            return False
-        batch = planned.batch.only(claimed.files)
-        require_same_columns(context, planned, batch)
-        request = planned.model_copy(update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again})
-        progress.update(request=request, skipped_files=claimed.skipped)
-        failpoints.reach("after-claim")
-        try:
-            with progress.step("write"):
-                staged = stage(context, request)
-        except NothingChangedError as nothing:
-            discard_own(context, progress.run)
-            progress.end(status="skipped", branch="", branch_kept=False, detail=nothing.message)
-            return False
-        progress.update(status="staged", staged=(staged,), branch_kept=True)
-    if until == "write":
-        return False
-    if not progress.run.reports:
-        request = _request_of(progress.run)
-        with progress.step("audit"):
-            if retried:
-                # Fail here if the branch is gone: engines report that in their own words.
-                context.catalog.get_ref(progress.run.branch)
-            audited = audit_and_quarantine(context, request, progress.run.staged[0])
-        progress.update(
-            staged=audited.staged,
-            tables=tuple(str(one.table) for one in audited.staged),
-            reports=audited.reports,
-            detail=audited.over_limit,
-        )
-    if progress.run.failures:
-        _reject(context, progress)
-        return False
-    return until == "publish"
+def _publish_locks(context: Context, session: RunSession, lost: NotReplayableError) -> AbstractContextManager[None]:
+    # It may have lost on a table that it only reads.
+    tables = {str(lost.context.get("table", session.run.table)), str(_request_of(session.run).table)}
+    return holding_publish_lock(context, session.run.target, tables, at_most_s=session.deadline.left_s)
+
+
+def _take_step(context: Context, session: RunSession, *, retried: bool) -> None:
+    match session.run.status:
+        case "created":
+            _plan(context, session)
+        case "planned":
+            _write(context, session)
+        case "staged":
+            _audit(context, session, retried=retried)
+        case "audited":
+            publish_audited(context, session, fresh=not retried)
+
+
+def _plan(context: Context, session: RunSession) -> None:
+    base = sync(context, session.run.target)
+    planned = plan(context, _order_of(session), base=base).request
+    session.move("planned", request=planned, reads=planned.reads, base=base.hash)
+
+
+def _write(context: Context, session: RunSession) -> None:
+    """Claim the files that no other run has, and write them to the run's branch."""
+    planned = _request_of(session.run)
+    claimed = claim_files(context, planned, session.token, session.deadline)
+    if not claimed.files:
+        _require_table_of(context, planned, claimed)
+        skipped = {"skipped_files": claimed.skipped, "detail": _nothing_new(claimed)}
+        session.end(status="skipped", branch="", branch_kept=False, **skipped)
+        return
+    batch = planned.batch.only(claimed.files)
+    require_same_columns(context, planned, batch)
+    request = planned.model_copy(update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again})
+    session.update(request=request, skipped_files=claimed.skipped)
+    failpoints.reach("after-claim")
+    try:
+        with session.step("write"):
+            staged = stage(context, request)
+    except NothingChangedError as nothing:
+        discard_own(context, session.run)
+        session.end(status="skipped", branch="", branch_kept=False, detail=nothing.message)
+        return
+    session.move("staged", staged=(staged,), branch_kept=True)
+
+
+def _audit(context: Context, session: RunSession, *, retried: bool) -> None:
+    request, staged = _request_of(session.run), session.run.staged[0]
+    with session.step("audit"):
+        if retried:
+            # Fail here if the branch is gone: engines report that in their own words.
+            context.catalog.get_ref(session.run.branch)
+        audited = audit_and_quarantine(context, request, staged)
+    session.move(
+        "audited" if all(report.passed for report in audited.reports) else "rejected",
+        staged=audited.staged,
+        tables=tuple(str(one.table) for one in audited.staged),
+        reports=audited.reports,
+        detail=audited.over_limit,
+    )
+
+
+def publish_audited(context: Context, session: RunSession, *, fresh: bool = False) -> None:
+    """Publish a run that passed its audit, unless it fails a check against the current target.
+
+    Args:
+        fresh: See :func:`~lakegate.wap.publish.publish`.
+    """
+    try:
+        with session.step("publish"):
+            publication = publish(context, session.run, fresh=fresh, progress=session)
+    except RejectedLateError:
+        session.move("rejected")
+        return
+    session.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
 
 def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
@@ -276,27 +315,20 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     return bool(run.staged) and not ref_exists(context, run.branch)
 
 
-def _start_over(context: Context, progress: Progress, request: IngestRequest) -> None:
+def _start_over(context: Context, session: RunSession) -> None:
     """Drop what was staged, and plan again on the current target."""
-    discard_own(context, progress.run)
-    context.journal.release(request.run_id, progress.token)
-    base = sync(context, request.target)
-    kept = request if progress.run.is_stepwise else None
-    progress.update(
-        status="running",
-        tables=(str(request.table),),
-        staged=(),
-        reports=(),
-        branch_kept=False,
-        order=kept,
-        detail=None,
-    )
-    planned = plan(context, request, base=base).request
-    progress.update(request=planned, reads=planned.reads, base=base.hash)
+    order = _order_of(session)
+    discard_own(context, session.run)
+    context.journal.release(order.run_id, session.token)
+    kept = order if session.run.is_stepwise else None
+    forgotten = {"staged": (), "reports": (), "branch_kept": False, "detail": None}
+    session.move("created", order=kept, tables=(str(order.table),), **forgotten)
 
 
-def _reject(context: Context, progress: Progress) -> None:
-    reject(context, progress, keep=_request_of(progress.run).on_failure == "keep")
+def _order_of(session: RunSession) -> IngestRequest:
+    if session.order is None:
+        raise AssertionError("an ingest was asked for")
+    return session.order
 
 
 def _request_of(run: Run) -> IngestRequest:
@@ -322,13 +354,12 @@ def _require_table_of(context: Context, request: IngestRequest, claimed: Claimed
     )
 
 
-def _skip(progress: Progress, claimed: ClaimedFiles) -> None:
+def _nothing_new(claimed: ClaimedFiles) -> str:
     runs = list(dict.fromkeys(known.run_id for known in claimed.skipped))
     what = "The file was" if len(claimed.skipped) == 1 else f"All {len(claimed.skipped):,} files were"
     by = f"run {runs[0]}" if len(runs) == 1 else f"run {runs[0]} and {len(runs) - 1:,} other(s)"
     happened = f"already published or claimed by {by}" if claimed.busy else f"already published by {by}"
-    detail = f"{what} {happened}; nothing to do."
-    progress.end(status="skipped", branch="", branch_kept=False, skipped_files=claimed.skipped, detail=detail)
+    return f"{what} {happened}; nothing to do."
 
 
 def _skip_empty(context: Context, request: IngestRequest) -> Run:

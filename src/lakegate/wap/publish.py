@@ -36,11 +36,10 @@ from lakegate.model.run import (
 )
 from lakegate.wap import failpoints
 from lakegate.wap.audit import recheck_table
-from lakegate.wap.branches import store_verdict
 from lakegate.wap.deadline import NEVER
 from lakegate.wap.discard import discard, discard_own
-from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
+from lakegate.wap.session import RunSession
 from lakegate.wap.stage import kept_writing, namespaces_for
 
 TableStates = Mapping[TableIdentifier, TablePointer | None]
@@ -53,14 +52,8 @@ class RejectedLateError(AuditFailedError):
     """A check that passed on the branch fails against the current target."""
 
 
-def reject(context: Context, progress: Progress, *, keep: bool) -> None:
-    """End a run as rejected, and keep its branch or drop it."""
-    if keep:
-        store_verdict(context, progress.run)
-    else:
-        with suppress(AlreadyExistsError):  # an earlier attempt dropped it, and one of that name is somebody else's
-            discard_own(context, progress.run)
-    progress.end(status="rejected", branch_kept=keep)
+class BranchChangedError(ConflictError):
+    """Somebody has written to a run's branch since its audit."""
 
 
 def publish(
@@ -68,7 +61,7 @@ def publish(
     run: Run,
     *,
     fresh: bool = False,
-    progress: Progress | None = None,
+    progress: RunSession | None = None,
 ) -> Publication:
     """Publish the audited state of every table of ``run`` in one commit, exactly once, and drop its branch.
 
@@ -150,7 +143,7 @@ class _RebasedRun:
         replayed: Tables that the last attempt rebased onto a newer state.
     """
 
-    def __init__(self, context: Context, run: Run, progress: Progress | None) -> None:
+    def __init__(self, context: Context, run: Run, progress: RunSession | None) -> None:
         self._context = context
         self._run = run
         self._progress = progress
@@ -393,7 +386,7 @@ def _untouched_by_difference(context: Context, run: Run) -> Ref:
             found[difference.table] = difference.right.metadata_location if difference.right else ""
     other = next((table for table, location in found.items() if audited.get(table) != location), None)
     if other is not None:
-        raise ConflictError(
+        raise BranchChangedError(
             f"{other} changed on branch {run.branch} after it was audited."
             if other in audited
             else f"Branch {run.branch} also changed {other}, which hasn't been audited.",

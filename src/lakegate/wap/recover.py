@@ -1,18 +1,26 @@
-"""Recover from crashes, with the catalog as the truth: settle runs whose process died, rebuild a lost journal."""
+"""Bring runs to their end. Recovery is the only way to shut one down, whatever happened to it.
+
+A run that this process can't take further is brought to its end by what the catalog says and by its state: if its
+commit is there, it's published; if it passed its audit, it's published now; else it has failed, unless its state says
+how it ended. Whoever wants another end writes the state first (:meth:`RunSession.move`) and then does the same. So a
+process may be killed at any instant: the next one reads the state, and goes on.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import takewhile
 
 from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
+    AuditTimeoutError,
     CatalogUnavailableError,
     ConfigurationError,
+    ConflictError,
     EngineUnavailableError,
     LakegateError,
     LeaseLostError,
@@ -28,16 +36,17 @@ from lakegate.ledger.sync import History, read_history, sync
 from lakegate.model.maintenance import RebuiltJournal
 from lakegate.model.refs import Ref
 from lakegate.model.run import Lease, Run
+from lakegate.model.states import OPEN
 from lakegate.progress import bound_to
+from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import measuring
-from lakegate.wap.alerting import alert_run
+from lakegate.wap import failpoints
 from lakegate.wap.branches import store_verdict, stored_runs, stored_runs_in
-from lakegate.wap.deadline import NEVER, Deadline
+from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
-from lakegate.wap.downstream import send
-from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
-from lakegate.wap.optimistic_commit import BeingPublishedError, require_nobody_publishes
-from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.optimistic_commit import BeingPublishedError, UnansweredCommitInterrupt, require_nobody_publishes
+from lakegate.wap.publish import BranchChangedError, RejectedLateError, publish
+from lakegate.wap.session import RunSession, to_run_error
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,7 +74,7 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
         lease = context.journal.take_over(run.run_id)
         if lease is not None:
             try:
-                settled.append(settle(context, lease, deadline=deadline))
+                settled.append(settle_leased(context, lease, deadline=deadline))
             except (LeaseLostError, BeingPublishedError):
                 continue  # another process settles it, or we do next time
             except CannotPublishError as error:  # nobody else should have to wait for it
@@ -92,23 +101,15 @@ def recover_now(context: Context, run_id: str) -> Run:
     lease = context.journal.resume(run_id)
     if lease is None:
         raise NotFoundError(f"Run '{run_id}' doesn't exist.", hint="lakegate runs", run_id=run_id)
-    return settle(context, lease)
+    return settle_leased(context, lease)
 
 
-def settle(
-    context: Context, lease: Lease, *, publishes: bool = True, reason: str | None = None, deadline: Deadline = NEVER
-) -> Run:
-    """End a run whose lease we hold, by what the catalog says about it. A run that has ended is returned unchanged.
-
-    A run that passed its audit is published, never discarded: its owner may be alive but slow, and about to publish it
-    too; the catalog accepts only one of a run's two commits. The owner of a run that hasn't passed can no longer
-    publish it, because it can't record that it passed. Before a run is recorded as failed, we wait for any process
-    that is publishing it, and search the target for its commit once more. If the commit arrives even later,
-    :func:`lakegate.ledger.sync.sync` corrects the record.
+def settle_leased(context: Context, lease: Lease, *, reason: str | None = None, deadline: Deadline = NEVER) -> Run:
+    """Settle a run whose lease we took from another process or from nobody. One that has ended is returned unchanged.
 
     Args:
-        publishes: Whether to publish a run that passed its audit; if not, it's discarded like the others.
-        reason: Why a run is discarded; by default, that its audit wasn't done.
+        reason: Why nobody will take the run further, in one sentence. It isn't published then, even if it passed its
+            audit.
         deadline: When deliveries to downstream systems must have ended.
 
     Raises:
@@ -119,121 +120,64 @@ def settle(
     """
     if lease.token is None:
         return lease.run
-    progress = Progress(context, lease.run, lease.token)
+    session = RunSession.of(context, lease, deadline)
     unnoticed = lease.run.status == "published"
     if unnoticed:
         # Another process read its commit from the history. It still has a lease, so nobody has ended the run: its end
         # hasn't been counted, and no alert was sent.
-        progress.begun = lease.run.model_copy(update={"finished_at": None})
+        session.begun = lease.run.model_copy(update={"finished_at": None})
+    why = "which waited for its next step" if lease.run.is_stepwise else "whose process died"
+    doing = f"Recovering run {lease.run.run_id}, {why}" if reason is None else f"Undoing run {lease.run.run_id}"
     try:
-        with bound_to(lease.run, step="recover"), measuring(progress.measured), heartbeat(context, progress):
-            ended = _settle(context, progress, lease.run, publishes=publishes, reason=_reason(lease.run, reason))
+        with (
+            bound_to(lease.run, step="recover"),
+            measuring(session.measured),
+            session.heartbeat(),
+            context.narrator.step(doing),
+        ):
+            if reason is not None and lease.run.finished_at is None and lease.run.status in OPEN:
+                _fail(session, _reason(lease.run, reason))  # whenever we die now, nobody publishes it
+            settle(context, session)
     except BaseException:
-        # Let another process try again at once.
-        with suppress(LakegateError):
-            context.journal.abandon(lease.run.run_id, lease.token)
+        session.give_up_lease()  # let another process try again at once
         raise
-    if lease.run.finished_at is not None and ended.status == lease.run.status and not unnoticed:
-        return ended  # the process that ended it has sent the alerts
-    with bound_to(ended, step="recover"):
-        ended = alert_run(context, ended, recovered=publishes)
-        send(context, target=ended.target, left_s=deadline.left_s)
-    return ended
+    if lease.run.finished_at is None or session.run.status != lease.run.status or unnoticed:
+        session.tell(recovered=reason is None)  # else the process that ended it has told everybody
+    return session.run
 
 
-def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, reason: str) -> Run:
-    why = "which waited for its next step" if run.is_stepwise else "whose process died"
-    doing = f"Recovering run {run.run_id}, {why}"
-    with context.narrator.step(doing if publishes else f"Undoing run {run.run_id}"):
-        if (ended := _end_if_published(context, progress)) is not None:
-            return ended
-        is_open = run.status in ("running", "staged")
-        if not run.reports and run.finished_at is None:
-            run = progress.run = _with_verdict(context, progress.run)
-        failed = bool(run.reports) and not all(report.passed for report in run.reports)
-        if publishes and is_open and run.staged and len(run.staged) == len(run.reports) and not failed:
-            return _publish(context, progress)
-        if run.finished_at is not None:
-            require_nobody_publishes(context, run)
-            if (ended := _end_if_published(context, progress)) is not None:
-                return ended
-            # It had ended. Then a process took its lease again, for instance to publish its branch, and died.
-            return progress.end(
-                status="rejected" if failed and is_open else run.status,
-                finished_at=run.finished_at,
-                error=run.error,
-                accepted=None,
-                branch_kept=ref_exists(context, run.branch),
-            )
-        if failed:
-            return _reject(context, progress)
-        return _fail(context, progress, LakegateError(reason))
+def settle(context: Context, session: RunSession) -> Run:
+    """Bring a run to its end, by what the catalog says about it and by its state.
 
-
-def _end_if_published(context: Context, progress: Progress) -> Run | None:
-    """End the run as published if the target has its commit."""
-    try:
-        publication = find_publication(context, progress.run)
-    except EarlierAttemptError as error:
-        # The run is published, as its commit says. Drop what was staged since.
-        sync(context, progress.run.target)
-        kept = progress.run.is_users_branch or _drop_branch(context, progress.run)
-        reason = to_run_error(error)
-        return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
-    if publication is None:
-        return None
-    kept = progress.run.kind != "branch" and _drop_branch(context, progress.run)
-    return progress.end(
-        status="published", publication=publication, branch_kept=kept, detail="Was published already; now recorded."
-    )
-
-
-def _with_verdict(context: Context, run: Run) -> Run:
-    """Return a run with the rejection that its branch has, if it has one: the journal may be older than the audit.
-
-    Raises:
-        NewerFormatError: When a newer lakegate stored the run on its branch, perhaps as rejected.
+    A run that passed its audit is published, never discarded: its owner may be alive but slow, and about to publish it
+    too; the catalog accepts only one of a run's two commits. The owner of a run that hasn't passed can no longer
+    publish it, because it can't record that it passed. Before a run is recorded as failed, we wait for any process
+    that is publishing it, and search the target for its commit once more. If the commit arrives even later,
+    :func:`lakegate.ledger.sync.sync` corrects the record.
     """
-    base = run.base or (run.request.base if run.request is not None else None)
-    if base is not None and run.branch:
-        with suppress(NotFoundError):
-            for one in stored_runs(context, run.branch, base):
-                if (one.run_id, one.branch) == (run.run_id, run.branch) and one.failures:
-                    names = ("tables", "request", "staged", "reports")
-                    return run.model_copy(update={name: getattr(one, name) for name in names})
-    return run
+    if (ended := _end_if_published(context, session)) is not None:
+        return ended
+    run = session.run
+    if run.finished_at is None and run.status in OPEN:
+        if run.status != "audited":
+            _adopt_verdict(context, session)
+        if session.run.status == "audited" and session.run.staged:  # else its record is damaged
+            return _publish(context, session)
+        if session.run.status in OPEN:
+            _fail(session, _reason(run))
+    return close(context, session)
 
 
-def _reason(run: Run, given: str | None) -> str:
-    """Return why a run is discarded. If it was suspended because a step failed, that includes the error."""
-    if not run.is_stepwise:
-        return given or "Its process died before the audit was done."
-    why = given or "It wasn't audited, and nobody started its next step."
-    last = None if run.error is None or run.error.message in why else run.error.message
-    return why if last is None else f"{why} Its last attempt failed: {last}"
-
-
-def _reject(context: Context, progress: Progress) -> Run:
-    run = progress.run
-    keep = run.request is None or run.request.on_failure == "keep" or run.is_users_branch
-    require_nobody_publishes(context, run)
-    if keep:
-        store_verdict(context, run)
-    kept = ref_exists(context, run.branch) if keep else _drop_branch(context, run)
-    if (published := _end_if_published(context, progress)) is not None:
-        return published
-    return progress.end(status="rejected", accepted=None, branch_kept=kept, detail="Its audit had failed.")
-
-
-def _publish(context: Context, progress: Progress) -> Run:
+def _publish(context: Context, session: RunSession) -> Run:
+    run = session.run
     try:
-        publication = publish(context, progress.run, fresh=True, progress=progress)
+        publication = publish(context, run, fresh=True, progress=session)
     except RejectedLateError:
-        return _reject(context, progress)
+        session.move("rejected", detail="Its audit had failed.")
+        return close(context, session)
     except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):
         raise
     except (ConfigurationError, EngineUnavailableError, StorageUnavailableError) as error:
-        run = progress.run
         raise CannotPublishError(
             f"Run {run.run_id} passed its audit, but can't be published from here right now: {error.message}",
             hint=f"{error.hint or ''} To give it up, drop its branch: lakegate discard {run.branch}".lstrip(),
@@ -243,8 +187,9 @@ def _publish(context: Context, progress: Progress) -> Run:
     except LakegateError as error:
         if type(error) is RetryableError:  # the journal is unavailable: the next recovery settles the run
             raise
-        return _fail(context, progress, error)
-    return progress.end(
+        _fail(session, error)
+        return close(context, session)
+    return session.end(
         status="published",
         publication=publication,
         branch_kept=publication.branch_left,
@@ -252,19 +197,92 @@ def _publish(context: Context, progress: Progress) -> Run:
     )
 
 
-def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
-    progress.require_lease()
-    require_nobody_publishes(context, progress.run)
+def _fail(session: RunSession, reason: LakegateError) -> None:
     # An interrupted publish is no reason to drop a user's branch.
-    stays = progress.run.is_users_branch or _drop_branch(context, progress.run)
-    if (published := _end_if_published(context, progress)) is not None:
-        return published
-    return progress.end(
-        status="failed",
-        branch_kept=stays and ref_exists(context, progress.run.branch),
+    session.move(
+        "failed",
         error=to_run_error(reason),
+        branch_kept=session.run.is_users_branch,
         detail="Undone: nothing of it was published.",
     )
+
+
+def close(context: Context, session: RunSession) -> Run:
+    """Do what is left to do for a run whose state says how it ended, and end it.
+
+    If we took it over, the branch must be gone or kept for sure. Otherwise its user waits for an answer: a branch that
+    can't be dropped now is dropped by ``gc``.
+    """
+    run = session.run
+    if run.status == "rejected" and run.finished_at is None and _stays(run):
+        store_verdict(context, run)
+    if session.is_taken_over:
+        session.require_lease()
+        require_nobody_publishes(context, run)
+        stays = _stays(run) or _drop_branch(context, run)
+        if (ended := _end_if_published(context, session)) is not None:
+            return ended
+        kept = stays and ref_exists(context, run.branch)
+    else:
+        kept = may_exist(context, run.branch) if _stays(run) else drop_if_possible(context, run)
+    accepted = None if run.status == "rejected" else run.accepted
+    return session.end(accepted=accepted, branch_kept=kept)
+
+
+def _stays(run: Run) -> bool:
+    """Return whether the branch of a run stays, by how the run ended."""
+    if run.finished_at is not None:
+        return True  # who ended it has decided that
+    if run.status == "rejected":
+        return run.on_failure == "keep" or run.is_users_branch
+    return run.status == "failed" and run.branch_kept
+
+
+def _end_if_published(context: Context, session: RunSession) -> Run | None:
+    """End the run as published if the target has its commit."""
+    run = session.run
+    try:
+        publication = find_publication(context, run)
+    except EarlierAttemptError as error:
+        # The run is published, as its commit says. Drop what was staged since.
+        sync(context, run.target)
+        kept = run.is_users_branch or _drop_branch(context, run)
+        session.run = context.journal.get(run.run_id) or run
+        if session.run.status in OPEN:
+            _fail(session, error)
+        return session.end(branch_kept=kept, error=to_run_error(error), detail=error.message)
+    if publication is None:
+        return None
+    kept = run.kind != "branch" and _drop_branch(context, run)
+    detail = "Was published already; now recorded."
+    return session.end(status="published", publication=publication, branch_kept=kept, detail=detail)
+
+
+def _adopt_verdict(context: Context, session: RunSession) -> None:
+    """Take over the rejection that a run's branch stores, if it does: the journal may be older than the audit.
+
+    Raises:
+        NewerFormatError: When a newer lakegate stored the run on its branch, perhaps as rejected.
+    """
+    run = session.run
+    base = run.base or (run.request.base if run.request is not None else None)
+    if base is None or not run.branch:
+        return
+    with suppress(NotFoundError):
+        for one in stored_runs(context, run.branch, base):
+            if (one.run_id, one.branch) == (run.run_id, run.branch) and one.failures:
+                names = ("tables", "request", "staged", "reports")
+                known = {name: getattr(one, name) for name in names}
+                session.move("rejected", **known, detail="Its audit had failed.")
+
+
+def _reason(run: Run, given: str | None = None) -> LakegateError:
+    """Return why a run ends. If it was suspended because a step failed, that includes the step's error."""
+    if not run.is_stepwise:
+        return LakegateError(given or "Its process died before the audit was done.")
+    why = given or "It wasn't audited, and nobody started its next step."
+    last = None if run.error is None or run.error.message in why else run.error.message
+    return LakegateError(why if last is None else f"{why} Its last attempt failed: {last}")
 
 
 def _drop_branch(context: Context, run: Run) -> bool:
@@ -276,6 +294,240 @@ def _drop_branch(context: Context, run: Run) -> bool:
         except NotFoundError:
             return True
     return False
+
+
+def drop_if_possible(context: Context, run: Run) -> bool:
+    """Try to drop the branch that a run created; return whether the run still has a branch, or may have.
+
+    A branch that the user created stays.
+    """
+    if run.is_users_branch:
+        return may_exist(context, run.branch)
+    try:
+        discard_own(context, run)
+    except AlreadyExistsError:
+        return False  # it belongs to somebody else
+    except LakegateError:
+        return True
+    return False
+
+
+def may_exist(context: Context, branch: str) -> bool:
+    """Return whether the branch exists, or may exist because the catalog doesn't answer."""
+    try:
+        return bool(branch and context.catalog.get_ref(branch))
+    except LakegateError as error:
+        return isinstance(error, RetryableError)
+
+
+@contextmanager
+def running(
+    context: Context,
+    run: Run,
+    *,
+    token: str | None = None,
+    anew: bool = False,
+    suspends: bool = False,
+    deadline: Deadline = NEVER,
+) -> Iterator[RunSession]:
+    """Hold the lease of ``run`` while the body works on it. If the body fails, shut the run down as recovery does.
+
+    Args:
+        token: Token of its lease, if we hold it already; without one, the run starts here.
+        anew: See :meth:`lakegate.journal.journal.Journal.begin`.
+        suspends: Suspend the run if the body doesn't end it, or fails in a way that another attempt may fix.
+        deadline: When the body must have stopped; cancelling the engine's work may take a while after that.
+    """
+    if token is None:
+        run = run.model_copy(update={"orchestrator": run.orchestrator or context.orchestrator})
+        token = context.journal.begin(run, anew=anew)
+    session = RunSession(context, run, token, deadline)
+    try:
+        with (
+            _traced(session),
+            bound_to(run),
+            measuring(session.measured),
+            session.heartbeat(),
+            _shut_down_on_error(context, session, suspends=suspends),
+            cancel_engine_at(deadline, context, run.run_id),
+        ):
+            yield session
+        if suspends and session.run.finished_at is None:
+            session.suspend()
+        failpoints.reach("after-end")
+        if session.run.status == "published":
+            # The journal must not record a file as published without its commit, or nobody would notice that the
+            # target was reset later, and downstream systems wouldn't be notified of the commit. If this fails, the
+            # next run reads it.
+            with suppress(LakegateError):
+                sync(context, run.target)
+    finally:
+        # Last, when nothing slow or broken here can affect the run.
+        session.tell()
+
+
+@contextmanager
+def _traced(session: RunSession) -> Iterator[None]:
+    with tracing.run_span(session.run) as note:
+        try:
+            yield
+        finally:
+            note(session.run)
+
+
+@contextmanager
+def _shut_down_on_error(context: Context, session: RunSession, *, suspends: bool) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if session.ended:
+            raise
+        lost = error if isinstance(error, LeaseLostError) else session.lease_error()
+        if lost is not None:
+            if _is_published_by_others(context, session):
+                return
+            if lost is error:
+                raise
+            raise lost from error
+        known = _error_to_show(session.run, error)
+        _shut_down(context, session, known, suspends=suspends)
+        if known is error:
+            raise
+        raise known from error
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(_shut_down_interrupted(context, session, interrupt)) from None
+    except BaseException:
+        # Stopped from outside, as Prefect stops a cancelled flow. Give up the lease, so that recovery needn't wait.
+        session.give_up_lease()
+        raise
+
+
+def _error_to_show(run: Run, error: Exception) -> Exception:
+    """Return the error to show. If a commit to the run's own branch got no answer, nothing was published."""
+    publishes = run.steps and run.steps[-1].name == "publish"
+    if not isinstance(error, OutcomeUnknownError) or publishes or not run.branch:
+        return error
+    return CatalogUnavailableError(
+        f"The catalog didn't answer while run {run.run_id} was being written or audited. Nothing was published.",
+        hint="Try again when the catalog is back.",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
+
+
+def _is_published_by_others(context: Context, session: RunSession) -> bool:
+    """Look how a run ended that another process took over, and drop what we wrote to its branch since."""
+    with suppress(LakegateError):
+        publication = find_publication(context, session.run)
+        if publication is not None:
+            session.end_as_published(publication)
+            return True
+    _drop_leftover_branch(context, session.run)
+    return False
+
+
+def _drop_leftover_branch(context: Context, run: Run) -> None:
+    """Drop a branch that this process wrote to after another one had settled the run."""
+    with suppress(LakegateError):
+        settled = context.journal.get(run.run_id)
+        if settled is not None and settled.finished_at is not None and not settled.branch_kept:
+            discard_own(context, run)
+
+
+def _shut_down(context: Context, session: RunSession, error: Exception, *, suspends: bool) -> None:
+    """Suspend a run whose step failed, or write down that it has failed and end it."""
+    run = session.run
+    is_undecided = isinstance(error, (ConflictError, OutcomeUnknownError))
+    if isinstance(error, LakegateError):
+        error.context.setdefault("run_id", run.run_id)
+    if suspends and _may_be_tried_again(error):
+        if not run.staged:
+            drop_if_possible(context, run)  # it's only half written
+        with suppress(LakegateError):  # if this fails, the lease expires by itself
+            session.suspend(error if isinstance(error, LakegateError) else None)
+        return
+    try:
+        known = error if isinstance(error, LakegateError) else internal_error(error)
+        if session.before is not None and not is_undecided and may_exist(context, run.branch):
+            session.go_back(session.before, known)
+            return
+        is_users = (is_undecided or isinstance(error, AuditTimeoutError)) and (run.staged or not run.branch)
+        # If the data is staged and audited, let the user decide what to do with it.
+        session.move("failed", error=to_run_error(known), branch_kept=bool(is_users) or run.is_users_branch)
+        ended = close(context, session)
+        if ended.branch_kept and not is_users and not run.is_users_branch:
+            known.hint = " ".join(filter(None, (known.hint, _branch_hint(run.branch))))
+    except LakegateError as journal_error:
+        # The user must see the first error, not this one.
+        context.narrator.note(f"The journal couldn't be written: {journal_error.message}")
+
+
+def _may_be_tried_again(error: Exception) -> bool:
+    is_final = isinstance(error, (EarlierAttemptError, BranchChangedError))
+    return isinstance(error, (RetryableError, OutcomeUnknownError)) and not is_final
+
+
+def _shut_down_interrupted(context: Context, session: RunSession, interrupt: KeyboardInterrupt) -> str:
+    """Shut down an interrupted run, and return a sentence about its outcome."""
+    run = session.run
+    if session.ended and run.status != "published":
+        return f"Run {run.run_id} had ended: {run.status}."
+    if not session.ended:
+        if run.branch:
+            context.engine().cancel()
+        said = _settle_interrupted(context, session, interrupt)
+        if said is not None:
+            return said
+    return f"Run {run.run_id} had been published already; see `lakegate runs {run.run_id}`."
+
+
+def _settle_interrupted(context: Context, session: RunSession, interrupt: KeyboardInterrupt) -> str | None:
+    """Settle an interrupted run, unless it may still be published. Return ``None`` if it is published."""
+    run = session.run
+    try:
+        publication = find_publication(context, run)
+    except EarlierAttemptError as error:
+        _shut_down(context, session, error, suspends=False)
+        return error.message
+    except LakegateError:
+        if any(step.name == "publish" for step in run.steps):
+            return _leave_to_recovery(session)
+        publication = None
+    if publication is not None:
+        kept = drop_if_possible(context, run)
+        with suppress(LakegateError):
+            session.end(status="published", publication=publication, branch_kept=kept)
+        return None
+    lost = session.lease_error()
+    if lost is not None:
+        _drop_leftover_branch(context, run)
+        return f"{lost.message} {lost.hint}"
+    if isinstance(interrupt, UnansweredCommitInterrupt):
+        return _leave_to_recovery(session)
+    _shut_down(context, session, LakegateError("Interrupted by the user."), suspends=False)
+    return _nothing_published(run, is_kept=session.run.branch_kept)
+
+
+def _nothing_published(run: Run, *, is_kept: bool) -> str:
+    if not run.branch:
+        return "Nothing was published."
+    if is_kept and run.is_users_branch:
+        return f"Nothing was published. Branch {run.branch} is kept."
+    return f"Nothing was published. {_branch_hint(run.branch) if is_kept else f'Branch {run.branch} was removed.'}"
+
+
+def _leave_to_recovery(session: RunSession) -> str:
+    """Give up the lease of a run that may be published. Recovery finds out once the catalog answers."""
+    run_id = session.run.run_id
+    session.give_up_lease()
+    return (
+        f"The catalog doesn't answer: run {run_id} may or may not have been published. "
+        f"When it's back: lakegate recover; lakegate runs {run_id}"
+    )
+
+
+def _branch_hint(branch: str) -> str:
+    return f"Branch {branch} may still exist; drop it with: lakegate discard {branch}"
 
 
 def rebuild(context: Context, target: str) -> RebuiltJournal:

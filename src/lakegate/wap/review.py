@@ -1,4 +1,4 @@
-"""Audit and publish an existing branch, in a later command than the one that wrote it."""
+"""Audit, publish or discard an existing branch, in a later command than the one that wrote it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from lakegate.context import Context
-from lakegate.errors import AuditFailedError, InputError, RetryableError
+from lakegate.errors import AuditFailedError, InputError, LakegateError, RetryableError
 from lakegate.ledger.publication import commit_of, find_unpublished, publication_of
 from lakegate.ledger.sync import sync
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Ref
-from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
+from lakegate.model.run import Acceptance, Action, Lease, Publication, Run, StagedTable
+from lakegate.model.states import OPEN, RunStatus
+from lakegate.points import unknown_ref
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import as_classified, find_owner, manual_run, store_run, store_verdict
-from lakegate.wap.discard import discard
-from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.discard import discard, ref_exists
+from lakegate.wap.optimistic_commit import require_nobody_publishes
 from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check
 from lakegate.wap.publish import publish
-from lakegate.wap.recover import recover
+from lakegate.wap.recover import close, recover, running
+from lakegate.wap.session import RunSession
 from lakegate.wap.stage import find_staged
-
-_RESTORED = ("rejected", "failed")
 
 
 def audit_branch(
@@ -95,31 +96,42 @@ def publish_branch(
     """
     recover(context)
     sync(context, MAIN)
-    run = find_owner(context, branch, find_staged(context, branch), acceptance=acceptance)
-    published = _published_before(context, run)
-    # If we die halfway, recovery restores a run that had ended. It must not publish a run that hadn't ended on the
-    # grounds of a report with too few checks, so keep only the reports that count.
-    begun = run = run.model_copy(update={"adopted": True})
-    if run.status not in _RESTORED:
-        counting = tuple(
-            one for staged in run.staged if (one := _report_that_counts(context, run, staged, configured)) is not None
-        )
-        begun = run.model_copy(update={"status": "staged", "error": None, "reports": counting})
-    known = context.journal.get(run.run_id)
-    waits = known is not None and known.is_stepwise and known.finished_at is None
-    with running(context, begun, before=known if waits else None) as progress:
+    found = find_owner(context, branch, find_staged(context, branch), acceptance=acceptance)
+    published = _published_before(context, found)
+    before = context.journal.get(found.run_id)
+    with running(context, _to_audit(context, found, configured)) as session:
+        session.before = _before(found, before)
         if published is None:
-            own_branch = known.branch if known is not None and known.branch_kept else branch
-            _audit_and_publish(context, progress, configured, acceptance, action, own_branch=own_branch)
+            own_branch = before.branch if before is not None and before.branch_kept else branch
+            _audit_again(context, session, configured, acceptance, action)
+            _publish(context, session, own_branch)
         else:
             if acceptance is not None:
                 context.narrator.note(
-                    f"Run {run.run_id} was published already, in commit {published.commit[:12]}. There was nothing to "
-                    "accept, so the reason isn't recorded."
+                    f"Run {found.run_id} was published already, in commit {published.commit[:12]}. There was nothing "
+                    "to accept, so the reason isn't recorded."
                 )
             discard(context, branch)
-            progress.end(status="published", publication=published, branch_kept=False)
-    return progress.run
+            session.end(status="published", publication=published, branch_kept=False)
+    return session.run
+
+
+def _before(found: Run, known: Run | None) -> Run | None:
+    """Return what the run is again if it can't be published; ``None`` if nobody knew it, or if it's published."""
+    if known is None and found.status not in OPEN:
+        return found.model_copy(update={"finished_at": found.finished_at or datetime.now(UTC)})
+    return known if known is not None and known.publication is None else None
+
+
+def _to_audit(context: Context, run: Run, configured: ConfiguredChecks) -> Run:
+    """Return a run as somebody begins to publish its branch. Reports with too few checks don't count any more."""
+    if run.status not in OPEN:
+        return run.model_copy(update={"adopted": True})
+    reports = [_report_that_counts(context, run, staged, configured) for staged in run.staged]
+    counting = tuple(report for report in reports if report is not None)
+    passed = len(counting) == len(reports) and all(report.passed for report in counting)
+    status = "audited" if passed and run.status == "audited" else "staged"
+    return run.model_copy(update={"adopted": True, "status": status, "reports": counting})
 
 
 def _published_before(context: Context, run: Run) -> Publication | None:
@@ -140,42 +152,48 @@ def _published_before(context: Context, run: Run) -> Publication | None:
     return publication_of(run, commit.hash)
 
 
-def _audit_and_publish(
+def _audit_again(
     context: Context,
-    progress: Progress,
+    session: RunSession,
     configured: ConfiguredChecks,
     acceptance: Acceptance | None,
     action: Action | None,
-    *,
-    own_branch: str,
 ) -> None:
-    """Audit and publish the run.
-
-    Args:
-        own_branch: The run's own branch, which the run keeps if it's rejected on a copy of that branch.
-    """
-    run = progress.run
-    with progress.step("audit"):
+    """Audit each table whose present state has no report that counts."""
+    run = session.run
+    with session.step("audit"):
         reports = tuple(
             _report_that_counts(context, run, one, configured)
             or audit_table(context, run, one, _checks_of(context, run, one, configured))
             for one in run.staged
         )
     actions = run.actions if action is None else (*run.actions, action)
-    status = "staged" if acceptance else _status(reports)
-    progress.update(reports=reports, status=status, accepted=acceptance, actions=actions)
+    status: RunStatus = "audited" if acceptance else _status(reports)
+    session.move(status, reports=reports, accepted=acceptance, actions=actions, finished_at=None)
+
+
+def _publish(context: Context, session: RunSession, own_branch: str) -> None:
+    """Publish the run, or end it as rejected.
+
+    Args:
+        own_branch: The run's own branch, which the run keeps if it's rejected on a copy of that branch.
+
+    Raises:
+        AuditFailedError: When its audit failed.
+    """
     try:
-        with progress.step("publish"):
-            publication = publish(context, progress.run, progress=progress)
+        with session.step("publish"):
+            publication = publish(context, session.run, progress=session)
     except AuditFailedError:
-        store_verdict(context, progress.run)
-        progress.end(status="rejected", branch=own_branch, branch_kept=True, actions=run.actions)
+        store_verdict(context, session.run)
+        as_before = {"accepted": None, "actions": session.begun.actions}
+        session.end(status="rejected", branch=own_branch, branch_kept=True, **as_before)
         raise
-    progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+    session.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
 
-def _status(reports: Sequence[AuditReport]) -> str:
-    return "staged" if all(report.passed for report in reports) else "rejected"
+def _status(reports: Sequence[AuditReport]) -> RunStatus:
+    return "audited" if all(report.passed for report in reports) else "rejected"
 
 
 def _report_that_counts(
@@ -198,7 +216,10 @@ def _record_report(context: Context, run: Run, report: AuditReport) -> None:
     known = [report if str(one.table) == report.table else _known_report(run, one) for one in run.staged]
     reports = tuple(one for one in known if one is not None)
     before = [one.passed for one in run.reports if one.metadata_location == report.metadata_location]
-    changes = {"reports": reports, "status": _status(reports), "finished_at": datetime.now(UTC)}
+    status: RunStatus = _status(reports) if len(reports) == len(run.staged) else run.status
+    changes: dict[str, object] = {"reports": reports, "status": status}
+    if not run.is_stepwise:  # it waits for its next step
+        changes["finished_at"] = datetime.now(UTC)
     changes |= {name: getattr(run, name) for name in ("tables", "staged", "base", "branch", "branch_kept")}
     noted = context.journal.amend(run, **changes)
     run = run.model_copy(update=changes)
@@ -257,6 +278,68 @@ def audit_table(
     return audit(context, staged, checks, beside=run.staged, replaces=replaces, at=at, explain=explain)
 
 
+def discard_run(context: Context, branch: str, *, target: str = MAIN, action: Action | None = None) -> Run | None:
+    """Drop ``branch`` as :func:`~lakegate.wap.discard.discard` does, and record that in the run that wrote it.
+
+    Nobody can publish the run while we do: we hold its lease, wait for a process that is publishing it, and check the
+    target before we return.
+
+    Args:
+        action: Who discards it, to be recorded with the run.
+
+    Returns:
+        The run: ``discarded``, unless it was published before; ``None`` when the journal knows no run of this branch.
+        A suspended run ends.
+
+    Raises:
+        NotFoundError: When the branch doesn't exist.
+        RetryableError: When another process is working on the run or publishing it, and doesn't stop within a few
+            seconds.
+    """
+    existed = ref_exists(context, branch)
+    run = context.journal.find_by_branch(branch)
+    if run is None or not existed:
+        if not discard(context, branch, target=target):
+            raise unknown_ref(context.catalog, branch)
+        return None
+    session = RunSession.of(context, _take_lease(context, run))
+    try:
+        return _discard(context, session, target, action)
+    except BaseException:
+        session.give_up_lease()
+        raise
+
+
+def _discard(context: Context, session: RunSession, target: str, action: Action | None) -> Run:
+    run = session.run
+    actions = run.actions if action is None else (*run.actions, action)
+    if run.publication is None:
+        require_nobody_publishes(context, run)
+        # Whenever we die from here on, nobody publishes it.
+        session.move("discarded", actions=actions, finished_at=None, adopted=False)
+    try:
+        discard(context, run.branch, target=target)
+    except LakegateError:
+        if run.publication is None:
+            session.go_back(run)
+        raise
+    if run.publication is None:
+        return close(context, session)
+    # A published or reverted run keeps its status, even if its branch couldn't be dropped then.
+    return session.end(actions=actions, branch_kept=False, order=None)
+
+
+def _take_lease(context: Context, run: Run) -> Lease:
+    """Take a run's lease, even if it has ended."""
+    try:
+        return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
+    except RetryableError as error:
+        message = f"{error.message} Branch {run.branch} wasn't discarded."
+        raise RetryableError(message, hint=error.hint, run_id=run.run_id, branch=run.branch) from error
+
+
+_PATIENCE_S = 5.0
+"""How long to wait for a process that is about to end a run."""
 _LONGEST = 1_000
 _ACTORS = ("LAKEGATE_ACTOR", "GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILDKITE_BUILD_CREATOR_EMAIL")
 """Environment variables that name the actor, in order of precedence: lakegate's own, then those of CI services."""

@@ -33,10 +33,10 @@ from lakegate.model.words import counted, moment, unknown_column
 from lakegate.points import unknown_table
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
-from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, holding_publish_lock
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
-from lakegate.wap.recover import recover
+from lakegate.wap.recover import recover, running
+from lakegate.wap.session import RunSession
 from lakegate.wap.table_commit import PlanAt, TablePlan, TablesPlan, dropped_table, run_plan
 from lakegate.wap.transaction import Transaction
 
@@ -164,16 +164,16 @@ def optimize(
         name=f"optimize {table}",
         tables=(str(table),),
         branch="",
-        status="running",
+        status="planned",
         started_at=datetime.now(UTC),
         target=MAIN,
         base=head.hash,
     )
-    with running(context, run) as progress:
+    with running(context, run) as session:
         context.require_writable()
         engine = context.engine().transaction(MAIN, new_run_id)
         try:
-            with progress.step("write"), context.narrator.step(f"Compacting {table}"), ExitStack() as lock:
+            with session.step("write"), context.narrator.step(f"Compacting {table}"), ExitStack() as lock:
                 for left in reversed(range(attempts)):
                     try:
                         engine.compact(table, sort=sort, where=where)
@@ -186,17 +186,17 @@ def optimize(
             failpoints.reach("before-publish")
             compaction = _compaction_since(context, table, head)
             if compaction is None:
-                return progress.end(status="skipped", detail=f"{table} has no files to compact.")
-            with progress.step("audit"):
+                return session.end(status="skipped", detail=f"{table} has no files to compact.")
+            with session.step("audit"):
                 rows = _require_same_count(engine, table, compaction)
         finally:
             engine.close()
-        with progress.step("publish"):
-            commit = _claim_compaction(context, progress, compaction, rows)
+        with session.step("publish"):
+            commit = _claim_compaction(context, session, compaction, rows)
         publication = Publication(run_id=new_run_id, target=MAIN, commit=commit, tables=run.tables, rows=0)
-        progress.end(status="published", publication=publication)
+        session.end(status="published", publication=publication)
     sync(context, MAIN)
-    return progress.run
+    return session.run
 
 
 def _compaction_since(context: Context, table: TableIdentifier, head: Ref) -> Commit | None:
@@ -224,9 +224,9 @@ def _require_same_count(engine: EngineTransaction, table: TableIdentifier, compa
     return after
 
 
-def _claim_compaction(context: Context, progress: Progress, compaction: Commit, rows: int) -> str:
+def _claim_compaction(context: Context, session: RunSession, compaction: Commit, rows: int) -> str:
     """Make the commit that says which run made a compaction, and return its hash."""
-    run = progress.run
+    run = session.run
     event = Event(
         run=run.run_id,
         kind=run.kind,
@@ -246,7 +246,7 @@ def _claim_compaction(context: Context, progress: Progress, compaction: Commit, 
         hint="When the catalog is back: lakegate log --limit 5",
         run_id=run.run_id,
     )
-    return commit_on_head(context, MAIN, run.run_id, build, unknown=unknown, confirm=progress.require_lease)
+    return commit_on_head(context, MAIN, run.run_id, build, unknown=unknown, confirm=session.require_lease)
 
 
 def sort_order(text: str, schema: Schema, table: TableIdentifier) -> str:

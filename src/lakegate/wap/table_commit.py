@@ -20,9 +20,10 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable
 from lakegate.wap import failpoints
-from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
 from lakegate.wap.reachable import require_files
+from lakegate.wap.recover import running
+from lakegate.wap.session import RunSession
 from lakegate.wap.stage import namespaces_for
 
 
@@ -120,7 +121,7 @@ def run_plan(
         kind=kind,
         name=name,
         branch="",
-        status="running",
+        status="planned",
         started_at=datetime.now(UTC),
         target=target,
         base=head.hash,
@@ -129,12 +130,12 @@ def run_plan(
     )
     if dry_run:
         return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Dry run: {text}."})
-    with running(context, run) as progress:
+    with running(context, run) as session:
         if plan.nothing is not None:
-            return progress.end(status="skipped", detail=plan.nothing)
-        _commit(context, progress, plan_at, head, plan, text)
+            return session.end(status="skipped", detail=plan.nothing)
+        _commit(context, session, plan_at, head, plan, text)
     sync(context, target)
-    return progress.run
+    return session.run
 
 
 def _plan_fields(plan: TablesPlan) -> dict[str, object]:
@@ -144,9 +145,9 @@ def _plan_fields(plan: TablesPlan) -> dict[str, object]:
 
 
 def _commit(
-    context: Context, progress: Progress, plan_at: PlanAt, planned_at: Ref, plan: TablesPlan, text: str
+    context: Context, session: RunSession, plan_at: PlanAt, planned_at: Ref, plan: TablesPlan, text: str
 ) -> None:
-    run = progress.run
+    run = session.run
     states: list[TablePointer] | None = None
 
     def build(head: Ref) -> CommitRequest | str:
@@ -160,14 +161,14 @@ def _commit(
                 sync(context, run.target)
                 plan, states = plan_at(head), None
                 # If this process is killed after the commit, recovery publishes the run as the journal has it.
-                progress.update(**_plan_fields(plan))
+                session.update(**_plan_fields(plan))
             planned_at = head
         if plan.nothing:
             return head.hash
         if states is None:
             states = [_write(context, run.run_id, one, one.base) for one in plan.tables.values() if one.base]
             require_files(context, states)
-        return _request(context, progress.run, plan, states, head)
+        return _request(context, session.run, plan, states, head)
 
     failpoints.reach("before-publish")
     unknown = OutcomeUnknownError(
@@ -177,14 +178,14 @@ def _commit(
         run_id=run.run_id,
     )
     lock = publish_lock(context, run.target, run.tables)
-    with progress.step("publish"), context.narrator.step(text), lock:
-        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=progress.require_lease)
+    with session.step("publish"), context.narrator.step(text), lock:
+        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=session.require_lease)
     failpoints.reach("after-publish")
     if plan.nothing:
-        progress.end(status="skipped", detail=plan.nothing)
+        session.end(status="skipped", detail=plan.nothing)
         return
-    publication = Publication(run_id=run.run_id, target=run.target, commit=commit, tables=progress.run.tables, rows=0)
-    progress.end(status="published", publication=publication)
+    publication = Publication(run_id=run.run_id, target=run.target, commit=commit, tables=session.run.tables, rows=0)
+    session.end(status="published", publication=publication)
 
 
 def _is_still_valid(context: Context, plan: TablesPlan, planned_at: Ref, head: Ref) -> bool:

@@ -27,11 +27,11 @@ from lakegate.wap import failpoints
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import store_run
 from lakegate.wap.discard import discard
-from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.ingest import publish_audited
 from lakegate.wap.modes import require_empty_quarantine
-from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import renames_column, require_not_reserved
-from lakegate.wap.recover import recover
+from lakegate.wap.recover import close, recover, running
+from lakegate.wap.session import RunSession
 from lakegate.wap.stage import ensure_namespace, new_table, staged_since
 
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
@@ -59,12 +59,12 @@ class Transaction:
     def __init__(
         self,
         context: Context,
-        progress: Progress,
+        session: RunSession,
         engine: EngineTransaction,
         configured: ConfiguredChecks = lambda _: (),
     ) -> None:
         self._context = context
-        self._progress = progress
+        self._session = session
         self.engine = engine
         engine.before_writing = self._plan_checks
         self._configured = configured
@@ -76,7 +76,7 @@ class Transaction:
     @property
     def run(self) -> Run:
         """The run so far; after the ``with`` block, as it ended."""
-        return self._progress.run
+        return self._session.run
 
     @property
     def branch(self) -> str:
@@ -360,60 +360,70 @@ def transaction(
         name=name,
         tables=(),
         branch=branch,
-        status="running",
+        status="created",
+        on_failure=on_failure,
         started_at=datetime.now(UTC),
         target=target,
         base=base.hash,
         reverts=tuple(undoes(base)),
         actions=() if action is None else (action,),
     )
-    with running(context, run) as progress:
+    with running(context, run) as session:
         context.require_writable()
-        store_run(context, progress.run, context.catalog.create_branch(branch, base))
+        store_run(context, session.run, context.catalog.create_branch(branch, base))
         failpoints.reach("after-branch")
         engine = context.engine().transaction(branch, run_id)
-        tx = Transaction(context, progress, engine, configured)
+        tx = Transaction(context, session, engine, configured)
         try:
-            with progress.step("write"):
+            with session.step("write"):
                 yield tx
         finally:
             engine.close()
-        head = context.catalog.get_ref(branch)
-        staged = staged_since(context, base, head, target=target, run_id=run_id)
-        _finish(context, progress, tx, staged, on_failure)
+        _stage(context, session, tx, base)
+        _audit(context, session)
+        _publish(context, session)
+    if session.run.status == "rejected":
+        raise _rejected(session.run)
 
 
-def _finish(
-    context: Context, progress: Progress, tx: Transaction, staged: tuple[StagedTable, ...], on_failure: OnFailure
-) -> None:
+def _stage(context: Context, session: RunSession, tx: Transaction, base: Ref) -> None:
+    """Find out what the body wrote."""
+    head = context.catalog.get_ref(tx.branch)
+    staged = staged_since(context, base, head, target=session.run.target, run_id=session.run.run_id)
     _require_written(tx, staged)
-    tables = tuple(str(one.table) for one in staged)
-    checks = {str(one.table): tx._all_checks(one.table) for one in staged}  # noqa: SLF001
-    progress.update(tables=tables, staged=staged, reads=tx.reads, checks=checks, status="staged", branch_kept=True)
-    failpoints.reach("after-stage")
     if not staged:
         discard(context, tx.branch)
-        progress.end(status="skipped", branch_kept=False, reverts=(), detail="The transaction changed no table.")
+        session.end(status="skipped", reads=tx.reads, reverts=(), detail="The transaction changed no table.")
         return
-    store_run(context, progress.run, context.catalog.get_ref(tx.branch))
-    with progress.step("audit"):
+    tables = tuple(str(one.table) for one in staged)
+    checks = {str(one.table): tx._all_checks(one.table) for one in staged}  # noqa: SLF001
+    session.move("staged", tables=tables, staged=staged, reads=tx.reads, checks=checks, branch_kept=True)
+    failpoints.reach("after-stage")
+    store_run(context, session.run, context.catalog.get_ref(tx.branch))
+
+
+def _audit(context: Context, session: RunSession) -> None:
+    run = session.run
+    if run.status != "staged":
+        return
+    with session.step("audit"):
         reports = tuple(
-            audit(context, one, resolve_checks(context, one, checks[str(one.table)], staged), beside=staged)
-            for one in staged
+            audit(context, one, resolve_checks(context, one, run.checks[str(one.table)], run.staged), beside=run.staged)
+            for one in run.staged
         )
-    progress.update(reports=reports)
-    if not all(report.passed for report in reports):
-        raise _rejected(context, progress, on_failure)
+    session.move("audited" if all(report.passed for report in reports) else "rejected", reports=reports)
+
+
+def _publish(context: Context, session: RunSession) -> None:
     try:
-        with progress.step("publish"):
-            publication = publish(context, progress.run, fresh=True, progress=progress)
-    except RejectedLateError as error:
-        raise _rejected(context, progress, on_failure) from error
+        if session.run.status == "audited":
+            publish_audited(context, session, fresh=True)
     except ConflictError:
         # The rows were computed from a target that has changed: only running the block again helps.
-        discard(context, tx.branch)
+        discard(context, session.run.branch)
         raise
-    progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+    if session.run.status == "rejected":
+        close(context, session)
 
 
 def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:
@@ -427,14 +437,12 @@ def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:
         )
 
 
-def _rejected(context: Context, progress: Progress, on_failure: OnFailure) -> AuditFailedError:
-    run = progress.run
-    reject(context, progress, keep=on_failure == "keep")
+def _rejected(run: Run) -> AuditFailedError:
     failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
     return AuditFailedError(
         f"The transaction isn't published; {failed} failed.",
         hint=f"lakegate runs {run.run_id}",
         run_id=run.run_id,
         tables=list(run.tables),
-        branch=run.branch if on_failure == "keep" else None,
+        branch=run.branch if run.on_failure == "keep" else None,
     )

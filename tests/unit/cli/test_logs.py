@@ -36,7 +36,7 @@ class TalkingLake(FakeLake):
             warnings.warn("old API", FutureWarning, stacklevel=1)
             logging.getLogger("library").warning("slow answer")
             logging.getLogger("library").info("chatter")
-            logging.getLogger("lakegate.wap.lifecycle").info("Run ended")
+            logging.getLogger("lakegate.wap.session").info("Run ended")
         return PUBLISHED
 
 

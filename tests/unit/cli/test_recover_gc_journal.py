@@ -43,7 +43,7 @@ STATUS = JournalStatus(
     location="postgresql://me@db/lake",
     version="0003",
     synced=HASH,
-    runs={"published": 11, "running": 1},
+    runs={"published": 11, "planned": 1},
     files=1_234,
     newest=RUN_ID,
 )
@@ -180,7 +180,7 @@ def test_journal_status_shows_its_location_and_content() -> None:
         assert part in text
     assert "recover" not in text
     told = json.loads(invoke("journal status -o json", FakeLake(maintenance_journal_status=STATUS)).stdout)
-    assert (told["runs"], told["files"], told["synced"]) == ({"published": 11, "running": 1}, 1_234, HASH)
+    assert (told["runs"], told["files"], told["synced"]) == ({"published": 11, "planned": 1}, 1_234, HASH)
 
 
 def test_journal_rebuild_shows_what_the_journal_holds() -> None:

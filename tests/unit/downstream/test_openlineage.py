@@ -212,7 +212,7 @@ def test_no_event_holds_a_row_of_data_or_a_secret() -> None:
         (FAILED_RUN, ["START", "FAIL"]),
         (SKIPPED, ["START", "COMPLETE"]),
         (make_run("discarded"), ["START", "ABORT"]),
-        (make_run("running", finished_at=None), ["START"]),
+        (make_run("planned", finished_at=None), ["START"]),
         (make_run("reverted", publication=PUBLICATION), ["START", "COMPLETE"]),
     ],
 )

@@ -19,7 +19,7 @@ FILE = SourceFile(uri="file:///in/a", size_bytes=1, version="v", rows=1)
 
 def run(number: int) -> Run:
     started = datetime(2025, 1, 1, number, tzinfo=UTC)
-    return Run(run_id=f"r{number}", tables=("n.t",), branch=f"wap/r{number}", status="running", started_at=started)
+    return Run(run_id=f"r{number}", tables=("n.t",), branch=f"wap/r{number}", status="planned", started_at=started)
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_an_internal_error_counts_as_a_failure_of_the_file(lake: FolderLake, clo
 
 def test_a_file_that_another_run_holds_is_checked_later(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
-    lake.run_status = {"theirs": "running", "before": "published"}
+    lake.run_status = {"theirs": "planned", "before": "published"}
     [chunk] = make_loader(lake, clock).scan().chunks
     # The busy one was found through a link, so the run reports it under its real path.
     places = {"theirs": ("file:///real/1.csv", chunk.uris[:1]), "before": (chunk.uris[1], ())}

@@ -81,7 +81,7 @@ FORGOTTEN = REJECTED.model_copy(update={"reports": (), "detail": "Its steps, rep
         (SKIPPED, "passed"),
         (FAILED_RUN, "error"),
         (FORGOTTEN, "failure"),
-        (make_run("running", finished_at=None), "skipped"),
+        (make_run("planned", finished_at=None), "skipped"),
     ],
 )
 def test_a_run_ends_as_a_build_would(run: Run, outcome: str) -> None:

@@ -104,7 +104,7 @@ def test_nothing_in_data_leaves_its_cell() -> None:
         (REJECTED, ("1,003 of 100,000 rows fail (1.00 %)", "2 of 100,000 rows fail (&lt;0.01 %)", "1,000 more rows")),
         (SKIPPED, ("Nothing to do", "no rows; nothing to publish", "main is unchanged.")),
         (make_run("skipped", skipped_files=(known("a"),)), ("ingested by run 20260130T010101-99999999 before",)),
-        (make_run("running", finished_at=None, steps=STEPS[:1]), ("Running", "is in progress: write.")),
+        (make_run("planned", finished_at=None, steps=STEPS[:1]), ("Running", "is in progress: write.")),
         (make_run("discarded"), ("Discarded", "was discarded")),
         (
             make_run("published", request=None, publication=PUBLICATION.model_copy(update={"rows": 0})),

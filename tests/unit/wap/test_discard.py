@@ -6,8 +6,8 @@ import pytest
 
 from lakegate.errors import CatalogUnavailableError
 from lakegate.model.refs import Ref
-from lakegate.wap.discard import discard_run
 from lakegate.wap.ingest import ingest
+from lakegate.wap.review import discard_run
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, WITH_NULLS, branches, ordered
 

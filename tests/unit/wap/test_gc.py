@@ -14,7 +14,7 @@ from lakegate.errors import LakegateError
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref
-from lakegate.model.run import RunStatus
+from lakegate.model.states import RunStatus
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.reachable import MARGIN
 from support.examples import examples
@@ -86,7 +86,7 @@ def test_an_expired_branch_is_dropped_with_its_files(status: RunStatus) -> None:
     [
         (6.9, "rejected", {}),
         (8, "staged", {}),
-        (8, "running", {}),
+        (8, "planned", {}),
         (8, "rejected", {"branch_kept": False}),
     ],
 )
@@ -118,7 +118,7 @@ def test_files_written_since_an_active_run_began_stay() -> None:
     world = World()
     world.branch("wap/x")
     world.write("wap/x", "a")
-    run_on(world, "wap/x", days_ago=5, status="running")
+    run_on(world, "wap/x", days_ago=5, status="planned")
     world.file(f"{world.folder('b')}/data/uncommitted.parquet")
     report = world.gc()
     assert (report.files, report.young_files) == (0, 3)

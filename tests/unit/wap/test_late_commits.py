@@ -14,9 +14,10 @@ from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import CreateTable, WriteTarget
-from lakegate.wap.discard import discard, discard_run
+from lakegate.wap.discard import discard
 from lakegate.wap.ingest import ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
+from lakegate.wap.review import discard_run
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, Rows, branches, ordered
 from support.steps_support import all_steps, commits, ids, known, step

@@ -17,11 +17,11 @@ from lakegate.journal.schema import LEASES, as_text
 from lakegate.ledger.sync import sync
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
-from lakegate.wap import lifecycle
-from lakegate.wap.discard import discard_run
+from lakegate.wap import session
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert
+from lakegate.wap.review import discard_run
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, WITH_NULLS, branches, ordered, when_reached
 
@@ -104,11 +104,11 @@ def test_a_journal_that_stays_unavailable_does_not_change_the_outcome(
     def away(*_: object, **__: object) -> Run:
         raise AWAY
 
-    monkeypatch.setattr(lifecycle, "_END_RETRY_S", 0.05)
+    monkeypatch.setattr(session, "_END_RETRY_S", 0.05)
     with monkeypatch.context() as patch:
         patch.setattr(house.journal, "end", away)
         if status == "published":
-            patch.setattr("lakegate.wap.lifecycle.sync", away)
+            patch.setattr("lakegate.wap.recover.sync", away)
         assert ingest(house.context, ordered(house, rows)).status == status
     assert not known(house)[1]
     assert [run.status for run in takes_over(house)] == [status]
@@ -156,7 +156,7 @@ def test_ctrl_c_during_a_commit_without_an_answer_leaves_the_run_to_recovery(
 def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakegate.wap.discard._PATIENCE_S", 0.05)
+    monkeypatch.setattr("lakegate.wap.review._PATIENCE_S", 0.05)
     order = ordered(house)
 
     def refused() -> None:

@@ -26,7 +26,7 @@ from lakegate.model.batch import SourceFile
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.progress import SilentNarrator
-from lakegate.wap import failpoints, lifecycle
+from lakegate.wap import failpoints
 from lakegate.wap import recover as recovery
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
@@ -224,7 +224,7 @@ def test_a_commit_that_main_lost_before_anybody_read_it_is_taken_back(
         raise RetryableError("The catalog isn't back yet.")
 
     with monkeypatch.context() as patched, when_reached(monkeypatch, "after-publish", lose):
-        patched.setattr(lifecycle, "sync", away)
+        patched.setattr(recovery, "sync", away)
         house.add("r2", rows(2))
     assert house.status("r2") == ("published", None)
     learn(house.context, "main")

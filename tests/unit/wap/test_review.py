@@ -249,7 +249,7 @@ def test_an_audit_records_nothing_in_a_run_that_somebody_works_on(
     house.journal.amend(known(house), status="rejected")
 
     assert audit().passed
-    assert known(house).status == "staged"
+    assert known(house).status == "audited"
     assert known(house).reports[0].passed
 
 

@@ -25,9 +25,9 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import CreateTable, WriteTarget
-from lakegate.wap.discard import discard_run
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
+from lakegate.wap.review import discard_run
 from support.fakes import FakeLakehouse
 from support.flow_support import MORE, MOST, TRIPS, branches, ordered
 from support.journals import FakeHolder
@@ -155,7 +155,7 @@ def test_who_dies_giving_up_a_run_that_passed_leaves_nothing_to_publish(
     def dies(ref: Ref) -> None:
         monkeypatch.setattr(house.catalog, "delete_ref", delete)
         house.kill()
-        assert [ended.status for ended in recover(house.context)] == ["failed"]
+        assert [ended.status for ended in recover(house.context)] == ["discarded" if how == "discarded" else "failed"]
         delete(ref)
 
     monkeypatch.setattr(house.catalog, "delete_ref", dies)
@@ -171,7 +171,7 @@ def test_a_run_that_a_living_process_works_on_is_left_to_it(house: FakeLakehouse
     database = MemoryDatabase()
     house.journal = Journal(database, holder=FakeHolder("other"))
     order = ordered(house)
-    running = Run(run_id="r1", tables=("nyc.trips",), branch=order.branch, status="running", started_at=_now(house))
+    running = Run(run_id="r1", tables=("nyc.trips",), branch=order.branch, status="planned", started_at=_now(house))
     house.journal.begin(running)
     house.journal = Journal(database, holder=FakeHolder("ours", {"other": True}))
     impatient = replace(house.context, lease_s=0.01)

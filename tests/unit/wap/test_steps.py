@@ -23,7 +23,7 @@ def test_three_processes_each_do_one_step(house: FakeLakehouse) -> None:
 
     audited = step(house, "audit")
     assert audited.report is not None
-    assert (audited.status, audited.finished_at, audited.report.passed) == ("staged", None, True)
+    assert (audited.status, audited.finished_at, audited.report.passed) == ("audited", None, True)
     assert ids(house) == []
 
     published = step(house, "publish")

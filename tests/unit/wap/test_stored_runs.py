@@ -81,7 +81,7 @@ def test_a_journal_from_a_backup_costs_no_run_that_was_rejected_since(house: Fak
             work(house, write)
     rejected = house.journal.get("tx")
     assert rejected is not None
-    unwritten = {"status": "running", "staged": (), "reports": (), "finished_at": None, "branch_kept": False}
+    unwritten = {"status": "planned", "staged": (), "reports": (), "finished_at": None, "branch_kept": False}
     house.journal.abandon("tx", house.journal.begin(rejected.model_copy(update=unwritten)))
 
     assert [run.run_id for run in recover(house.context)] == ["tx"]

@@ -336,14 +336,14 @@ def forget_run(lake: Lake) -> None:
 
 
 def lose_lease(lake: Lake) -> None:
-    running = {"status": "running", "publication": None, "finished_at": None}
+    running = {"status": "planned", "publication": None, "finished_at": None}
     token = lake.journal.begin(run_of(lake, "r9", **running))
     lake.journal.abandon("r9", token)
 
 
 def lose_lease_early(lake: Lake) -> None:
     """As a transaction that was killed before it wrote to a table."""
-    running = {"status": "running", "publication": None, "finished_at": None, "tables": (), "kind": "transaction"}
+    running = {"status": "planned", "publication": None, "finished_at": None, "tables": (), "kind": "transaction"}
     lake.journal.abandon("r9", lake.journal.begin(run_of(lake, "r9", **running)))
 
 

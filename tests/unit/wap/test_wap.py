@@ -28,9 +28,10 @@ from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.wap import review
 from lakegate.wap.audit import audit
-from lakegate.wap.discard import discard, discard_run
+from lakegate.wap.discard import discard
 from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
+from lakegate.wap.review import discard_run
 from lakegate.wap.stage import find_staged, stage
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, WITH_NULLS, audited, branches, ordered, planned

@@ -16,7 +16,8 @@ from lakegate.cli.commands.report import RUN_FORMATS, write_run
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
 from lakegate.cli.output import Styled, echo_json, safe, say, show_rows
 from lakegate.cli.run_output import journal_payload, show_next, show_outcome, show_runs, statuses_of
-from lakegate.model.run import RunKind, RunStatus
+from lakegate.model.run import RunKind
+from lakegate.model.states import RunStatus
 from lakegate.model.words import count, duration, moment, share, size
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from lakegate.integrations import leaving_out_secrets
 from lakegate.lake import Lake, connect
 from lakegate.model.request import IngestOptions, ModeName, OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run
+from lakegate.model.states import OPEN
 from lakegate.ports import Narrator, Step
 from lakegate.progress import SilentNarrator, without_secrets
 
@@ -51,8 +52,8 @@ class Outcome(TypedDict):
 
     Attributes:
         run_id: Also the workflow's id.
-        status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` between steps; ``failed`` if the run
-            was undone.
+        status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` and ``audited`` between steps;
+            ``failed`` if the run was undone.
         branch: Its branch, which a rejected run keeps unless ``on_failure`` is ``drop``.
         failures: Why it was rejected: at most 20 checks with their numbers of failing rows, but no values.
         skipped: Number of files that it left to other runs, or that were published before.
@@ -154,7 +155,7 @@ def wap(order: Order) -> Outcome:
         # If the workflow was forked from a later step, it continues the run that the original's first step started.
         run_id = outcome["run_id"]
         for step in (audit, publish):
-            if outcome["status"] == "staged":
+            if outcome["status"] in OPEN:
                 outcome = step(run_id)
     except (dbos_errors.DBOSWorkflowCancelledError, dbos_errors.DBOSWorkflowConflictIDError):
         # The workflow was cancelled, or another process took it over. DBOS runs no more of its steps here.

@@ -206,7 +206,7 @@ def sentence(run: Run) -> str:
         return f"The audit of {run.table} failed, nothing was published. {failed}. {left}"
     if run.status == "skipped":
         return run.detail or "Nothing to publish."
-    if run.status == "staged":
+    if run.status == "audited":
         return f"The audit of {run.table} passed."
     return f"Run {run.run_id} into {run.table} is {run.status}."
 

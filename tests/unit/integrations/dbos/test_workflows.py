@@ -29,7 +29,8 @@ from lakegate.integrations.dbos.workflows import Order
 from lakegate.lake import Lake
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.request import IngestOptions
-from lakegate.model.run import Run, RunStatus
+from lakegate.model.run import Run
+from lakegate.model.states import RunStatus
 from support.waiting import wait_until
 
 ORDER = Order(table="nyc.trips", paths=["trips.parquet"], checks=["not_null(id)"])

@@ -13,7 +13,7 @@ from lakegate.dashboard.ui.actions import offer_actions
 from lakegate.dashboard.ui.session import shared
 
 _PAGE_SIZE = 20
-_STATUSES = ("rejected", "failed", "staged", "published", "discarded", "other")
+_STATUSES = ("rejected", "failed", "staged", "audited", "published", "discarded", "other")
 _MOST_TABLES = 2_000
 _MOST_FAILING = 3
 

@@ -12,7 +12,8 @@ from lakegate.dashboard.runs import list_runs
 from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.session import shared
 from lakegate.journal.pages import RunFilter
-from lakegate.model.run import Run, RunKind, RunStatus
+from lakegate.model.run import Run, RunKind
+from lakegate.model.states import RunStatus
 from lakegate.model.words import counted
 from lakegate.run_text import checks_of, rows_of
 
