@@ -444,7 +444,7 @@ class Lake:
             run_id: The run's id.
 
         Returns:
-            The run: ``rejected``, or ``staged`` with a report that passed. A run that had already ended is returned as
+            The run: ``rejected``, or ``audited``. A run that had already ended is returned as
             it is.
 
         Raises:

@@ -19,6 +19,7 @@ FaultPoint = Literal[
     "before-commit",
     "after-publish",
     "after-branch-delete",
+    "before-close",
 ]
 ConfirmedPoint = Literal["confirmed"]
 """Right before the commit, when nobody can cancel the run any more."""

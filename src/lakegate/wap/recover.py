@@ -214,6 +214,7 @@ def close(context: Context, session: RunSession) -> Run:
     can't be dropped now is dropped by ``gc``.
     """
     run = session.run
+    failpoints.reach("before-close")
     if run.status == "rejected" and run.finished_at is None and _stays(run):
         store_verdict(context, run)
     if session.is_taken_over:
