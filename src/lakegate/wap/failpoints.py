@@ -19,10 +19,11 @@ FaultPoint = Literal[
     "before-commit",
     "after-publish",
     "after-branch-delete",
-    "before-close",
 ]
 ConfirmedPoint = Literal["confirmed"]
 """Right before the commit, when nobody can cancel the run any more."""
+ClosePoint = Literal["before-close"]
+"""When a run's state says that it isn't published, before what is left to do then."""
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
 """Points after the run's outcome is final: once it's recorded, and before and after events are sent downstream."""
 
@@ -37,7 +38,7 @@ POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
 _SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.SIGSTOP}
 
 
-def reach(point: FaultPoint | ConfirmedPoint | AfterwardsPoint | QuarantinePoint) -> None:
+def reach(point: FaultPoint | ConfirmedPoint | ClosePoint | AfterwardsPoint | QuarantinePoint) -> None:
     """Kill, interrupt or pause this process if :data:`VARIABLE` names ``point``."""
     wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
     if wanted == point:

@@ -85,8 +85,8 @@ def ingest(
         planned = plan(context, request, base=base).request
     run = Run.begun(planned, request if suspends else None)
     with running(context, run, anew=True, suspends=suspends, deadline=deadline) as session:
-        session.order = request
-        advance(context, session, until, retried=retried)
+        session.order, session.is_retried = request, retried
+        advance(context, session, until)
     return session.run
 
 
@@ -132,7 +132,7 @@ def resume(
     if not run.is_stepwise and request is None:
         return settle_leased(context, lease, deadline=deadline)
     with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as session:
-        session.order = run.order or _request_for(run_id, request, None)
+        session.order, session.is_retried = run.order or _request_for(run_id, request, None), True
         if run.is_stepwise and request is not None and not run.staged and context.changed_files(session.order.batch):
             session.order = request()  # files that changed before they were written: read their current version
             if session.order.batch.rows == 0:  # for instance, another run has taken all rows of the source
@@ -141,7 +141,7 @@ def resume(
         if not run.staged:
             # Start over: finding out how much a process wrote before it died isn't worth it.
             _start_over(context, session)
-        advance(context, session, until, retried=True)
+        advance(context, session, until)
     return session.run
 
 
@@ -193,19 +193,16 @@ def _unknown(run_id: str) -> NotFoundError:
     return NotFoundError(f"Run '{run_id}' doesn't exist or can't be resumed.", hint="lakegate runs", run_id=run_id)
 
 
-def advance(context: Context, session: RunSession, until: Stage, *, retried: bool) -> None:
+def advance(context: Context, session: RunSession, until: Stage) -> None:
     """Take a run through the step ``until``, from whatever state it is in; or to its end, if it can't get there.
 
     If what it has staged becomes void because the target changed, it starts over. After two losses, the others wait.
-
-    Args:
-        retried: Whether an earlier attempt may have written or published something.
     """
     attempt = 1
     with ExitStack() as locks:
         while session.run.status in OPEN and session.run.status not in _REACHED[until]:
             try:
-                _take_step(context, session, retried=retried)
+                _STEPS[session.run.status](context, session)
             except (ConflictError, NotFoundError) as error:
                 if attempt == _ATTEMPTS or not _is_void(context, session.run, error):
                     if isinstance(error, NotReplayableError) and not _request_of(session.run).mode.appends:
@@ -229,18 +226,6 @@ def _publish_locks(context: Context, session: RunSession, lost: NotReplayableErr
     # It may have lost on a table that it only reads.
     tables = {str(lost.context.get("table", session.run.table)), str(_request_of(session.run).table)}
     return holding_publish_lock(context, session.run.target, tables, at_most_s=session.deadline.left_s)
-
-
-def _take_step(context: Context, session: RunSession, *, retried: bool) -> None:
-    match session.run.status:
-        case "created":
-            _plan(context, session)
-        case "planned":
-            _write(context, session)
-        case "staged":
-            _audit(context, session, retried=retried)
-        case "audited":
-            publish_audited(context, session, fresh=not retried)
 
 
 def _plan(context: Context, session: RunSession) -> None:
@@ -273,10 +258,10 @@ def _write(context: Context, session: RunSession) -> None:
     session.move("staged", staged=(staged,), branch_kept=True)
 
 
-def _audit(context: Context, session: RunSession, *, retried: bool) -> None:
+def _audit(context: Context, session: RunSession) -> None:
     request, staged = _request_of(session.run), session.run.staged[0]
     with session.step("audit"):
-        if retried:
+        if session.is_retried:
             # Fail here if the branch is gone: engines report that in their own words.
             context.catalog.get_ref(session.run.branch)
         audited = audit_and_quarantine(context, request, staged)
@@ -289,19 +274,24 @@ def _audit(context: Context, session: RunSession, *, retried: bool) -> None:
     )
 
 
-def publish_audited(context: Context, session: RunSession, *, fresh: bool = False) -> None:
-    """Publish a run that passed its audit, unless it fails a check against the current target.
-
-    Args:
-        fresh: See :func:`~lakegate.wap.publish.publish`.
-    """
+def publish_audited(context: Context, session: RunSession) -> None:
+    """Publish a run that passed its audit, unless it fails a check against the current target."""
     try:
         with session.step("publish"):
-            publication = publish(context, session.run, fresh=fresh, progress=session)
+            publication = publish(context, session.run, fresh=not session.is_retried, progress=session)
     except RejectedLateError:
         session.move("rejected")
         return
     session.end(status="published", publication=publication, branch_kept=publication.branch_left)
+
+
+_STEPS: Mapping[RunStatus, Callable[[Context, RunSession], None]] = {
+    "created": _plan,
+    "planned": _write,
+    "staged": _audit,
+    "audited": publish_audited,
+}
+"""The step that takes an ingest on from each open state."""
 
 
 def _is_void(context: Context, run: Run, error: LakegateError) -> bool:

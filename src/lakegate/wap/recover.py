@@ -422,7 +422,7 @@ def _is_published_by_others(context: Context, session: RunSession) -> bool:
         publication = find_publication(context, session.run)
         if publication is not None:
             session.end_as_published(publication)
-            return True
+            return session.run.status == "published"
     _drop_leftover_branch(context, session.run)
     return False
 

@@ -44,6 +44,7 @@ class RunSession:
         run: The run now.
         order: The request as the user made it, for a run that may have to start over.
         before: The run as it was before somebody published its branch by name; it's that again if the publish fails.
+        is_retried: Whether an earlier attempt may have written or published something.
         measured: Metrics that aren't in the journal yet.
         ended: Whether this process has ended the run, even if it couldn't write that to the journal.
     """
@@ -60,6 +61,7 @@ class RunSession:
         self.run = begun if is_taken_over else begun.model_copy(update={"error": None})
         self.order: IngestRequest | None = begun.order
         self.before: Run | None = None
+        self.is_retried = is_taken_over
         self.ended = False
         self.measured = Measurements(tracing.observer())
         self._lost = threading.Event()

@@ -417,7 +417,7 @@ def _audit(context: Context, session: RunSession) -> None:
 def _publish(context: Context, session: RunSession) -> None:
     try:
         if session.run.status == "audited":
-            publish_audited(context, session, fresh=True)
+            publish_audited(context, session)
     except ConflictError:
         # The rows were computed from a target that has changed: only running the block again helps.
         discard(context, session.run.branch)

@@ -275,7 +275,7 @@ def test_dry_run_uses_the_settings_without_flags(in_a_project: Path) -> None:
     assert (told["on_busy"], told["on_changed"]) == ("wait", "replace")
 
 
-def test_the_command_is_eight_calls_from_the_http_request(
+def test_the_command_is_nine_calls_from_the_http_request(
     house: FakeLakehouse, in_a_project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
@@ -307,7 +307,8 @@ def test_the_command_is_eight_calls_from_the_http_request(
         "ingest.ingest",  # the command
         "intake.ingest",
         "ingest.ingest",  # write–audit–publish
-        "ingest._advance",
+        "ingest.advance",
+        "ingest.publish_audited",
         "publish.publish",
         "optimistic_commit.commit_on_head",
         "catalog.commit",

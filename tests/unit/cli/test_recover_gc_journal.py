@@ -176,7 +176,7 @@ def test_invalid_durations_are_usage_errors(words: str) -> None:
 
 def test_journal_status_shows_its_location_and_content() -> None:
     text = invoke("journal status", FakeLake(maintenance_journal_status=STATUS)).stdout
-    for part in ("postgresql://me@db/lake", "0003", "12 (11 published, 1 running)", "1,234 published", RUN_ID, HASH):
+    for part in ("postgresql://me@db/lake", "0003", "12 (1 planned, 11 published)", "1,234 published", RUN_ID, HASH):
         assert part in text
     assert "recover" not in text
     told = json.loads(invoke("journal status -o json", FakeLake(maintenance_journal_status=STATUS)).stdout)

@@ -136,7 +136,7 @@ def test_the_standard_variables_decide(
 def test_nothing_is_loaded_unless_it_is_asked_for() -> None:
     code = (
         "import sys; from lakegate.telemetry import tracing; from lakegate.model.run import Run\n"
-        "run = Run(run_id='r', tables=(), branch='', status='running', started_at='2026-01-01T00:00:00Z')\n"
+        "run = Run(run_id='r', tables=(), branch='', status='planned', started_at='2026-01-01T00:00:00Z')\n"
         "with tracing.run_span(run), tracing.step_span('write', run): pass\n"
         "assert tracing.observer() is None; tracing.flush()\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
