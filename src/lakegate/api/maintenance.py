@@ -23,7 +23,8 @@ from lakegate.model.refs import MAIN
 from lakegate.model.run import Run, new_run_id
 from lakegate.model.words import LONGEST_AGE, parse_age, suggest_keywords
 from lakegate.wap.gc import gc, warehouse_time
-from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.rebuild import rebuild
+from lakegate.wap.recover import recover
 
 
 @suggest_keywords

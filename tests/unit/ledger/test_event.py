@@ -15,7 +15,7 @@ from lakegate.model.batch import SourceFile
 from lakegate.model.refs import Commit, CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Acceptance
 from lakegate.wap.ingest import ingest
-from lakegate.wap.recover import rebuild
+from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, ordered

@@ -26,7 +26,8 @@ from lakegate.wap import failpoints
 from lakegate.wap.ingest import ingest
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import plan
-from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.rebuild import rebuild
+from lakegate.wap.recover import recover
 from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.review import accepted, publish_branch
 from lakegate.wap.table_changes import drop_table

@@ -10,7 +10,7 @@ import pytest
 from lakegate.errors import AuditFailedError, InputError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
-from lakegate.wap.recover import rebuild
+from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import optimize
 from lakegate.wap.verify_journal import MainCommits, journal_findings

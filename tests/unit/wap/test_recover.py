@@ -29,7 +29,8 @@ from lakegate.progress import SilentNarrator
 from lakegate.wap import failpoints
 from lakegate.wap import recover as recovery
 from lakegate.wap.ingest import ingest
-from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
+from lakegate.wap.rebuild import rebuild
+from lakegate.wap.recover import CannotPublishError, recover, recover_now
 from support.fakes import FakeLakehouse
 from support.flow_support import branches, ordered, when_reached
 from support.ledger_support import properties

@@ -19,7 +19,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
 from lakegate.wap.alerting import find_late
-from lakegate.wap.recover import rebuild
+from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import restore_table
 from lakegate.wap.review import accepted, publish_branch
 from lakegate.wap.table_changes import drop_table, rename_table

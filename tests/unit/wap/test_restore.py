@@ -10,7 +10,7 @@ from lakegate.errors import InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, UndoneTable
-from lakegate.wap.recover import rebuild
+from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import reset_branch, restore_table
 from lakegate.wap.table_changes import drop_table, expire_snapshots
 from lakegate.wap.transaction import Transaction

@@ -21,7 +21,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, UndoneTable
 from lakegate.wap import review
-from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.rebuild import rebuild
+from lakegate.wap.recover import recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.transaction import Transaction
 from support.flow_support import TRIPS

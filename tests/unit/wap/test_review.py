@@ -146,7 +146,7 @@ def forgotten(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def suspended(house: FakeLakehouse, _: pytest.MonkeyPatch) -> Run:
+def suspended(house: FakeLakehouse, _: pytest.MonkeyPatch | None) -> Run:
     """A run that an orchestrator has written, and hasn't audited yet."""
     run = ingest(house.context, ordered(house), until="write", suspends=True)
     assert run.finished_at is None
@@ -271,3 +271,14 @@ def test_who_acts_for_somebody_is_recorded(house: FakeLakehouse) -> None:
     assert run.accepted is not None
     assert run.accepted.actor == "ann@example.com"
     assert known(house).actions == run.actions
+
+
+def test_a_suspended_run_whose_branch_is_audited_goes_on_with_that_report(house: FakeLakehouse) -> None:
+    branch = suspended(house, None).branch
+    waits = dict(house.journal.suspended())
+    assert review.audit_branch(house.context, TRIPS, branch, checks=None, configured=configured).passed
+    now = known(house)
+    assert (now.status, now.finished_at, house.journal.suspended()) == ("audited", None, waits)
+    assert [result.name for result in now.reports[0].results] == ["not_null_passengers", "row_count"]
+    assert resume(house.context, "r1", until="publish").reports == now.reports
+    assert house.rows_on("main", "nyc.trips") == CLEAN

@@ -22,7 +22,8 @@ from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
 from lakegate.wap.branches import RUN_PROPERTY
 from lakegate.wap.ingest import ingest, resume
-from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.rebuild import rebuild
+from lakegate.wap.recover import recover
 from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction
 from support.fakes import FakeLakehouse

@@ -33,7 +33,7 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.recover import rebuild
+from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.table_changes import drop_table
 from lakegate.wap.verify import verify
