@@ -22,7 +22,7 @@ from lakegate.ledger.fold import fold
 from lakegate.ledger.sync import read_history, sync
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
-from lakegate.wap.recover import rebuild
+from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import reset_branch, restore_table
 from lakegate.wap.table_changes import drop_table, rename_table, runs_in
 from lakegate.wap.transaction import Transaction
