@@ -292,7 +292,7 @@ _COMMANDS: Mapping[str, _Work] = {
     "runs of a table": lambda one: lambda: one.lake.runs(table=str(one.tables[0]), limit=_SHOWN),
     "runs, rejected ingests": lambda one: lambda: one.lake.runs(status="rejected", kind="ingest", limit=_SHOWN),
     "one run": lambda one: lambda: one.lake.run(_newest(one).run_id),
-    "metrics": lambda one: one.lake.metrics,
+    "metrics": lambda one: one.lake.maintenance.metrics,
     "branch create, delete": _branching,
     "recover": lambda one: one.lake.recover,
     "known files": lambda one: lambda: one.lake.files.known(str(one.tables[0]), ["file:///incoming/x.parquet"]),

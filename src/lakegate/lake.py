@@ -6,83 +6,50 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from lakegate.api.alerts import Alerts
+from lakegate.api.audits import audit, publish_branch
 from lakegate.api.branches import Branches
 from lakegate.api.contracts import Contracts
 from lakegate.api.downstream import Downstream
 from lakegate.api.files import Files
 from lakegate.api.maintenance import Maintenance
 from lakegate.api.quarantine import Quarantine
+from lakegate.api.reading import compare_rows, compare_tables, plan_query, read_tables, write_snippet
 from lakegate.api.refs import find_ref, get_table, resolve_ref
+from lakegate.api.runs import full_run_id, get_run, recover_runs
+from lakegate.api.table_changes import delete_rows, evolve, truncate
 from lakegate.api.tags import Tags
-from lakegate.api.transactions import begin, configured_checks, retry_conflicts, run_transaction
-from lakegate.checks.parse import parsed_checks
+from lakegate.api.transactions import begin, retry_conflicts
 from lakegate.components import Components
-from lakegate.config import (
-    Settings,
-    find_home,
-    home_at,
-    load_settings,
-    override_settings,
-)
+from lakegate.config import Settings, find_home, home_at, load_settings, override_settings
 from lakegate.context import Context
-from lakegate.errors import (
-    ConfigurationError,
-    InputError,
-    LakegateError,
-    NotFoundError,
-    QueryError,
-    RetryableError,
-)
+from lakegate.errors import InputError, LakegateError
 from lakegate.intake import Frame, Intake, Paths
 from lakegate.model.batch import CsvOptions, FileFormat
-from lakegate.model.checks import AuditReport, Check, Tolerance
-from lakegate.model.identifiers import (
-    TableIdentifier,
-    is_commit_hash,
-    quote,
-    validate_orchestrator,
-)
-from lakegate.model.refs import MAIN, Commit, Ref, TableAt, TableDifference
+from lakegate.model.checks import AuditReport, Check
+from lakegate.model.identifiers import TableIdentifier, validate_orchestrator
+from lakegate.model.refs import MAIN, Commit, TableDifference
 from lakegate.model.request import (
+    IngestKeywords,
     IngestOptions,
     IngestPlan,
-    ModeName,
-    OnBusy,
-    OnChanged,
     OnFailure,
-    SchemaMode,
-    require_list,
 )
 from lakegate.model.run import Run, RunKind, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.states import RunStatus
-from lakegate.model.tables import AddedRows, Rows, TableMetadata
-from lakegate.model.words import (
-    did_you_mean,
-    refuse_unknown,
-    suggest_keyword,
-    suggest_keywords,
-)
-from lakegate.points import unknown_table
+from lakegate.model.tables import TableMetadata
+from lakegate.model.words import refuse_unknown, suggest_keyword, suggest_keywords
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
-from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
-from lakegate.wap.audit import audit_state
-from lakegate.wap.gc import drop_orphaned_branches
-from lakegate.wap.quarantine import renames_column, require_not_reserved
-from lakegate.wap.recover import recover, recover_now
-from lakegate.wap.review import accepted, discard_run
-from lakegate.wap.stage import changes_between
+from lakegate.wap.review import discard_run
 from lakegate.wap.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -92,28 +59,6 @@ if TYPE_CHECKING:
 Checks = Sequence[str | Check]
 """Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
 _Result = TypeVar("_Result")
-_SHORTEST_PREFIX = len("20260131T0705")
-
-
-class IngestKeywords(TypedDict, total=False):
-    """The keywords of :meth:`Lake.ingest`, :meth:`Lake.plan` and :meth:`Lake.write`."""
-
-    run_id: str | None
-    checks: Checks
-    branch: str | None
-    partition_by: Sequence[str]
-    on_failure: OnFailure | None
-    on_changed: OnChanged | None
-    on_busy: OnBusy | None
-    quarantine_limit: Tolerance | None
-    schema: SchemaMode | None
-    columns: Mapping[str, str]
-    mode: ModeName | None
-    key: Sequence[str]
-    delete_when: str | None
-    format: FileFormat | None
-    csv: CsvOptions | None
-    timeout_s: float | None
 
 
 @suggest_keyword
@@ -163,7 +108,9 @@ def connect(
     }
     session = None if isinstance(engine, str) else engine
     known = load_settings(folder, flags=flags) if settings is None else override_settings(settings, flags)
-    named = validate_orchestrator(orchestrator) if orchestrator is not None else _detect_orchestrator()
+    # Airflow sets it in each task: https://airflow.apache.org/docs/apache-airflow/stable/templates-ref.html
+    default = "airflow" if "AIRFLOW_CTX_DAG_ID" in os.environ else "python"
+    named = validate_orchestrator(default if orchestrator is None else orchestrator)
     return Lake(Components(folder, known, session=session, narrator=narrator or SilentNarrator(), orchestrator=named))
 
 
@@ -174,6 +121,13 @@ class Lake:
     A ``Lake`` is a context manager: leaving it ends sessions and connections, but leaves servers running. Tables are
     named ``namespace.table``. Wherever a method takes ``at``, it's a time, a tag or a commit hash. A time is a
     ``datetime`` or text: ISO 8601 such as ``2026-01-31T07:00:00Z``, or ``10m ago``. A time without a zone is UTC.
+
+    Raises:
+        NotFoundError: There's no such table, branch, tag, commit or run.
+        RetryableError: The catalog, the journal, the object store or the engine can't be reached, or ``main`` kept
+            changing. Nothing was published or changed.
+        OutcomeUnknownError: The connection to the catalog broke during the commit. :meth:`recover` finds out.
+        NewerFormatError: A newer lakegate wrote to the lake or the branch.
 
     Attributes:
         alerts: Alerts besides those that each run sends.
@@ -206,9 +160,6 @@ class Lake:
     @property
     def _context(self) -> Context:
         return self._components.context
-
-    def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
-        return configured_checks(self._components, table)
 
     @property
     def settings(self) -> Settings:
@@ -246,29 +197,7 @@ class Lake:
 
     # Ingest
 
-    def ingest(
-        self,
-        table: str,
-        paths: Paths | Frame,
-        *,
-        run_id: str | None = None,
-        checks: Checks = (),
-        branch: str | None = None,
-        partition_by: Sequence[str] = (),
-        on_failure: OnFailure | None = None,
-        on_changed: OnChanged | None = None,
-        on_busy: OnBusy | None = None,
-        quarantine_limit: Tolerance | None = None,
-        schema: SchemaMode | None = None,
-        columns: Mapping[str, str] = MappingProxyType({}),
-        mode: ModeName | None = None,
-        key: Sequence[str] = (),
-        delete_when: str | None = None,
-        format: FileFormat | None = None,
-        csv: CsvOptions | None = None,
-        timeout_s: float | None = None,
-        **unknown: Never,
-    ) -> Run:
+    def ingest(self, table: str, paths: Paths | Frame, **options: Unpack[IngestKeywords]) -> Run:
         """Write files or rows to a branch, audit them, and publish them to ``main``, or publish nothing.
 
         Each version of a file (its path and content) is published to a table once. Files that are already published
@@ -305,16 +234,13 @@ class Lake:
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended. The next call with its ``run_id`` resumes it.
                 Cancelling Spark's work takes a few seconds more. Default: no limit.
-            unknown: Catches mistyped keywords: the error suggests the one you probably meant.
 
         Returns:
             The run: ``published``, ``rejected`` by its audit, or ``skipped`` because no file was new.
 
         Raises:
             InputError: A file, name or check is wrong, or a key repeats or is NULL. Nothing was written.
-            RetryableError: The catalog or the engine can't be reached, or ``main`` kept changing. Nothing was
-                published. Also raised when ``timeout_s`` has passed: the run is then suspended.
-            OutcomeUnknownError: The connection to the catalog broke during the commit. :meth:`recover` finds out.
+            RetryableError: Also when ``timeout_s`` has passed: the run is then suspended.
 
         Example:
             >>> run = lake.ingest("nyc.trips", "trips/*.parquet", checks=["not_null(trip_id)"])
@@ -323,26 +249,8 @@ class Lake:
             >>> lake.ingest("nyc.trips", "trips/*.parquet").status
             'skipped'
         """
-        refuse_unknown("ingest", unknown, IngestKeywords.__annotations__)
-        options = IngestOptions(
-            run_id=run_id,
-            checks=checks,
-            branch=branch,
-            partition_by=partition_by,
-            on_failure=on_failure,
-            on_changed=on_changed,
-            on_busy=on_busy,
-            quarantine_limit=quarantine_limit,
-            schema=schema,
-            columns=columns,
-            mode=mode,
-            key=key,
-            delete_when=delete_when,
-            format=format,
-            csv=csv,
-            timeout_s=timeout_s,
-        )
-        return self.intake.ingest(table, paths, options)
+        refuse_unknown("ingest", options, IngestKeywords.__annotations__)
+        return self.intake.ingest(table, paths, IngestOptions(**options))
 
     def plan(self, table: str, paths: Paths | Frame, **options: Unpack[IngestKeywords]) -> IngestPlan:
         """Return what :meth:`ingest` would do, without writing anything.
@@ -354,10 +262,6 @@ class Lake:
 
         Returns:
             The plan: the request, the table's schema, a description of each check, and which files aren't new.
-
-        Raises:
-            InputError: A file, name or check is wrong.
-            RetryableError: The catalog or the journal can't be reached.
 
         Example:
             >>> plan = lake.plan("nyc.zones", "trips/*.parquet", checks=["unique(trip_id)"])
@@ -377,14 +281,13 @@ class Lake:
     ) -> SourceSample:
         """Return the columns that a table of these files would have, and the first rows. Needs no catalog or engine.
 
+        Types are inferred from all values.
+
         Args:
             paths: Files, folders or glob patterns.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV.
             rows: Number of rows to return.
-
-        Returns:
-            The files, their columns with types inferred from all values, and the first rows.
 
         Raises:
             InputError: A file can't be read.
@@ -395,9 +298,8 @@ class Lake:
         """
         from lakegate.sources.sample import inspect
 
-        given = [paths] if isinstance(paths, (str, Path)) else paths
         return inspect(
-            [str(path) for path in given],
+            [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)],
             format=format,
             csv=csv,
             storage=self.settings.storage,
@@ -424,7 +326,6 @@ class Lake:
 
         Raises:
             InputError: A file, name or check is wrong. Nothing was written.
-            RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
 
         Example:
             >>> lake.write("nyc.fares", "trips/*.parquet", run_id="nightly-1").status
@@ -440,32 +341,18 @@ class Lake:
     def audit_run(self, run_id: str) -> Run:
         """Audit what a run wrote. If that was lost, write it again first.
 
-        Args:
-            run_id: The run's id.
-
         Returns:
-            The run: ``rejected``, or ``audited``. A run that had already ended is returned as
-            it is.
-
-        Raises:
-            NotFoundError: There's no such run.
-            RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
+            The run: ``rejected`` or ``audited``. A run that had already ended is returned as it is. If it raises
+            ``RetryableError``, call it again, or call :meth:`cancel_run`.
         """
         return self.intake.resume(run_id, until="audit")
 
     def publish_run(self, run_id: str) -> Run:
         """Publish what a run wrote, exactly once. If it isn't written and audited, or must be again, do that first.
 
-        Args:
-            run_id: The run's id.
-
         Returns:
-            The run: ``published`` or ``rejected``. A run that had already ended is returned as it is.
-
-        Raises:
-            NotFoundError: There's no such run.
-            RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
-            OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
+            The run: ``published`` or ``rejected``. A run that had already ended is returned as it is. If it raises
+            ``RetryableError`` or ``OutcomeUnknownError``, call it again.
         """
         return self.intake.resume(run_id, until="publish")
 
@@ -478,11 +365,7 @@ class Lake:
             run_id: The run's id.
             reason: Why, in one sentence. Stored with the run.
 
-        Returns:
-            The run as it ended.
-
         Raises:
-            NotFoundError: There's no such run.
             RetryableError: Another process is working on it, or the catalog can't be reached.
         """
         return self.intake.cancel(run_id, reason=reason)
@@ -502,9 +385,6 @@ class Lake:
             branch: Name of the branch. Default: one made from the run id.
             on_failure: ``keep`` or ``drop`` the branch if an audit fails. Default: ``ingest.on_failure``.
 
-        Returns:
-            A context manager that yields the transaction.
-
         Raises:
             AuditFailedError: A check failed when the block ended. Nothing was published.
             ConflictError: A table that the block read, overwrote or upserted changed on ``main``. Nothing was
@@ -522,15 +402,12 @@ class Lake:
     def transact(
         self, work: Callable[[Transaction], _Result], *, name: str | None = None, attempts: int = 3
     ) -> _Result:
-        """Run a function in a transaction. On a conflict, run it again on the new ``main``.
+        """Run a function in a transaction, and return what it returns. On a conflict, run it again on the new ``main``.
 
         Args:
             work: A function of the transaction. It may be called more than once.
             name: Name of the transaction in the history. Default: the names of its tables.
             attempts: Maximum number of attempts.
-
-        Returns:
-            What ``work`` returned in the attempt that was published.
 
         Raises:
             AuditFailedError: A check failed. Nothing was published.
@@ -552,13 +429,9 @@ class Lake:
             *changes: What follows ``ALTER TABLE …`` in Spark SQL, such as ``"ADD COLUMN zone STRING"``.
             checks: Checks to run in addition to the table's settings.
 
-        Returns:
-            The run, which can be reverted like any other.
-
         Raises:
-            AuditFailedError: A check failed, or the table would no longer have the columns of its contract. Nothing was
-                published.
-            InputError: There's no such table, or a change can't be made.
+            AuditFailedError: A check failed, or the table would no longer have the columns of its contract.
+            InputError: A change can't be made.
 
         Example:
             >>> run = lake.ingest("nyc.airports", [{"code": "JFK"}])
@@ -566,21 +439,7 @@ class Lake:
             >>> [str(change) for change in run.staged[0].schema_changes]
             ['add column note (string)']
         """
-        identifier = TableIdentifier.parse(table)
-        statements = [f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}" for change in changes]
-        if not all(map(renames_column, statements)):
-            require_not_reserved(identifier)
-        require_list("checks", checks)
-        if not changes:
-            raise InputError("No change was given.", hint="Pass one as in SQL, such as 'ADD COLUMN zone STRING'.")
-        self.table(table)  # Spark isn't started for a table that doesn't exist
-
-        def work(tx: Transaction) -> None:
-            for statement in statements:
-                tx.sql(statement)
-            tx.check(table, *checks)
-
-        return run_transaction(self._components, work)
+        return evolve(self._components, table, changes, checks)
 
     def delete_rows(self, table: str, where: str) -> Run:
         """Delete rows of a table on ``main``, if the remaining rows pass the table's checks.
@@ -590,24 +449,18 @@ class Lake:
             where: Condition in Spark SQL, such as ``"pickup < '2019-01-01'"``.
 
         Returns:
-            The run, a transaction, which can be reverted: ``published``, or ``skipped`` if no row meets the condition.
+            The run, a transaction: ``published``, or ``skipped`` if no row meets the condition.
 
         Raises:
             AuditFailedError: The remaining rows would fail one of the table's checks. Nothing was published.
             ConflictError: The table kept changing. Nothing was published.
-            NotFoundError: The table doesn't exist.
             QueryError: The condition can't be used.
 
         Example:
             >>> lake.delete_rows("nyc.trips", "trip_id < 0").status
             'skipped'
         """
-        identifier = TableIdentifier.parse(table)
-        require_not_reserved(identifier)
-        self.table(table)  # Spark isn't started for a table that doesn't exist
-        return run_transaction(
-            self._components, lambda tx: tx.delete(table, where), name=f"delete rows of {identifier}"
-        )
+        return delete_rows(self._components, table, where)
 
     # Branches: audit, publish, discard
 
@@ -622,7 +475,7 @@ class Lake:
         since: str | datetime | None = None,
         explain: bool = False,
     ) -> AuditReport:
-        """Audit what a branch did to a table, or what is published already.
+        """Audit what a branch did to a table, or what is published already. A failed check is no exception.
 
         With ``branch="main"``, or with ``ref``, ``at`` or ``since``, all rows of the table are audited, to see whether
         the checks would have passed. No run changes.
@@ -638,15 +491,9 @@ class Lake:
             explain: Fill the report's ``explanations``: how each check was answered, why no cheaper way was possible,
                 and what it cost.
 
-        Returns:
-            The report, also when a check failed.
-
         Raises:
-            NotFoundError: There's no such branch, table or commit.
             InputError: The branch didn't change the table, or lakegate doesn't know the run that wrote it. Or the table
                 changed after ``since`` by more than appends, compactions and new or widened columns.
-            NewerFormatError: A newer lakegate stored its run on the branch.
-            RetryableError: The catalog or the engine can't be reached.
 
         Example:
             >>> report = lake.audit("nyc.fares", branch="fix", checks=["not_null(fare)"])
@@ -655,30 +502,7 @@ class Lake:
             >>> lake.audit("nyc.trips", branch="main", checks=["not_null(fare)"]).passed
             True
         """
-        identifier = TableIdentifier.parse(table)
-        if branch is not None and ref is not None:
-            raise InputError(f"branch='{branch}' and ref='{ref}' can't be combined.", hint="Pass one of them.")
-        require_list("checks", checks)
-        tried = None if checks is None else parsed_checks(checks)
-        if branch not in (None, MAIN) and at is None and since is None:
-            return review.audit_branch(
-                self._context,
-                identifier,
-                branch,
-                checks=tried,
-                configured=self._configured,
-                explain=explain,
-            )
-        if (branch, ref, at, since) == (None, None, None, None):
-            raise InputError(
-                "Can't tell which rows to audit.",
-                hint=f"Pass branch='NAME' for what a branch adds, or branch='{MAIN}' for what is published.",
-            )
-        name = ref or branch or MAIN
-        start = None if since is None else resolve_ref(self._components, name, since)
-        resolved = resolve_ref(self._components, name, at)
-        wanted = self._configured(identifier) if tried is None else tried
-        return audit_state(self._context, identifier, resolved, wanted, since=start, explain=explain)
+        return audit(self._components, table, branch, checks, ref=ref, at=at, since=since, explain=explain)
 
     def publish(self, branch: str, *, accept: str | None = None, actor: str | None = None) -> Run:
         """Publish a branch. Audits it first unless this state of it has passed its audit.
@@ -693,43 +517,27 @@ class Lake:
                 failing report. It overrides nothing else. Default: publish only what passes.
             actor: Who publishes it, recorded with the run and the reason, if your program acts on somebody's behalf.
 
-        Returns:
-            The run, ``published``.
-
         Raises:
             InputError: lakegate doesn't know the run that wrote it, that run was reverted, or the reason is empty.
-            NewerFormatError: A newer lakegate stored its run on the branch.
             AuditFailedError: The audit failed. The branch stays.
             ConflictError: One of its tables changed on ``main``. The branch stays.
-            NotFoundError: There's no such branch.
 
         Example:
             >>> lake.publish("fix", accept="The vendor confirmed that fares are missing.").status
             'published'
         """
-        acceptance = None if accept is None else accepted(accept, actor)
-        return review.publish_branch(
-            self._context,
-            branch,
-            configured=self._configured,
-            acceptance=acceptance,
-            action=review.acted("publish", actor),
-        )
+        return publish_branch(self._components, branch, accept=accept, actor=actor)
 
     def discard(self, branch: str, *, actor: str | None = None) -> Run | None:
         """Drop a branch and everything written to it.
 
         Args:
-            branch: The branch.
+            branch: The branch. ``main`` and tags are refused.
             actor: Who discards it, recorded with the run, if your program acts on somebody's behalf.
 
         Returns:
             The run that wrote it, ``discarded`` unless it was published before; ``None`` if the journal has no such
             run.
-
-        Raises:
-            NotFoundError: There's no such branch.
-            InputError: It's ``main``, or a tag.
         """
         return discard_run(self._context, branch, action=review.acted("discard", actor))
 
@@ -753,8 +561,6 @@ class Lake:
             NotRevertableError: Later runs depend on it, or changed what it wrote; :meth:`restore_table` still works.
             InputError: There's no such run, it wasn't published, it was reverted before, or it's a revert, a restore or
                 a rename.
-            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
-            OutcomeUnknownError: The connection to the catalog broke during the commit.
 
         Example:
             >>> run = lake.ingest("nyc.trips", "more/trips.parquet")
@@ -765,7 +571,7 @@ class Lake:
 
         return revert(
             self._context,
-            self.run(run).run_id if dry_run else self._full_run_id(run),
+            self.run(run).run_id if dry_run else full_run_id(self._components, run),
             new_run_id=new_run_id(),
             target=MAIN,
             dry_run=dry_run,
@@ -786,10 +592,7 @@ class Lake:
             The restore, a run of its own; ``skipped`` if the table hasn't changed since.
 
         Raises:
-            NotFoundError: There was no such table then.
             InputError: The commit isn't in the history of ``main``.
-            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
-            OutcomeUnknownError: The connection to the catalog broke during the commit.
 
         Example:
             >>> before = next(lake.log(limit=1)).hash
@@ -807,18 +610,7 @@ class Lake:
     def drop_table(self, table: str) -> Run:
         """Drop a table on ``main``, in one commit, and its quarantine table with it.
 
-        Older commits still have them; :meth:`restore_table` brings them back.
-
-        Args:
-            table: ``namespace.table``.
-
-        Returns:
-            The run that dropped it. Its source files can be ingested again.
-
-        Raises:
-            NotFoundError: There's no such table.
-            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
-            OutcomeUnknownError: The connection to the catalog broke during the commit.
+        Older commits still have them; :meth:`restore_table` brings them back. Its source files can be ingested again.
 
         Example:
             >>> run = lake.ingest("nyc.scratch", "more/trips.parquet")
@@ -833,21 +625,16 @@ class Lake:
         """Rename a table on ``main``, in one commit, and its quarantine table with it. No file is written or moved.
 
         Files that were published to it count as published under its new name. An ingest into the old name creates a
-        new table. Runs from before the rename can't be reverted any more.
+        new table. Runs from before the rename can't be reverted any more. To undo it,
+        rename the table back.
 
         Args:
             table: ``namespace.table``.
             name: Its new name. The namespace may change, too.
 
-        Returns:
-            The run. To undo it, rename the table back.
-
         Raises:
-            NotFoundError: There's no such table.
             AlreadyExistsError: The new name is taken.
             ConfigurationError: The table has a contract or a section in the settings, and the new name has none.
-            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
-            OutcomeUnknownError: The connection to the catalog broke during the commit.
 
         Example:
             >>> run = lake.ingest("nyc.draft", "more/trips.parquet")
@@ -869,9 +656,6 @@ class Lake:
 
         Unlike after :meth:`delete_rows`, its source files can be ingested again. Needs Spark.
 
-        Args:
-            table: ``namespace.table``.
-
         Returns:
             The run, a transaction; ``skipped`` if the table was empty. Reverting it brings the rows back, and their
             files count as published again.
@@ -879,7 +663,6 @@ class Lake:
         Raises:
             AuditFailedError: The empty table fails one of its checks. Nothing was published.
             ConflictError: The table kept changing. Nothing was published.
-            NotFoundError: There's no such table.
 
         Example:
             >>> run = lake.ingest("nyc.daily", "more/trips.parquet")
@@ -888,34 +671,18 @@ class Lake:
             >>> lake.ingest("nyc.daily", "more/trips.parquet").status
             'published'
         """
-        from lakegate.wap.table_changes import runs_in, truncate
-
-        identifier = TableIdentifier.parse(table)
-        require_not_reserved(identifier)
-        self.table(table)  # Spark isn't started for a table that doesn't exist
-        return run_transaction(
-            self._components,
-            lambda tx: truncate(self._context, tx, identifier),
-            name=f"truncate {identifier}",
-            undoes=partial(runs_in, self._context, identifier),
-        )
+        return truncate(self._components, table)
 
     # History
 
     def log(self, ref: str = MAIN, *, limit: int | None = None, operations: bool = True) -> Iterator[Commit]:
-        """Iterate over the commits of a ref, newest first.
+        """Iterate over the commits of a ref, newest first. They are read as you iterate.
 
         Args:
             ref: Branch, tag or commit hash.
             limit: Maximum number of commits. Default: all.
             operations: Fill :attr:`Commit.tables` and :attr:`Commit.puts`. A catalog with many tables answers faster
                 without them. Commits by lakegate also name their tables in the property ``lakegate``.
-
-        Returns:
-            The commits, read as you iterate.
-
-        Raises:
-            NotFoundError: There's no such ref.
 
         Example:
             >>> ["lakegate.run-id" in commit.properties for commit in lake.log(limit=1)]
@@ -925,30 +692,17 @@ class Lake:
         return islice(catalog.history(find_ref(self._components, ref).name, operations=operations), limit)
 
     def diff(self, left: str, right: str) -> Sequence[TableDifference]:
-        """Return the tables that differ between two refs.
+        """Return the tables that differ between two refs, and how their columns differ.
 
         Args:
             left: Branch or tag.
             right: Branch or tag to compare it with.
 
-        Returns:
-            One difference for each table that isn't the same on both, including how its columns differ.
-
-        Raises:
-            NotFoundError: One of the refs doesn't exist.
-
         Example:
             >>> lake.diff("main", "main")
             []
         """
-        catalog, reader = self._components.catalog, self._components.reader
-        differences = catalog.diff(find_ref(self._components, left), find_ref(self._components, right))
-        return [
-            one.model_copy(update={"schema_changes": changes_between(reader, one.left, one.right)})
-            if one.kind == "table"
-            else one
-            for one in differences
-        ]
+        return compare_tables(self._components, left, right)
 
     def diff_rows(
         self,
@@ -977,90 +731,30 @@ class Lake:
             them.
 
         Raises:
-            EngineUnavailableError: Spark can't be reached.
             InputError: On one of the refs, the table lacks a column of ``key``.
-            NotFoundError: One of the refs doesn't exist, or neither has the table.
 
         Example:
             >>> lake.diff_rows("nyc.trips", "main", "main")
             RowDifference(added=None, removed=None, changed=None)
         """
-        identifier = TableIdentifier.parse(table)
-        catalog, reader = self._components.catalog, self._components.reader
-        refs = resolve_ref(self._components, left, left_at), find_ref(self._components, right)
-        before, after = (
-            catalog.get_table(identifier, Ref(name=ref.hash, hash=ref.hash, kind="detached")) for ref in refs
-        )
-        if before is None and after is None:
-            raise NotFoundError(
-                f"Table {table} exists neither on {left} nor on {right}.", hint="lakegate table list", table=table
-            )
-        columns = changes_between(reader, before, after)
-        renamed = {one.before: one.column for one in columns if one.before and one.change == "renamed"}
-        for pointer, names, ref in ((before, renamed, refs[0]), (after, {}, refs[1])):
-            if key and pointer is not None:
-                known = reader.metadata(pointer).table_schema.names
-                _require_key(key, [names.get(name, name) for name in known], f"{table} on {ref.name}")
-        if before == after:
-            return RowDifference(None, None)
-        # Spark needs a branch beside the hash. For a bare commit, any branch does.
-        old, new = (
-            TableAt(table=identifier, ref=MAIN if is_commit_hash(ref.name) else ref.name, hash=ref.hash) for ref in refs
-        )
-        change = reader.change(before, after, evolves=True)
-        if before is None or after is None:
-            return RowDifference(
-                self._rows(new) if before is None else None, self._rows(old) if after is None else None
-            )
-        if change.only_adds:
-            added = AddedRows(
-                table=identifier,
-                ref=new.ref,
-                hash=new.hash,
-                after_snapshot_id=change.parent_snapshot_id,
-                snapshot_id=after.snapshot_id,
-            )
-            return RowDifference(self._rows(added), None)
-        # A column that was dropped and added again, or that has a default, changes what rows hold, without a snapshot.
-        changes_values = change.reason and any(one.change in ("added", "dropped", "retyped") for one in columns)
-        if change.kind == "expire" or (change.kind == "metadata" and not changes_values):
-            return RowDifference(None, None)
-        engine = self._components.engine
-        found = engine.compare(old, new, key, renamed=renamed)
-        return RowDifference(*(Query(one, engine.fetch, engine.stream) for one in found))
+        return compare_rows(self._components, table, left, right, left_at, key)
 
     # Tables and queries
 
     def tables(
         self, ref: str = MAIN, *, on_unreadable: Callable[[str, LakegateError], object] | None = None
     ) -> Sequence[TableMetadata]:
-        """Return the metadata of all tables.
+        """Return the metadata of all tables, by name.
 
         Args:
             ref: Branch or tag.
             on_unreadable: Called with the name of each table whose metadata is damaged or missing, and the error. The
                 table is left out. Default: the error is raised.
 
-        Returns:
-            The tables, by name.
-
         Raises:
-            NotFoundError: There's no such ref.
             ConfigurationError: The object store denies access.
-            RetryableError: The catalog or the object store can't be reached.
         """
-        catalog = self._components.catalog
-        found = []
-        for pointer in sorted(
-            catalog.list_tables(find_ref(self._components, ref)), key=lambda pointer: pointer.table.parts
-        ):
-            try:
-                found.append(self._components.reader.metadata(pointer))
-            except LakegateError as error:
-                if on_unreadable is None or isinstance(error, (ConfigurationError, RetryableError)):
-                    raise
-                on_unreadable(str(pointer.table), error)
-        return found
+        return read_tables(self._components, ref, on_unreadable)
 
     def table(self, name: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Table:
         """Return a table's metadata, snapshots and files. Needs no Spark.
@@ -1069,12 +763,6 @@ class Lake:
             name: ``namespace.table``.
             ref: Branch, tag or commit hash.
             at: Time, tag or commit: the table as ``ref`` had it then. Default: now.
-
-        Returns:
-            The table at that commit.
-
-        Raises:
-            NotFoundError: The table, or the ref, doesn't exist.
 
         Example:
             >>> lake.table("nyc.trips").rows
@@ -1103,72 +791,31 @@ class Lake:
                 the URL.
             rest_token: Whether that server requires a token.
 
-        Returns:
-            The snippet.
-
         Raises:
             InputError: The engine is unknown, or can't read this way.
-            NotFoundError: The table, or the ref, doesn't exist.
 
         Example:
             >>> print(lake.snippet("nyc.trips", "duckdb").text.splitlines()[1])
             INSTALL iceberg; LOAD iceberg;
         """
-        from lakegate.snippets import SnippetTarget, write_snippet
-
-        resolved = resolve_ref(self._components, ref, at)
-        try:
-            found = self.table(table, ref=resolved.hash).metadata  # of that very commit, wherever main is by now
-        except NotFoundError as error:
-            raise unknown_table(self._components.catalog, table, resolved) from error
-        target = SnippetTarget(
-            table=found.table,
-            ref=resolved,
-            metadata_location=found.metadata_location,
-            warehouse=self._components.warehouse,
-            storage=self.settings.storage,
-        )
-        return write_snippet(engine, target, rest=rest, has_token=rest_token)
+        return write_snippet(self._components, table, engine, ref=ref, at=at, rest=rest, rest_token=rest_token)
 
     def query(self, sql: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Query:
-        """Run a Spark SQL query. Plain table names mean the tables on ``ref``.
+        """Plan a Spark SQL query. It reads rows when you ask for them. Plain table names mean the tables on ``ref``.
 
         Args:
             sql: One statement that only reads.
             ref: Branch, tag or commit hash.
             at: Time, tag or commit: read what ``ref`` was then, with the schema it had. Default: now.
 
-        Returns:
-            The query, planned; it reads rows when you ask for them.
-
         Raises:
             QueryError: The statement isn't valid, or isn't read-only.
-            NotFoundError: The ref doesn't exist.
 
         Example:
             >>> lake.query("SELECT count(*) AS n FROM nyc.trips").to_arrow().to_pylist()
             [{'n': 100}]
         """
-        from lakegate.spark.failures import unknown_table
-        from lakegate.spark.guard import query_text
-        from lakegate.spark.statement import referenced_tables
-
-        query_text(sql)  # before Spark is started for it
-        resolved = resolve_ref(self._components, ref, at)
-        engine = self._components.engine
-        reads = referenced_tables(sql) if ref == MAIN and at is None else ()
-        try:
-            planned = engine.query(sql, resolved)
-        except QueryError as error:
-            unknown = unknown_table(error)
-            if unknown is None:
-                raise
-            there = (str(pointer.table) for pointer in self._components.catalog.list_tables(resolved))
-            hint = did_you_mean(unknown, there) + (error.hint or "")
-            raise QueryError(error.message, hint=hint, detail=error.detail) from error
-        return Query(planned, engine.fetch, engine.stream, reads=reads, commit=resolved.hash)
-
-    # Runs
+        return plan_query(self._components, sql, ref, at)
 
     def runs(
         self,
@@ -1194,12 +841,6 @@ class Lake:
             source: Only runs with a source file whose path contains this text. Searches the newest 20,000 runs.
             limit: Maximum number of runs.
 
-        Returns:
-            The runs.
-
-        Raises:
-            RetryableError: The journal can't be reached.
-
         Example:
             >>> [run.status for run in lake.runs(table="nyc.trips", status="published", limit=1)]
             ['published']
@@ -1217,81 +858,28 @@ class Lake:
         )
 
     def run(self, run_id: str) -> Run:
-        """Return one run.
-
-        Args:
-            run_id: Its id, or a unique prefix of it.
-
-        Returns:
-            The run.
-
-        Raises:
-            NotFoundError: No run, or more than one, starts with this.
-        """
-        exact = self._components.journal.get(run_id)
-        found = [exact] if exact is not None else self._components.journal.find(run_id)
-        if len(found) == 1:
-            return found[0]
-        message = f"Several runs start with '{run_id}'." if found else f"Run '{run_id}' doesn't exist."
-        raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
-
-    def _full_run_id(self, run_id: str) -> str:
-        """Return the full id of a run to change. A prefix of a few digits, such as today's date, isn't enough."""
-        found = self.run(run_id).run_id
-        if found != run_id and len(run_id) < _SHORTEST_PREFIX:
-            raise InputError(
-                f"'{run_id}' is too short to choose a run to change, even though only {found} starts with it.",
-                hint=f"If you mean that one, pass its id, or at least: {found[:_SHORTEST_PREFIX]}",
-                run_id=found,
-            )
-        return found
+        """Return the run with this id, or with an id of which this is the start, if there's only one."""
+        return get_run(self._components, run_id)
 
     def written_schemas(self, run: Run) -> Mapping[str, Schema]:
-        """Return the columns of each table that a run wrote, as it left them.
-
-        Args:
-            run: A run.
-
-        Returns:
-            The columns, by table. A table whose metadata can't be read any more isn't in it.
+        """Return the columns of each table that a run wrote, as it left them, unless they can't be read any more.
 
         Example:
             >>> run = lake.runs(table="nyc.trips", kind="ingest", limit=1)[0]
             >>> "trip_id" in lake.written_schemas(run)["nyc.trips"].names
             True
         """
-        found = {}
+        schemas = {}
         for staged in run.staged:
             with suppress(LakegateError):
-                found[str(staged.table)] = self._components.reader.metadata(staged.pointer).table_schema
-        return found
-
-    def metrics(self) -> Sequence[Sample]:
-        """Return the metrics of all runs: how they ended, how long steps took, what waited. Takes milliseconds.
-
-        Returns:
-            The numbers, by metric and labels (:mod:`lakegate.telemetry.metrics`).
-
-        Raises:
-            RetryableError: The journal can't be reached.
-
-        Example:
-            >>> any(sample.name == "lakegate_runs" for sample in lake.metrics())
-            True
-        """
-        return self._components.journal.metrics()
-
-    def suspended_runs(self) -> Mapping[str, datetime]:
-        """Return the ids of suspended runs and the time until which each is left alone, soonest first."""
-        return self._components.journal.suspended()
-
-    # Recovery
+                schemas[str(staged.table)] = self._components.reader.metadata(staged.pointer).table_schema
+        return schemas
 
     def recover(self, run_ids: Sequence[str] = ()) -> Sequence[Run]:
         """Finish or undo every run whose process died. Every ingest does this first.
 
-        Suspended runs are left alone until the time in :meth:`suspended_runs`. Also drops branches that runs couldn't
-        drop because the catalog couldn't be reached, and sends what is due to downstream systems.
+        Suspended runs are left alone until the time in ``lake.maintenance.suspended_runs()``. Also drops branches that
+        runs couldn't drop because the catalog couldn't be reached, and sends what is due to downstream systems.
 
         Args:
             run_ids: Recover only these runs, even suspended ones: ids, or unique prefixes of ids that include at least
@@ -1306,27 +894,7 @@ class Lake:
             RetryableError: The catalog or the journal can't be reached. Or a process is working on one of ``run_ids``,
                 or one that passed its audit can't be published because Spark or the object store can't be reached.
         """
-        context = self._context
-        if run_ids:
-            found = list(dict.fromkeys(self._full_run_id(run_id) for run_id in run_ids))
-            return tuple(recover_now(context, run_id) for run_id in found)
-        recovered = recover(context)
-        drop_orphaned_branches(context)
-        self.downstream.send_due()
+        recovered = recover_runs(self._components, run_ids)
+        if not run_ids:
+            self.downstream.send_due()
         return recovered
-
-    def _rows(self, wanted: Rows) -> Query:
-        engine = self._components.engine
-        return Query(engine.read(wanted), engine.fetch, engine.stream)
-
-
-def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None:
-    unknown = next((one for one in key if one.lower() not in map(str.lower, columns)), None)
-    if unknown is not None:
-        hint = f"Its columns: {', '.join(columns)}."
-        raise InputError(f"{where} has no column '{unknown}'.", hint=hint, column=unknown)
-
-
-def _detect_orchestrator() -> str:
-    # Airflow sets it in each task: https://airflow.apache.org/docs/apache-airflow/stable/templates-ref.html
-    return "airflow" if "AIRFLOW_CTX_DAG_ID" in os.environ else "python"

@@ -24,7 +24,7 @@ from lakegate.api.quarantine import Quarantine
 from lakegate.api.tags import Tags
 from lakegate.integrations.aws_lambda.events import MalformedEventError
 from lakegate.integrations.aws_lambda.function import NotDoneError
-from lakegate.model.request import IngestPlan
+from lakegate.model.request import IngestOptions, IngestPlan
 from lakegate.wap.deadline import DeadlineReachedError
 from lakegate.wap.transaction import Transaction
 
@@ -205,12 +205,22 @@ def _raises(docs: Docs) -> Iterator[str]:
         yield "\n".join(["Raises:", "", *(f"- `{error}`: {_cell(text)}" for error, text in raised.items()), ""])
 
 
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters, with those of an ingest one by one, if they're documented so."""
+    found = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
+    if (
+        found
+        and found[-1].kind is inspect.Parameter.VAR_KEYWORD
+        and found[-1].name not in parse(function).entries("Args")
+    ):
+        found[-1:] = inspect.signature(IngestOptions).parameters.values()
+    return found
+
+
 def _signature(name: str, function: Callable[..., Any]) -> str:
     signature = inspect.signature(function)
     parts, is_keyword = [], False
-    for parameter in signature.parameters.values():
-        if parameter.name == "self":
-            continue
+    for parameter in parameters(function):
         if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
             is_keyword = True
             parts.append("*")
@@ -224,7 +234,7 @@ def _signature(name: str, function: Callable[..., Any]) -> str:
 
 def _parameter(parameter: inspect.Parameter) -> str:
     stars = str(parameter).split(parameter.name, maxsplit=1)[0]
-    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}".replace("<factory>", "{}")
     return f"{stars}{parameter.name}: {_annotation(parameter.annotation)}{default}"
 
 

@@ -73,6 +73,6 @@ def test_the_deadline_of_a_run_holds_though_spark_cannot_be_told(
             lake.ingest(table, write_trips(tmp_path / "b.parquet", 5, start=5), run_id="lost", timeout_s=8.0)
         assert isinstance(caught.value, (DeadlineReachedError, EngineUnavailableError)), caught.value
         assert seconds_since(began) < 8.0 + _SOON_S
-        assert set(lake.suspended_runs()) <= {"lost"}
+        assert set(lake.maintenance.suspended_runs()) <= {"lost"}
         way.swallows_new = False
         assert lake.ingest(table, tmp_path / "b.parquet", run_id="lost", timeout_s=120.0).status == "published"

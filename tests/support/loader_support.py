@@ -71,6 +71,10 @@ class FolderLake:
         return self
 
     @property
+    def maintenance(self) -> Self:
+        return self
+
+    @property
     def files(self) -> Any:
         return SimpleNamespace(
             list=self.list_files,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,12 @@ FUNCTIONS = docs_api.functions()
 ALL = FUNCTIONS | docs_api.check_functions()
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_every_argument_is_documented(name: str) -> None:
     function = ALL[name]
     docs = docs_api.parse(function)
     assert docs.text, "what it does"
-    names = [parameter.name for parameter in _parameters(function)]
+    names = [parameter.name for parameter in docs_api.parameters(function)]
     if len(names) > 1:
         assert list(docs.entries("Args")) == names
         owner = docs_api.CLASSES.get(name.rpartition(".")[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -22,6 +22,7 @@ from lakegate.model.maintenance import (
 from lakegate.model.refs import MAIN
 from lakegate.model.run import Run, new_run_id
 from lakegate.model.words import LONGEST_AGE, parse_age, suggest_keywords
+from lakegate.telemetry.metrics import Sample
 from lakegate.wap.gc import gc, warehouse_time
 from lakegate.wap.rebuild import rebuild
 from lakegate.wap.recover import recover
@@ -263,6 +264,19 @@ class Maintenance:
             since=None if since is None else resolve_ref(self._components, MAIN, since),
             history=parse_age(keep),
         )
+
+    def metrics(self) -> Sequence[Sample]:
+        """Return the metrics of all runs: how they ended, how long steps took, what waited. Takes milliseconds.
+
+        Example:
+            >>> any(sample.name == "lakegate_runs" for sample in lake.maintenance.metrics())
+            True
+        """
+        return self._components.journal.metrics()
+
+    def suspended_runs(self) -> Mapping[str, datetime]:
+        """Return the ids of suspended runs and the time until which each is left alone, soonest first."""
+        return self._components.journal.suspended()
 
     def journal_status(self) -> JournalStatus:
         """Return where the journal is and what it holds. Doesn't contact the catalog."""

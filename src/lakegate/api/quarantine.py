@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakegate.api.transactions import configured_checks, run_transaction
+from lakegate.api.audits import publish_branch
+from lakegate.api.transactions import run_transaction
 from lakegate.components import Components
 from lakegate.errors import AuditFailedError
 from lakegate.model.identifiers import TableIdentifier
@@ -100,13 +101,7 @@ class Quarantine:
         except AuditFailedError as failed:
             if accept is None:
                 raise
-            return review.publish_branch(
-                components.context,
-                str(failed.context["branch"]),
-                configured=lambda one: configured_checks(components, one),
-                acceptance=review.accepted(accept, actor),
-                action=review.acted("publish", actor),
-            )
+            return publish_branch(components, str(failed.context["branch"]), accept=accept, actor=actor)
 
     def drop(
         self,

@@ -204,7 +204,7 @@ class FileLoader:
         Raises:
             RetryableError: If the journal or catalog is unreachable.
         """
-        if chunk.run_id is None or chunk.run_id in self.lake.suspended_runs():
+        if chunk.run_id is None or chunk.run_id in self.lake.maintenance.suspended_runs():
             return True
         self.lake.recover()
         self._outcomes.hold_off(chunk.uris)

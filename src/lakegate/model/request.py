@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from lakegate.errors import InputError
 from lakegate.model.base import Value
@@ -78,6 +78,27 @@ class IngestOptions:
         if not all(isinstance(name, str) and name for name in names):
             hint = 'Map each name in the files to the one in the table: columns={"Fare": "fare_amount"}'
             raise InputError(f"columns={columns!r} doesn't map column names to column names.", hint=hint)
+
+
+class IngestKeywords(TypedDict, total=False):
+    """The fields of :class:`IngestOptions` as keywords, for functions that take them one by one."""
+
+    run_id: str | None
+    checks: Sequence[str | Check]
+    branch: str | None
+    partition_by: Sequence[str]
+    on_failure: OnFailure | None
+    on_changed: OnChanged | None
+    on_busy: OnBusy | None
+    quarantine_limit: Tolerance | None
+    schema: SchemaMode | None
+    columns: Mapping[str, str]
+    mode: ModeName | None
+    key: Sequence[str]
+    delete_when: str | None
+    format: FileFormat | None
+    csv: CsvOptions | None
+    timeout_s: float | None
 
 
 _CHOICES = {

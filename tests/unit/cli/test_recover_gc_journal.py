@@ -60,7 +60,7 @@ def test_recover_shows_the_outcome_of_each_run() -> None:
         error=RunError(code="error", message="Its process ended."),
     )
     rejected = REJECTED.model_copy(update={"detail": "Its audit had failed."})
-    outcome = invoke("recover", FakeLake(recover=(published, undone, rejected), suspended_runs={}))
+    outcome = invoke("recover", FakeLake(recover=(published, undone, rejected), maintenance_suspended_runs={}))
     assert outcome.exit_code == 0
     for part in (
         "Was published already; now recorded.",
@@ -69,7 +69,9 @@ def test_recover_shows_the_outcome_of_each_run() -> None:
         f"lakegate runs {RUN_ID}\n",
     ):
         assert part in outcome.stdout
-    told = json.loads(invoke("recover -o json", FakeLake(recover=(published, undone), suspended_runs={})).stdout)
+    told = json.loads(
+        invoke("recover -o json", FakeLake(recover=(published, undone), maintenance_suspended_runs={})).stdout
+    )
     assert [(one["status"], one["detail"]) for one in told] == [
         ("published", "Was published already; now recorded."),
         ("failed", "Undone: nothing of it was published."),
@@ -77,21 +79,22 @@ def test_recover_shows_the_outcome_of_each_run() -> None:
 
 
 def test_with_nothing_to_recover_no_data_is_printed() -> None:
-    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={}))
+    outcome = invoke("recover", FakeLake(recover=(), maintenance_suspended_runs={}))
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "Nothing to recover.\n")
-    assert json.loads(invoke("recover -o json", FakeLake(recover=(), suspended_runs={})).stdout) == []
+    assert json.loads(invoke("recover -o json", FakeLake(recover=(), maintenance_suspended_runs={})).stdout) == []
     assert invoke("recover", FakeLake(recover=CatalogUnavailableError("away"))).exit_code == 3
 
 
 def test_a_run_that_could_not_be_recovered_is_not_nothing() -> None:
     left = STATUS.model_copy(update={"abandoned": (RUN_ID, OTHER_RUN)})
-    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={}, maintenance_journal_status=left))
+    outcome = invoke("recover", FakeLake(recover=(), maintenance_suspended_runs={}, maintenance_journal_status=left))
     assert (outcome.exit_code, outcome.stdout) == (3, "")
     assert outcome.stderr.startswith(f"Run {RUN_ID} and 1 more couldn't be recovered.\n")
     assert f"lakegate recover {RUN_ID}\n" in outcome.stderr
 
     outcome = invoke(
-        "recover -o json", FakeLake(recover=(PUBLISHED,), suspended_runs={}, maintenance_journal_status=left)
+        "recover -o json",
+        FakeLake(recover=(PUBLISHED,), maintenance_suspended_runs={}, maintenance_journal_status=left),
     )
     assert (outcome.exit_code, len(json.loads(outcome.stdout))) == (3, 1)
 

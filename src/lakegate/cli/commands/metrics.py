@@ -36,7 +36,7 @@ def metrics(app: App, /, *, file: Path | None) -> None:
     if app.json and file is not None:
         raise click.UsageError("--file needs --output prometheus.")
     with app.lake() as lake:
-        samples = lake.metrics()
+        samples = lake.maintenance.metrics()
     if app.json:
         echo_json([{"name": one.name, "labels": dict(one.labels), "value": one.value} for one in samples])
         return

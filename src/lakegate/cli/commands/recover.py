@@ -41,7 +41,7 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     """
     with app.lake() as lake:
         recovered = _recover_each(app, lake, runs) if runs else lake.recover()
-        suspended = {} if runs else lake.suspended_runs()
+        suspended = {} if runs else lake.maintenance.suspended_runs()
         left = () if runs else lake.maintenance.journal_status().abandoned
     if app.json:
         echo_json([journal_payload(run) for run in recovered])

@@ -214,7 +214,7 @@ def undo_cancelled_runs() -> None:
     """
     suspended: Collection[str] = ()
     with suppress(LakegateError), open_lake() as lake:
-        suspended = lake.suspended_runs().keys()
+        suspended = lake.maintenance.suspended_runs().keys()
     for run_id in filter(_is_cancelled, suspended):
         _undo_cancelled(run_id)
 

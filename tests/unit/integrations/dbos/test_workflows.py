@@ -60,6 +60,10 @@ class FakeLake:
     def intake(self) -> Self:
         return self
 
+    @property
+    def maintenance(self) -> Self:
+        return self
+
     def write(self, table: str, paths: list[str], options: IngestOptions) -> Run:
         self.given = (table, paths, options)
         return self._do("write", str(options.run_id), "staged")
