@@ -38,7 +38,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
 from lakegate.ports import Catalog
 from lakegate.testing import MemoryCatalog
-from lakegate.wap import failpoints, optimistic_commit, review
+from lakegate.wap import commit_loop, failpoints, review
 from lakegate.wap.gc import gc
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
@@ -355,7 +355,7 @@ def directed(world: World) -> Iterator[None]:
             raise RetryableError("Something is away.")
         process.after(point)
 
-    with mock.patch.object(failpoints, "reach", reach), mock.patch.object(optimistic_commit, "_LONGEST_PAUSE_S", 0.0):
+    with mock.patch.object(failpoints, "reach", reach), mock.patch.object(commit_loop, "_LONGEST_PAUSE_S", 0.0):
         yield
 
 

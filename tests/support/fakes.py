@@ -365,8 +365,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         yield pointer.metadata_location
 
     def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
-        known = set() if before is None else {file.path for file in self.files(before)}
-        return iter([file.path for file in self.files(pointer) if file.path not in known])
+        known = () if before is None else set(self.reach(before))
+        return iter([path for path in self.reach(pointer) if path not in known])
 
     def has_other_specs(self, pointer: TablePointer) -> bool:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from lakegate.components import Components
@@ -13,8 +13,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Action, Run, new_run_id
-from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.plan import contract_check
+from lakegate.wap.publish_lock import redo
 from lakegate.wap.transaction import Transaction, transaction
 
 _Result = TypeVar("_Result")
@@ -76,19 +76,16 @@ def retry_conflicts(
     Args:
         attempts: How often to try. From the third attempt on, other runs let this one publish first.
     """
-    with ExitStack() as stack:
-        for attempt in range(1, attempts):
-            try:
-                with start() as tx:
-                    return work(tx)
-            except NotReplayableError as error:
-                # Only this is worth another attempt: the publish itself rebases onto all other changes.
-                table = str(error.context.get("table"))
-                components.narrator.note(f"{table} changed on main meanwhile; running it again on the new main.")
-                if attempt >= LOSSES_BEFORE_LOCK:
-                    stack.enter_context(holding_publish_lock(components.context, MAIN, [table]))
+
+    def attempt() -> _Result:
         with start() as tx:
             return work(tx)
+
+    def note(error: NotReplayableError) -> str:
+        return f"{error.context.get('table')} changed on main meanwhile; running it again on the new main."
+
+    # Only this is worth another attempt: the publish itself rebases onto all other changes.
+    return redo(components.context, MAIN, attempt, attempts=attempts, note=note)
 
 
 def configured_checks(components: Components, table: TableIdentifier) -> tuple[Check, ...]:

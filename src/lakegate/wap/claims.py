@@ -17,7 +17,7 @@ from lakegate.model.refs import Ref
 from lakegate.model.request import IngestRequest
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.optimistic_commit import give_up_publish_locks
+from lakegate.wap.publish_lock import give_up_publish_locks
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1

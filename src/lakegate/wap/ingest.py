@@ -28,9 +28,9 @@ from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.modes import require_same_columns
-from lakegate.wap.optimistic_commit import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.publish_lock import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.quarantine import audit_and_quarantine
 from lakegate.wap.recover import close, recover, running, settle_leased
 from lakegate.wap.session import RunSession

@@ -7,7 +7,6 @@ on. Tables that changed before that head are rebased, and checks that read them 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -21,8 +20,8 @@ from lakegate.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from lakegate.ledger.event import Event, as_properties, effects_on, mode_of, past_commit, run_of
-from lakegate.ledger.publication import find_publication, publication_of, require_not_published, require_this_attempt
+from lakegate.ledger.event import Event, as_properties, effects_on, mode_of, past_commit
+from lakegate.ledger.publication import find_publication, publication_of, require_not_published
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
@@ -36,15 +35,14 @@ from lakegate.model.run import (
 )
 from lakegate.wap import failpoints
 from lakegate.wap.audit import recheck_table
+from lakegate.wap.commit_loop import commit_change
 from lakegate.wap.deadline import NEVER
 from lakegate.wap.discard import discard, discard_own
-from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
+from lakegate.wap.rebase import not_replayable, rebase
 from lakegate.wap.session import RunSession
-from lakegate.wap.stage import kept_writing, namespaces_for
+from lakegate.wap.stage import kept_writing
 
 TableStates = Mapping[TableIdentifier, TablePointer | None]
-_FRESH_S = 0.005
-"""How long a read of the target counts as current. If it's stale after all, the catalog refuses the commit."""
 _MOST_NAMED = 5
 
 
@@ -97,18 +95,19 @@ def publish(
             run_id=run.run_id,
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
-            rebased = _RebasedRun(context, run, progress)
-            with publish_lock(context, run.target, run.tables, timeout_s=deadline.left_s):
-                commit = commit_on_head(
-                    context,
-                    run.target,
-                    run.run_id,
-                    rebased.build,
-                    unknown=unknown,
-                    read_head=rebased.read_head,
-                    confirm=None if progress is None else progress.require_lease,
-                )
-        publication = publication_of(run, commit, replayed=rebased.replayed)
+            author = _StagedRun(context, run, progress)
+            head, newer = author.read_target()
+            commit = commit_change(
+                context,
+                run,
+                author,
+                head,
+                newer,
+                unknown=unknown,
+                confirm=None if progress is None else progress.require_lease,
+                wait_s=deadline.left_s,
+            )
+        publication = publication_of(run, str(commit), replayed=author.replayed)
     failpoints.reach("after-publish")
     branch_left = False
     try:
@@ -136,11 +135,11 @@ def _drop_branch(context: Context, run: Run, seen: Ref | None) -> None:
         discard(context, run.branch, seen=now)  # the late commits come from another attempt at the published run
 
 
-class _RebasedRun:
-    """The run rebased onto the target. Keeps what it has read of the target's history between attempts.
+class _StagedRun:
+    """The author that publishes a staged run. It keeps what it has read of the target's tables between attempts.
 
     Attributes:
-        replayed: Tables that the last attempt rebased onto a newer state.
+        replayed: Tables that the last change rebases onto a newer state.
     """
 
     def __init__(self, context: Context, run: Run, progress: RunSession | None) -> None:
@@ -150,45 +149,43 @@ class _RebasedRun:
         self._reports = run.reports
         self._base = run.base or run.staged[0].base
         self._checked_at = {report.table: report.at or self._base for report in run.reports}
-        self._own_commit: str | None = None
+        self._states: TableStates = {}
         self.replayed: tuple[TableIdentifier, ...] = ()
-        self._read_target()
 
-    def _read_target(self) -> None:
-        """Read the target's state, and its history since the run's base if one of the tables changed."""
+    @property
+    def states(self) -> Sequence[tuple[TablePointer | None, TablePointer]]:
+        """What the run staged, with the state before."""
+        return [(staged.before, staged.pointer) for staged in self._run.staged]
+
+    def read_target(self) -> tuple[Ref, Sequence[Commit]]:
+        """Read the states of the run's tables; and the history since its base, if one of them has changed."""
         read = [TableIdentifier.stored(name) for name in self._reads()]
         tables = dict.fromkeys([*(staged.table for staged in self._run.staged), *read])
-        self._head, self._states = self._context.catalog.get_ref_with_tables(self._run.target, list(tables))
-        if any(self._states[staged.table] != staged.before for staged in self._run.staged):
-            self._check_commits(list(self._context.catalog.history(self._head.hash, until=self._base)))
-            for staged in self._run.staged:  # read now, so that the rebase needn't under the lock
-                self._context.reader.require_loadable(staged.pointer, self._run.branch)
-        self._read_at = time.monotonic()
+        head, self._states = self._context.catalog.get_ref_with_tables(self._run.target, list(tables))
+        if all(self._states[staged.table] == staged.before for staged in self._run.staged):
+            return head, ()
+        for staged in self._run.staged:  # read now, so that the rebase needn't under the lock
+            self._context.reader.require_loadable(staged.pointer, self._run.branch)
+        return head, list(self._context.catalog.history(head.hash, until=self._base))
 
-    def read_head(self) -> Ref:
-        """Return the target at its current head, and keep the state of its tables for :meth:`build`."""
-        if time.monotonic() - self._read_at > _FRESH_S:
-            commits = list(self._context.catalog.history(self._run.target, until=self._head.hash, operations=True))
-            if commits and commits[-1].parent != self._head.hash:
-                self._read_target()  # the target was reset
-            elif commits:
-                self._head = self._head.model_copy(update={"hash": commits[0].hash})
-                self._states = _states_after(self._states, commits)
-                self._check_commits(commits)
-        self._read_at = 0.0
-        return self._head
-
-    def build(self, head: Ref) -> CommitRequest | str:
-        """Return the commit to make on top of ``head``, or the hash of the run's commit if it exists already."""
-        self.replayed = ()
-        if self._own_commit is not None:
-            return self._own_commit
+    def change(self, head: Ref, newer: Sequence[Commit]) -> CommitRequest:
+        """Rebase each table onto its state at ``head``. Checks that read what has changed since run again."""
+        run = self._run
+        require_not_published(run, [past_commit(commit) for commit in reversed(newer)])
+        self._states = _states_after(self._states, newer)
         self._require_reads(head)
         self._recheck(head)
-        run, states = self._run, self._states
+        states = self._states
         pointers = [rebase(self._context, run, staged, states[staged.table], head) for staged in run.staged]
         self.replayed = tuple(staged.table for staged in run.staged if states[staged.table] != staged.before)
-        return self._request(head, pointers)
+        return CommitRequest(
+            branch=run.target,
+            base=head.hash,
+            message=_message(run),
+            puts=tuple(pointers),
+            unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
+            properties=as_properties(self._event()),
+        )
 
     def _reads(self) -> tuple[str, ...]:
         by_checks = [table for report in self._reports for table in report.reads]
@@ -207,19 +204,6 @@ class _RebasedRun:
             for report in self._reports
             if any(one.reads and one.check.startswith("unique(") for one in report.results)
         )
-
-    def _check_commits(self, commits: Sequence[Commit]) -> None:
-        """Look in ``commits`` (newest first) for the run's own commit, and for other publishes of its source files."""
-        own = next((commit for commit in commits if run_of(commit) == self._run.run_id), None)
-        if own is not None:
-            # Our own commit was made although its answer was lost, or an earlier attempt was published.
-            if own.puts:
-                require_this_attempt(self._context, self._run, own)
-            else:
-                find_publication(self._context, self._run, since=self._base)
-            self._own_commit = own.hash
-        else:
-            require_not_published(self._run, [past_commit(commit) for commit in reversed(commits)])
 
     def _require_reads(self, head: Ref) -> None:
         """Check that no table that the run's rows were computed from has changed on the target."""
@@ -266,25 +250,6 @@ class _RebasedRun:
             table for table in moved if self._context.reader.change(then[table], self._states[table]).kind != "expire"
         ]
 
-    def _request(self, head: Ref, pointers: Sequence[TablePointer]) -> CommitRequest:
-        run, staged = self._run, self._run.staged
-        changed = changed_rows(sum(one.rows for one in published_tables(staged)), total_removed(staged))
-        changes = [str(change) for one in staged for change in one.schema_changes]
-        if changes and all(one.change == "metadata" for one in staged):
-            changed = ", ".join(changes[:_MOST_NAMED]) + (", …" if len(changes) > _MOST_NAMED else "")
-        mode = mode_of(run)
-        changed = f"{mode}: {changed}" if mode else changed
-        quarantined = f", {run.quarantined:,} quarantined" if run.quarantined else ""
-        return CommitRequest(
-            branch=run.target,
-            base=head.hash,
-            message=f"Publish {run.name or run.table} ({changed}{quarantined})",
-            puts=tuple(pointers),
-            unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
-            namespaces=namespaces_for(self._context, pointers, head),
-            properties=as_properties(self._event()),
-        )
-
     def _event(self) -> Event:
         run, request = self._run, self._run.request
         files = () if request is None else tuple((file.uri, file.version) for file in request.own_files)
@@ -302,6 +267,18 @@ class _RebasedRun:
             mode=mode_of(run) or "",
             columns="; ".join(changes),
         )
+
+
+def _message(run: Run) -> str:
+    staged = run.staged
+    changed = changed_rows(sum(one.rows for one in published_tables(staged)), total_removed(staged))
+    changes = [str(change) for one in staged for change in one.schema_changes]
+    if changes and all(one.change == "metadata" for one in staged):
+        changed = ", ".join(changes[:_MOST_NAMED]) + (", …" if len(changes) > _MOST_NAMED else "")
+    mode = mode_of(run)
+    changed = f"{mode}: {changed}" if mode else changed
+    quarantined = f", {run.quarantined:,} quarantined" if run.quarantined else ""
+    return f"Publish {run.name or run.table} ({changed}{quarantined})"
 
 
 def _why_read(run: Run) -> str:

@@ -16,9 +16,10 @@ from datetime import UTC, datetime, timedelta
 from posixpath import normpath
 
 from lakegate.context import Context
-from lakegate.errors import InputError, LakegateError, NotFoundError
+from lakegate.errors import ConflictError, InputError, LakegateError, NotFoundError
 from lakegate.model.maintenance import GcProblem
 from lakegate.model.refs import MAIN, Commit, Ref, TablePointer
+from lakegate.model.run import Run
 from lakegate.model.words import counted, duration
 from lakegate.ports import Step
 
@@ -209,42 +210,54 @@ def require_kept(context: Context, at: Ref) -> None:
         later = list(context.catalog.history(MAIN, until=at.hash))
         if not later or later[-1].parent != at.hash or not is_kept(context, later[-1].time):
             raise too_old(context, f"Commit {at.hash[:12]}")
-    require_files(context, list(context.catalog.list_tables(at)))
+    states = list(context.catalog.list_tables(at))
+    now = context.catalog.get_tables([state.table for state in states], context.catalog.get_ref(MAIN))
+    require_files(context, None, [(now[state.table], state) for state in states])
 
 
-def require_files(context: Context, states: Sequence[TablePointer]) -> None:
-    """Check that the files of states exist, except those that their tables need on ``main`` anyway.
+def require_files(
+    context: Context, run: Run | None, states: Sequence[tuple[TablePointer | None, TablePointer]]
+) -> None:
+    """Check that the files of states exist, so that making them current can't make their tables unreadable.
+
+    Args:
+        run: The run that staged the states on its branch; without one or its branch, they're earlier states.
+        states: Each with a state whose files are there for sure, if there's one: they aren't looked up.
 
     Raises:
-        InputError: Naming the missing files.
+        ConflictError: Naming the missing files that the run staged.
+        InputError: Naming the missing files of an earlier state.
     """
-    now = context.catalog.get_tables([state.table for state in states], context.catalog.get_ref(MAIN))
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        list(pool.map(lambda state: _require_files_of(context, state, now.get(state.table)), states))
+        for (_, state), lost in zip(states, pool.map(lambda pair: _lost_files(context, *pair), states), strict=True):
+            if lost is not None:
+                raise (
+                    _files_gone(state, lost) if run is None or not run.branch else _staged_files_gone(run, state, lost)
+                )
 
 
-def _require_files_of(context: Context, state: TablePointer, now: TablePointer | None) -> None:
-    """Check that the files of one state exist, except those that the table needs on ``main`` anyway."""
-    if now is not None and now.metadata_location == state.metadata_location:
-        return
-    walked: set[str] = set()
-    there: set[str] = set()
-    if now is not None:
-        # If the table's current state can't be read, check all files.
-        with suppress(LakegateError):
-            there.update(map(canonical, context.reader.reach(now, walked)))
+def _lost_files(context: Context, before: TablePointer | None, state: TablePointer) -> str | None:
+    """Return which files a state lacks, as a sentence; ``None`` if they're all there."""
+    if before is not None and before.metadata_location == state.metadata_location:
+        return None
     root = f"{canonical(context.warehouse)}/"
     try:
-        needed = {path: canonical(path) for path in context.reader.reach(state, walked)}
+        paths = _new_files(context, before, state)
     except NotFoundError as error:
-        raise _files_gone(state, error.message) from error
+        return error.message
     # gc deletes nothing outside the warehouse.
-    missing = context.reader.missing(
-        [path for path, one in needed.items() if one not in there and one.startswith(root)]
-    )
-    if missing:
-        more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
-        raise _files_gone(state, f"{', '.join(sorted(missing)[:_SHOWN])}{more} can't be found.")
+    missing = context.reader.missing([path for path in paths if canonical(path).startswith(root)])
+    if not missing:
+        return None
+    more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
+    return f"{', '.join(sorted(missing)[:_SHOWN])}{more} can't be found."
+
+
+def _new_files(context: Context, before: TablePointer | None, state: TablePointer) -> list[str]:
+    if before is not None:
+        with suppress(NotFoundError, InputError):  # if the state before is damaged, look all files up
+            return list(context.reader.new_files(before, state))
+    return list(context.reader.reach(state))
 
 
 def _files_gone(state: TablePointer, what: str) -> InputError:
@@ -252,6 +265,20 @@ def _files_gone(state: TablePointer, what: str) -> InputError:
         f"That state of {state.table} needs files that don't exist any more: {what} Nothing was changed.",
         hint="You can go back as far as gc.keep at most; `lakegate log` shows the commits since then.",
         table=str(state.table),
+        path=state.metadata_location,
+    )
+
+
+def _staged_files_gone(run: Run, state: TablePointer, what: str) -> ConflictError:
+    again = "Ingest the files again" if run.request is not None else "Write it again"
+    return ConflictError(
+        f"Branch {run.branch} isn't published: {state.table} needs files there that don't exist any more: {what} "
+        "Nothing was published.",
+        hint=f"Something else has deleted them, perhaps a clean-up of the object store. {again}, and drop this "
+        f"branch: lakegate discard {run.branch}",
+        table=str(state.table),
+        branch=run.branch,
+        run_id=run.run_id,
         path=state.metadata_location,
     )
 

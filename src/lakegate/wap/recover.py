@@ -37,10 +37,11 @@ from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import measuring
 from lakegate.wap import failpoints
 from lakegate.wap.branches import store_verdict, stored_runs
+from lakegate.wap.commit_loop import UnansweredCommitInterrupt
 from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
-from lakegate.wap.optimistic_commit import BeingPublishedError, UnansweredCommitInterrupt, require_nobody_publishes
 from lakegate.wap.publish import BranchChangedError, RejectedLateError, publish
+from lakegate.wap.publish_lock import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.session import RunSession, to_run_error
 
 _LOG = logging.getLogger(__name__)

@@ -389,7 +389,9 @@ class _Revert:
                 files |= {file.path: file for file in added.files}
         base = before.model_copy(update={"content_id": now.content_id})
         is_unknown = self._context.reader.metadata(before).rows is None
-        return TablePlan(base, self._undone(table, now, files, is_unknown=is_unknown), appends, now=now)
+        return TablePlan(
+            base, self._undone(table, now, files, is_unknown=is_unknown), appends, now=now, is_earlier=True
+        )
 
     def _note_readers(self, table: TableIdentifier) -> None:
         """Block the revert by later runs that relied on this one's result, and stand."""
@@ -519,7 +521,7 @@ def _restored(context: Context, now: TablePointer | None, then: TablePointer) ->
         rows=None if after.rows is None or rows is None else after.rows - rows,
         data_files=(after.data_files or 0) - files,
     )
-    return TablePlan(base, undone, now=now)
+    return TablePlan(base, undone, now=now, is_earlier=True)
 
 
 def _is_unchanged(plan: TablePlan) -> bool:

@@ -22,9 +22,9 @@ from lakegate.points import unknown_ref
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import as_classified, find_owner, manual_run, store_run, store_verdict
 from lakegate.wap.discard import discard, ref_exists
-from lakegate.wap.optimistic_commit import require_nobody_publishes
 from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check
 from lakegate.wap.publish import publish
+from lakegate.wap.publish_lock import require_nobody_publishes
 from lakegate.wap.recover import close, recover, running
 from lakegate.wap.session import RunSession
 from lakegate.wap.stage import find_staged

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from lakegate.context import Context
 from lakegate.errors import (
@@ -18,22 +19,23 @@ from lakegate.errors import (
     AuditFailedError,
     IdentifierError,
     InputError,
-    NotReplayableError,
     OutcomeUnknownError,
 )
 from lakegate.ledger.event import Event, as_properties, effects_on, run_of
+from lakegate.ledger.publication import publication_of
 from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
-from lakegate.model.run import BRINGS_DATA, Publication, Run, UndoneTable
+from lakegate.model.run import BRINGS_DATA, Run, UndoneTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted, moment, unknown_column
 from lakegate.points import unknown_table
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
-from lakegate.wap.optimistic_commit import commit_on_head, holding_publish_lock
+from lakegate.wap.commit_loop import commit_change
+from lakegate.wap.publish_lock import redo
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
 from lakegate.wap.recover import recover, running
 from lakegate.wap.session import RunSession
@@ -146,7 +148,7 @@ def optimize(
     Args:
         sort: Sort order of the rows in SQL (:func:`sort_order`).
         where: A validated condition that limits what is compacted.
-        attempts: How often to try if others change the same files. From the second attempt on, they wait.
+        attempts: How often to try if others change the same files. From the third attempt on, they wait.
 
     Returns:
         The new run: ``published``, or ``skipped`` if there's nothing to compact.
@@ -173,16 +175,14 @@ def optimize(
         context.require_writable()
         engine = context.engine().transaction(MAIN, new_run_id)
         try:
-            with session.step("write"), context.narrator.step(f"Compacting {table}"), ExitStack() as lock:
-                for left in reversed(range(attempts)):
-                    try:
-                        engine.compact(table, sort=sort, where=where)
-                        break
-                    except NotReplayableError as error:
-                        if not left:
-                            raise
-                        context.narrator.note(f"{error.message} Compacting it again.")
-                        lock.enter_context(holding_publish_lock(context, MAIN, [str(table)]))
+            with session.step("write"), context.narrator.step(f"Compacting {table}"):
+                redo(
+                    context,
+                    MAIN,
+                    partial(engine.compact, table, sort=sort, where=where),
+                    attempts=attempts,
+                    note=lambda error: f"{error.message} Compacting it again.",
+                )
             failpoints.reach("before-publish")
             compaction = _compaction_since(context, table, head)
             if compaction is None:
@@ -193,9 +193,7 @@ def optimize(
             engine.close()
         with session.step("publish"):
             commit = _claim_compaction(context, session, compaction, rows)
-        publication = Publication(run_id=new_run_id, target=MAIN, commit=commit, tables=run.tables, rows=0)
-        session.end(status="published", publication=publication)
-    sync(context, MAIN)
+        session.end(status="published", publication=publication_of(run, commit))
     return session.run
 
 
@@ -227,26 +225,43 @@ def _require_same_count(engine: EngineTransaction, table: TableIdentifier, compa
 def _claim_compaction(context: Context, session: RunSession, compaction: Commit, rows: int) -> str:
     """Make the commit that says which run made a compaction, and return its hash."""
     run = session.run
-    event = Event(
-        run=run.run_id,
-        kind=run.kind,
-        tables=effects_on(run.tables, run.run_id),
-        audit=f"{counted(rows, 'row')} before and after",
-        compaction=compaction.hash,
-    )
-
-    def build(head: Ref) -> CommitRequest:
-        message = f"Optimize {run.table}: the same {counted(rows, 'row')} in other files"
-        said = as_properties(event)
-        return CommitRequest(branch=MAIN, base=head.hash, message=message, at_head=True, properties=said)
-
     unknown = OutcomeUnknownError(
         f"The catalog became unavailable while run {run.run_id} recorded the compaction of {run.table}. The table is "
         "compacted, and holds the same rows.",
         hint="When the catalog is back: lakegate log --limit 5",
         run_id=run.run_id,
     )
-    return commit_on_head(context, MAIN, run.run_id, build, unknown=unknown, confirm=session.require_lease)
+    head = Ref(name=MAIN, hash=compaction.hash)
+    author = _Compaction(context, run, head, rows)
+    return str(commit_change(context, run, author, head, unknown=unknown, confirm=session.require_lease))
+
+
+@dataclass(frozen=True)
+class _Compaction:
+    """The author that says which run made a compaction."""
+
+    context: Context
+    run: Run
+    at: Ref
+    rows: int
+    states: tuple[()] = ()
+
+    def read_target(self) -> tuple[Ref, Sequence[Commit]]:
+        """Return the target's head."""
+        return self.context.catalog.get_ref(MAIN), ()
+
+    def change(self, head: Ref, _: Sequence[Commit]) -> CommitRequest:
+        """Return a change of nothing, with the run's properties."""
+        event = Event(
+            run=self.run.run_id,
+            kind=self.run.kind,
+            tables=effects_on(self.run.tables, self.run.run_id),
+            audit=f"{counted(self.rows, 'row')} before and after",
+            compaction=self.at.hash,
+        )
+        properties = as_properties(event)
+        message = f"Optimize {self.run.table}: the same {counted(self.rows, 'row')} in other files"
+        return CommitRequest(branch=MAIN, base=head.hash, message=message, at_head=True, properties=properties)
 
 
 def sort_order(text: str, schema: Schema, table: TableIdentifier) -> str:

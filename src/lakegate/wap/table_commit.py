@@ -10,21 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
 from lakegate.ledger.event import UNDOES, Event, File, TableEffect, as_properties, event_of
-from lakegate.ledger.publication import find_publication
+from lakegate.ledger.publication import publication_of
 from lakegate.ledger.sync import sync
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable
+from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Action, Run, RunKind, UndoneTable
 from lakegate.wap import failpoints
-from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
-from lakegate.wap.reachable import require_files
+from lakegate.wap.commit_loop import commit_change
 from lakegate.wap.recover import running
 from lakegate.wap.session import RunSession
-from lakegate.wap.stage import namespaces_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,7 @@ class TablePlan:
         appends: Later appends to rebase onto ``base``, oldest first: the state after each, and its snapshots.
         drops: Paths of data files to drop after that.
         now: The state that is replaced.
+        is_earlier: Whether ``base`` is an earlier state, of which files may be gone.
     """
 
     base: TablePointer | None
@@ -44,6 +44,7 @@ class TablePlan:
     appends: Sequence[tuple[TablePointer, Sequence[int]]] = ()
     drops: frozenset[str] = frozenset()
     now: TablePointer | None = None
+    is_earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,8 @@ def run_plan(
         ConflictError: When the target kept moving.
         OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
     """
-    head = sync(context, target)
-    plan = plan_at(head)
+    plan = _Plan(context, plan_at, target)
+    head, _ = plan.read_target()
     run = Run(
         run_id=run_id,
         kind=kind,
@@ -126,50 +127,87 @@ def run_plan(
         target=target,
         base=head.hash,
         actions=() if action is None else (action,),
-        **_plan_fields(plan),
+        **plan.fields,
     )
     if dry_run:
-        return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Dry run: {text}."})
+        return run.model_copy(update={"status": "skipped", "detail": plan.now.nothing or f"Dry run: {text}."})
     with running(context, run) as session:
-        if plan.nothing is not None:
-            return session.end(status="skipped", detail=plan.nothing)
-        _commit(context, session, plan_at, head, plan, text)
-    sync(context, target)
+        commit = None if plan.now.nothing is not None else _commit(context, session, plan, head, text)
+        if commit is None:
+            return session.end(status="skipped", detail=plan.now.nothing)
+        session.end(status="published", publication=publication_of(session.run, commit))
     return session.run
 
 
-def _plan_fields(plan: TablesPlan) -> dict[str, object]:
-    undone = tuple(one.undone for one in plan.tables.values())
-    removed = dict.fromkeys(run_id for runs in plan.removes.values() for run_id in runs)
-    return {"tables": tuple(one.table for one in undone), "reverts": tuple(removed), "undone": undone}
+class _Plan:
+    """The author of a plan, which it makes again for a later head if the commits since then concern its tables.
+
+    Attributes:
+        now: The plan for the last head.
+        session: The run in progress, once it has begun. It records each new plan.
+    """
+
+    def __init__(self, context: Context, plan_at: PlanAt, target: str) -> None:
+        self._context = context
+        self._plan_at = plan_at
+        self._target = target
+        self._puts: list[TablePointer] | None = None
+        self.now = TablesPlan("")
+        self.session: RunSession | None = None
+
+    @property
+    def states(self) -> Sequence[tuple[TablePointer | None, TablePointer]]:
+        """Earlier states that become current again, with the current one."""
+        return [(one.now, one.base) for one in self.now.tables.values() if one.is_earlier and one.base is not None]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the plan changes, for the run."""
+        undone = tuple(one.undone for one in self.now.tables.values())
+        removed = dict.fromkeys(run_id for runs in self.now.removes.values() for run_id in runs)
+        return {"tables": tuple(one.table for one in undone), "reverts": tuple(removed), "undone": undone}
+
+    def read_target(self) -> tuple[Ref, Sequence[Commit]]:
+        """Make the plan for the target's head."""
+        return self._made_for(sync(self._context, self._target)), ()
+
+    def change(self, head: Ref, newer: Sequence[Commit]) -> CommitRequest | None:
+        """Return the planned change, for which it writes the tables' metadata."""
+        if not all(map(self._is_unconcerned, newer)):
+            sync(self._context, self._target)
+            self._made_for(head)
+        if self.session is None or self.now.nothing is not None:
+            return None
+        plan, run = self.now, self.session.run
+        if self._puts is None:
+            self._puts = [_write(self._context, run.run_id, one, one.base) for one in plan.tables.values() if one.base]
+        return CommitRequest(
+            branch=run.target,
+            base=head.hash,
+            message=plan.message,
+            puts=tuple(self._puts),
+            deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
+            # Only at the head: a run that only read these tables changes none of them, so its commit wouldn't conflict.
+            at_head=True,
+            properties=as_properties(plan.event(run)),
+        )
+
+    def _is_unconcerned(self, commit: Commit) -> bool:
+        """Return whether the plan holds after ``commit``, so that publishes to other tables don't starve it."""
+        ours, event = {str(table) for table in self.now.tables}, event_of(commit)
+        says_nothing = event is None or (event.kind not in UNDOES and ours.isdisjoint((*event.tables, *event.reads)))
+        return says_nothing and ours.isdisjoint(commit.tables)
+
+    def _made_for(self, head: Ref) -> Ref:
+        self.now, self._puts = self._plan_at(head), None
+        if self.session is not None:
+            # If this process is killed after the commit, recovery publishes the run as the journal has it.
+            self.session.update(**self.fields)
+        return head
 
 
-def _commit(
-    context: Context, session: RunSession, plan_at: PlanAt, planned_at: Ref, plan: TablesPlan, text: str
-) -> None:
-    run = session.run
-    states: list[TablePointer] | None = None
-
-    def build(head: Ref) -> CommitRequest | str:
-        nonlocal plan, planned_at, states
-        if head != planned_at:
-            # The head may be our own commit: if a request is sent twice, the second answer is a conflict.
-            own = find_publication(context, run, since=planned_at.hash)
-            if own is not None:
-                return own.commit
-            if not _is_still_valid(context, plan, planned_at, head):
-                sync(context, run.target)
-                plan, states = plan_at(head), None
-                # If this process is killed after the commit, recovery publishes the run as the journal has it.
-                session.update(**_plan_fields(plan))
-            planned_at = head
-        if plan.nothing:
-            return head.hash
-        if states is None:
-            states = [_write(context, run.run_id, one, one.base) for one in plan.tables.values() if one.base]
-            require_files(context, states)
-        return _request(context, session.run, plan, states, head)
-
+def _commit(context: Context, session: RunSession, plan: _Plan, head: Ref, text: str) -> str | None:
+    plan.session, run = session, session.run
     failpoints.reach("before-publish")
     unknown = OutcomeUnknownError(
         f"The catalog became unavailable while run {run.run_id} changed {run.table}; the change may or may not be "
@@ -177,29 +215,10 @@ def _commit(
         hint="When the catalog is back: lakegate log --limit 5",
         run_id=run.run_id,
     )
-    lock = publish_lock(context, run.target, run.tables)
-    with session.step("publish"), context.narrator.step(text), lock:
-        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=session.require_lease)
+    with session.step("publish"), context.narrator.step(text):
+        commit = commit_change(context, run, plan, head, unknown=unknown, confirm=session.require_lease)
     failpoints.reach("after-publish")
-    if plan.nothing:
-        session.end(status="skipped", detail=plan.nothing)
-        return
-    publication = Publication(run_id=run.run_id, target=run.target, commit=commit, tables=session.run.tables, rows=0)
-    session.end(status="published", publication=publication)
-
-
-def _is_still_valid(context: Context, plan: TablesPlan, planned_at: Ref, head: Ref) -> bool:
-    """Return whether the plan still holds after later commits, so that publishes to other tables don't starve it."""
-    commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
-    if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
-        return False
-    ours = {str(table) for table in plan.tables}
-    said = [(commit.tables, event_of(commit)) for commit in commits]
-    return all(
-        ours.isdisjoint(tables)
-        and (event is None or (event.kind not in UNDOES and ours.isdisjoint((*event.tables, *event.reads))))
-        for tables, event in said
-    )
+    return commit
 
 
 def _write(context: Context, run_id: str, plan: TablePlan, base: TablePointer) -> TablePointer:
@@ -227,17 +246,3 @@ def _as_revert_error(run_id: str, plan: TablePlan) -> Iterator[None]:
             run_id=run_id,
             table=plan.undone.table,
         ) from error
-
-
-def _request(context: Context, run: Run, plan: TablesPlan, states: Sequence[TablePointer], head: Ref) -> CommitRequest:
-    return CommitRequest(
-        branch=run.target,
-        base=head.hash,
-        message=plan.message,
-        puts=tuple(states),
-        deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
-        # Only at the head: a run that only read these tables changes none of them, so its commit wouldn't conflict.
-        at_head=True,
-        namespaces=namespaces_for(context, states, head),
-        properties=as_properties(plan.event(run)),
-    )

@@ -310,7 +310,8 @@ def test_the_command_is_nine_calls_from_the_http_request(
         "ingest.advance",
         "ingest.publish_audited",
         "publish.publish",
-        "optimistic_commit.commit_on_head",
+        "commit_loop.commit_change",
+        "commit_loop._commit",
         "catalog.commit",
         "client.change",
     ]

@@ -54,7 +54,7 @@ def test_an_owner_whose_run_was_published_by_its_recovery_says_so(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     # Its recovery is in this process, and the turn that it waits for is the owner's own.
-    monkeypatch.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("lakegate.wap.publish_lock._LOCK_TIMEOUT_S", 0.05)
     with when_reached(monkeypatch, point, lambda: takes_over(house)):
         run = ingest(house.context, ordered(house))
     assert (run.status, known(house), commits(house)) == ("published", ("published", True), 1)

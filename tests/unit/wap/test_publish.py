@@ -15,7 +15,7 @@ from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
 from lakegate.wap.stage import stage
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, audited, begun, ordered, planned, when_reached
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, audited, begun, branches, ordered, planned, when_reached
 
 TOTALS = [{"zone": "a", "trips": 2}]
 BRANCH = "wap/nyc.trips_r1"
@@ -50,7 +50,7 @@ def test_of_two_tables_the_one_that_moved_is_rebased_and_the_other_is_published_
     ingest(house.context, ordered(house, run="r0"))
 
     def rival() -> None:
-        monkeypatch.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.0)
+        monkeypatch.setattr("lakegate.wap.publish_lock._LOCK_TIMEOUT_S", 0.0)
         ingest(house.context, ordered(house, MOST, run="r2"))
 
     with (
@@ -65,6 +65,42 @@ def test_of_two_tables_the_one_that_moved_is_rebased_and_the_other_is_published_
     assert tx.run.publication.replayed == ("nyc.trips",)
     assert house.rows_on("main", "nyc.trips") == CLEAN + MOST + MORE
     assert house.rows_on("main", "nyc.totals") == TOTALS
+
+
+@pytest.mark.parametrize("kind", ["data", "metadata"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_run_whose_staged_files_are_gone_is_not_published(house: FakeLakehouse, kind: str, moved: bool) -> None:
+    run = ready(house)
+    [staged] = run.staged
+    [path] = [path for path in house.new_files(staged.before, staged.pointer) if path.startswith(f"mem://{kind}/")]
+    if moved:
+        ingest(house.context, ordered(house, MOST, run="r2"))
+    head = house.catalog.get_ref("main")
+    house.gone.add(path)
+    context = replace(house.context, warehouse="mem://")  # outside it, nothing is looked up
+    with pytest.raises(
+        ConflictError, match=rf"{BRANCH} isn't published: nyc\.trips .* {path} can't be found"
+    ) as caught:
+        publish(context, run)
+    assert f"lakegate discard {BRANCH}" in str(caught.value.hint)
+    assert house.catalog.get_ref("main") == head
+
+    house.gone.clear()
+    assert publish(context, run).rows == len(MORE)
+
+
+def test_an_ingest_whose_staged_files_are_gone_keeps_its_branch_and_claims_no_file(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = replace(house.context, warehouse="mem://")
+
+    def lose_files() -> None:
+        house.gone.add(f"mem://data/{house.pointer(BRANCH).snapshot_id}")
+
+    with when_reached(monkeypatch, "before-publish", lose_files), pytest.raises(ConflictError, match="can't be found"):
+        ingest(context, ordered(house, MORE, run="r1"))
+    assert BRANCH in branches(house)
+    assert ingest(context, ordered(house, MORE, run="r2")).status == "published"
 
 
 @pytest.mark.parametrize(("change", "kept"), [("append", {98}), ("rewrite", set())])

@@ -11,7 +11,7 @@ import pytest
 from lakegate.model.request import WriteMode
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import ingest
-from lakegate.wap.optimistic_commit import holding_publish_lock, publish_lock
+from lakegate.wap.publish_lock import holding_publish_lock, publish_lock
 from support.fakes import FakeLakehouse
 from support.flow_support import MOST, ordered
 from support.steps_support import ids

@@ -327,7 +327,7 @@ def test_a_revert_that_was_killed_is_recovered(
 def _before_commit(house: House, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> list[object]:
     """Have ``do`` done right before the next commit on main; returns what is still to be done."""
     # The concurrent commit comes while we hold the lock.
-    monkeypatch.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("lakegate.wap.publish_lock._LOCK_TIMEOUT_S", 0.0)
     commit, pending = house.catalog.commit, list[object]([do])
 
     def overtaken(request: CommitRequest) -> Ref:

@@ -56,7 +56,7 @@ def conflicted(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> Run:
         return commit(request)
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakegate.wap.optimistic_commit._LONGEST_PAUSE_S", 0.0)
+        patch.setattr("lakegate.wap.commit_loop._LONGEST_PAUSE_S", 0.0)
         patch.setattr(house.catalog, "commit", refuse)
         with pytest.raises(ConflictError):
             ingest(house.context, ordered(house))

@@ -119,8 +119,8 @@ def loses_lease(house: FakeLakehouse, patch: pytest.MonkeyPatch) -> None:
             recover(house.context)
 
     with patch.context() as patched:
-        patched.setattr("lakegate.wap.optimistic_commit._SETTLE_TIMEOUT_S", 0.05)
-        patched.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.05)
+        patched.setattr("lakegate.wap.publish_lock._SETTLE_TIMEOUT_S", 0.05)
+        patched.setattr("lakegate.wap.publish_lock._LOCK_TIMEOUT_S", 0.05)
         patched.setattr(failpoints, "reach", reach)
         with contextlib.suppress(LakegateError):
             step(house, "publish")
