@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal
 
 from lakegate.context import Context
@@ -264,9 +265,11 @@ def _audit(context: Context, session: RunSession) -> None:
         if session.is_retried:
             # Fail here if the branch is gone: engines report that in their own words.
             context.catalog.get_ref(session.run.branch)
-        audited = audit_and_quarantine(context, request, staged)
+        unstage = partial(session.update, staged=(), branch_kept=False)
+        audited = audit_and_quarantine(context, request, staged, unstage=unstage)
     session.move(
         "audited" if all(report.passed for report in audited.reports) else "rejected",
+        branch_kept=True,
         staged=audited.staged,
         tables=tuple(str(one.table) for one in audited.staged),
         reports=audited.reports,

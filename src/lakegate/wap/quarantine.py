@@ -1,17 +1,18 @@
 """Quarantine: set aside rows that fail checks of severity ``quarantine``, and publish the rest.
 
-The failing rows are appended to the quarantine table. Then the write is undone, and the other rows are written again,
-as if the failing ones had never been in the batch. Both tables then only have appends, which are audited, published in
-one commit, rebased and reverted like any others. If the audit of the other rows fails, the run is rejected.
+The write is thrown away: a commit on the branch puts the table back. From its rows, which the commit before still has,
+the failing ones are appended to the quarantine table and the others to the table, as if the failing ones had never been
+in the batch. Both tables then only have appends, which are audited, published in one commit, rebased and reverted like
+any others. If the audit of the other rows fails, the run is rejected.
 
-The states in between are never published. Until the result is recorded in the run, only the state after the write
-counts, and each attempt starts from it.
+From the moment that the write is thrown away until the result is recorded, nothing of the run is staged: if its process
+dies, the run starts over.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +30,7 @@ from lakegate.errors import (
 from lakegate.model.checks import AuditReport, Check, CheckResult, Tolerance, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, Provenance, is_quarantine, quarantine_of
-from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.schema import Schema
@@ -39,7 +40,6 @@ from lakegate.model.types import can_promote, is_lossless
 from lakegate.model.words import counted
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
-from lakegate.wap.discard import made_all_commits, retry_on_late_commits
 from lakegate.wap.stage import find_changes, new_table
 
 QUARANTINE_OF_PROPERTY = "lakegate.quarantine-of"
@@ -68,10 +68,13 @@ class Audited:
     over_limit: str | None = None
 
 
-def audit_and_quarantine(context: Context, request: IngestRequest, staged: StagedTable) -> Audited:
+def audit_and_quarantine(
+    context: Context, request: IngestRequest, staged: StagedTable, *, unstage: Callable[[], None]
+) -> Audited:
     """Audit a batch, set aside the rows that fail checks of severity ``quarantine``, and audit the other rows.
 
-    Called again with the same arguments, it starts over.
+    Args:
+        unstage: Records that nothing is staged any more, once the write is thrown away.
 
     Raises:
         ConfigurationError: When another table has the name of the quarantine table.
@@ -83,8 +86,6 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
     def audited(table: StagedTable) -> AuditReport:
         return audit(context, table, request.checks, replaces=request.replaces)
 
-    if quarantines_rows(request.checks):
-        _reset(context, staged)
     report = audited(staged)
     failing = quarantining(request.checks, report)
     if not failing:
@@ -96,7 +97,7 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         return Audited((staged,), (audited(staged),))
     if (problem := over_limit(request.quarantine_limit, split.failing, request.batch.rows)) is not None:
         return Audited((staged,), (report,), problem)
-    passing, quarantine = split.run()
+    passing, quarantine = split.run(unstage)
     _require_sum(request, passing, quarantine)
     reports = with_quarantined(audited(passing), report, split.by_check), audit(context, quarantine, ())
     return Audited((passing, quarantine), reports)
@@ -106,44 +107,6 @@ def quarantining(checks: Sequence[Check], report: AuditReport) -> list[tuple[str
     """Return the checks whose failing rows are to be quarantined, each with its name in the ``report``."""
     answered = zip(checks, report.results, strict=True)
     return [(result.name, check) for check, result in answered if result.severity == "quarantine" and result.blocks]
-
-
-def _reset(context: Context, staged: StagedTable) -> None:
-    """Reset the branch to its state after the write: an earlier attempt may have died while it quarantined rows.
-
-    Raises:
-        ConflictError: When somebody else has written to the branch since. The publish would refuse that, too.
-    """
-
-    def put_back() -> Commit | None:
-        branch = context.catalog.get_ref(staged.branch)
-        if branch.hash == staged.head:
-            return None
-        since = list(context.catalog.history(branch.hash, until=staged.head, operations=True))
-        other = next((commit for commit in since if not _is_own_commit(context, staged, commit)), None)
-        if other is None:
-            context.catalog.assign_ref(branch, Ref(name=branch.name, hash=staged.head))
-        return other
-
-    other = retry_on_late_commits(put_back)
-    if other is not None:
-        table = next(iter(other.tables), str(staged.table))
-        raise ConflictError(
-            f"Somebody else changed {table} on branch {staged.branch} before its audit ended. Nothing was published.",
-            hint=f"lakegate audit {table} --branch {staged.branch}",
-            branch=staged.branch,
-            table=table,
-            run_id=staged.run_id,
-        )
-
-
-def _is_own_commit(context: Context, staged: StagedTable, commit: Commit) -> bool:
-    # Not all commits to the quarantine table add rows, and one that leaves out all data files leaves no snapshot.
-    return (
-        set(commit.tables) == {str(quarantine_of(staged.table))}
-        or commit.properties.get(RUN_ID_PROPERTY) == staged.run_id
-        or made_all_commits(context, staged.run_id, [commit])
-    )
 
 
 def _changes_columns(request: IngestRequest) -> str:
@@ -270,17 +233,17 @@ class _Split:
                 run_id=staged.run_id,
             )
 
-    def run(self) -> tuple[StagedTable, StagedTable]:
+    def run(self, unstage: Callable[[], None]) -> tuple[StagedTable, StagedTable]:
         """Set the failing rows aside and write the others again; return the states of both tables."""
         staged, names = self._staged, (self._staged.table, self._name)
-        _reset(self._context, staged)
         text = f"Quarantining {self.failing:,} of {staged.rows:,} rows in {self._name}"
         with self._context.narrator.step(text):
-            self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target(), self._provenance())
-            failpoints.reach("after-quarantine")
-            quarantined = find_changes(self._context, staged, names)[self._name]
             self._undo_write()
             failpoints.reach("after-leaving-out")
+            unstage()
+            self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target(), self._provenance())
+            quarantined = find_changes(self._context, staged, names[1:])[self._name]
+            failpoints.reach("after-quarantine")
             create = None
             if staged.before is None:
                 create = new_table(self._context, staged.table, staged.run_id, partition_by=self._request.partition_by)
@@ -290,22 +253,35 @@ class _Split:
         return changes[staged.table], changes[self._name]
 
     def _undo_write(self) -> None:
-        """Put the table back to its state before the write. Its rows stay readable at the branch's earlier commit."""
-        staged = self._staged
-        branch, tables = self._context.catalog.get_ref_with_tables(staged.branch, [staged.table])
-        there, before = tables[staged.table], staged.before
-        puts = () if before is None else (before.model_copy(update={"content_id": there and there.content_id}),)
-        self._context.catalog.commit(
-            CommitRequest(
-                branch=branch.name,
-                base=branch.hash,
-                message=f"Quarantine: write {staged.table} again without the quarantined rows",
-                puts=puts,
-                deletes=(staged.table,) if before is None else (),
-                at_head=True,
-                properties={RUN_ID_PROPERTY: staged.run_id},
-            )
+        """Put the table back to its state before the write. Its rows stay readable at the branch's earlier commit.
+
+        Raises:
+            ConflictError: When somebody else has written to the branch since. The publish would refuse that, too.
+        """
+        staged, before = self._staged, self._staged.before
+        puts = () if before is None else (before.model_copy(update={"content_id": staged.pointer.content_id}),)
+        request = CommitRequest(
+            branch=staged.branch,
+            base=staged.head,
+            message=f"Quarantine: write {staged.table} again without the quarantined rows",
+            puts=puts,
+            deletes=(staged.table,) if before is None else (),
+            at_head=True,
+            properties={RUN_ID_PROPERTY: staged.run_id},
         )
+        try:
+            self._context.catalog.commit(request)
+        except ConflictError as error:
+            since = self._context.catalog.history(staged.branch, until=staged.head, operations=True)
+            table = next((name for commit in since for name in commit.tables), str(staged.table))
+            raise ConflictError(
+                f"Somebody else changed {table} on branch {staged.branch} before its audit ended. Nothing was "
+                "published.",
+                hint=f"lakegate audit {table} --branch {staged.branch}",
+                branch=staged.branch,
+                table=table,
+                run_id=staged.run_id,
+            ) from error
 
     def _quarantine_target(self) -> WriteTarget:
         branch = self._context.catalog.get_ref(self._staged.branch)
