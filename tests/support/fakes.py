@@ -366,7 +366,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
 
     def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
         known = () if before is None else set(self.reach(before))
-        return iter([path for path in self.reach(pointer) if path not in known])
+        home = self.versions[pointer.metadata_location].location
+        return (f"{home}/{_name(path)}" for path in self.reach(pointer) if path not in known)
 
     def has_other_specs(self, pointer: TablePointer) -> bool:
         return False
@@ -388,7 +389,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         raise NotImplementedError
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
-        return [path for path in paths if path in self.gone]
+        gone = {_name(path) for path in self.gone}
+        return [path for path in paths if _name(path) in gone]
 
     # For tests ------------------------------------------------------------------------------------------------------
 
@@ -432,6 +434,11 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
 
 def _kind(rows: Sequence[Row], key: str) -> type:
     return next((type(row[key]) for row in rows if row[key] is not None), str)
+
+
+def _name(path: str) -> tuple[str, ...]:
+    """Return what tells a file from others, wherever its table is: rows keep their ids when they're rebased."""
+    return tuple(path.rsplit("/", 2)[1:])
 
 
 def _data_file(snapshot_id: int, rows: Sequence[Row]) -> DataFile:

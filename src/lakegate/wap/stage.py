@@ -451,7 +451,8 @@ def staged_since(
                 table=difference.table,
             )
         change = _checked_change(context, difference.left, difference.right, branch)
-        require_own_files(context, difference.left, difference.right, branch, tables, by_anyone=run_id is None)
+        if run_id is None:  # a transaction chooses the folders, and refuses to move them
+            require_own_files(context, difference.left, difference.right, branch, tables)
         found.append((difference.left, difference.right, change))
     _require_clock(context, branch, [(before, after) for before, after, _ in found])
     owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.live_snapshots}
