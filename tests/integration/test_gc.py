@@ -17,7 +17,7 @@ from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
-from lakegate.wap.gc import gc
+from lakegate.upkeep.gc import gc
 from support.lakes import components_of, session_of
 
 pytestmark = pytest.mark.jvm

@@ -38,8 +38,8 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
 from lakegate.ports import Catalog
 from lakegate.testing import MemoryCatalog
+from lakegate.upkeep.gc import gc
 from lakegate.wap import commit_loop, failpoints, review
-from lakegate.wap.gc import gc
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert

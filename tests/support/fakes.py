@@ -367,7 +367,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
         known = () if before is None else set(self.reach(before))
         home = self.versions[pointer.metadata_location].location
-        return (f"{home}/{_name(path)}" for path in self.reach(pointer) if path not in known)
+        return (f"{home}/{path.removeprefix('mem://')}" for path in self.reach(pointer) if path not in known)
 
     def has_other_specs(self, pointer: TablePointer) -> bool:
         return False

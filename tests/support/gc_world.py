@@ -19,7 +19,7 @@ from lakegate.model.tables import Snapshot, StoredFile
 from lakegate.ports import Engine, FileStore, TableEditor, TableReader
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.gc import gc
+from lakegate.upkeep.gc import gc
 from support.memory_journal import MemoryDatabase
 
 ROOT = "file:///lake"

@@ -14,7 +14,7 @@ from lakegate.model.refs import MAIN, Ref
 from lakegate.model.words import suggest_keywords
 from lakegate.points import find, require_branch
 from lakegate.wap.discard import discard
-from lakegate.wap.reachable import require_kept
+from lakegate.wap.retention import require_kept
 
 
 @suggest_keywords

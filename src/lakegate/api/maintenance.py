@@ -23,7 +23,7 @@ from lakegate.model.refs import MAIN
 from lakegate.model.run import Run, new_run_id
 from lakegate.model.words import LONGEST_AGE, parse_age, suggest_keywords
 from lakegate.telemetry.metrics import Sample
-from lakegate.wap.gc import gc, warehouse_time
+from lakegate.upkeep.gc import gc, warehouse_time
 from lakegate.wap.rebuild import rebuild
 from lakegate.wap.recover import recover
 
@@ -72,7 +72,7 @@ class Maintenance:
             >>> lake.maintenance.maintain(["nyc.trips"], dry_run=True).steps
             ()
         """
-        from lakegate.wap.maintain import Maintenance as Round
+        from lakegate.upkeep.maintain import Maintenance as Round
 
         settings = self._components.settings.maintenance
         limit = settings.within if within is None else within
@@ -251,7 +251,7 @@ class Maintenance:
             True
         """
         self._components.require_own_warehouse()
-        from lakegate.wap.verify import verify  # which loads the journal's parts
+        from lakegate.upkeep.verify import verify  # which loads the journal's parts
 
         keep = self._components.settings.gc.keep
         return verify(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lakegate.components import Components
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.run import Run
-from lakegate.wap.gc import drop_orphaned_branches
+from lakegate.upkeep.branches import drop_orphaned_branches
 from lakegate.wap.recover import recover, recover_now
 
 _SHORTEST_PREFIX = len("20260131T0705")

@@ -12,7 +12,7 @@ from lakegate.model.identifiers import validate_ref_name
 from lakegate.model.refs import MAIN, Ref
 from lakegate.model.words import suggest_keywords
 from lakegate.points import find
-from lakegate.wap.reachable import require_kept
+from lakegate.wap.retention import require_kept
 
 
 @suggest_keywords

@@ -27,7 +27,7 @@ from lakegate.model.run import Run
 from lakegate.telemetry.metrics import RETRIES, measure
 from lakegate.wap import failpoints
 from lakegate.wap.publish_lock import publish_lock
-from lakegate.wap.reachable import require_files
+from lakegate.wap.retention import require_files
 from lakegate.wap.stage import namespaces_for
 
 _LONGEST_PAUSE_S = 1.0

@@ -8,9 +8,9 @@ from posixpath import normpath
 
 from lakegate.context import Context
 from lakegate.errors import InputError
+from lakegate.model.locations import canonical
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.tables import FOLDER_PROPERTIES
-from lakegate.wap.reachable import canonical
 
 
 def all_tables(context: Context, base: Ref, branch: Ref, target: str) -> Sequence[TablePointer]:

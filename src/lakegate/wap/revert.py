@@ -29,7 +29,7 @@ from lakegate.model.run import Action, Run, UndoneTable
 from lakegate.model.tables import DataFile, TableChange
 from lakegate.points import require_branch
 from lakegate.wap.quarantine import quarantine_table
-from lakegate.wap.reachable import is_kept, require_kept, too_old
+from lakegate.wap.retention import is_kept, require_kept, too_old
 from lakegate.wap.table_commit import TablePlan, TablesPlan, dropped_table, rows_and_files, run_plan
 
 

@@ -10,10 +10,10 @@ import pytest
 from lakegate.errors import AuditFailedError, InputError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
+from lakegate.upkeep.verify_journal import MainCommits, journal_findings
 from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import optimize
-from lakegate.wap.verify_journal import MainCommits, journal_findings
 from support.fakes_transaction import FakeTransaction
 from support.flow_support import TRIPS
 from support.revert_support import A, B, C, House

@@ -23,8 +23,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, StagedTable
 from lakegate.model.tables import WriteTarget
+from lakegate.upkeep.branches import drop_orphaned_branches, expire_branches
 from lakegate.wap import review
-from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import reset_branch, revert

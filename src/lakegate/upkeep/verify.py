@@ -16,6 +16,7 @@ from typing import NoReturn
 from lakegate.context import Context
 from lakegate.errors import InputError, LakegateError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.locations import canonical
 from lakegate.model.maintenance import Flaw, FlawKind, NeededFile, VerifyFinding, VerifyReport
 from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
@@ -23,9 +24,8 @@ from lakegate.model.tables import StoredFile
 from lakegate.model.words import counted, size
 from lakegate.points import unknown_table
 from lakegate.ports import FileStore
-from lakegate.wap.gc import Garbage, collectable_before
-from lakegate.wap.reachable import canonical
-from lakegate.wap.verify_journal import MainCommits, journal_findings
+from lakegate.upkeep.gc import Garbage, collectable_before
+from lakegate.upkeep.verify_journal import MainCommits, journal_findings
 
 _FOOTERS_AT_ONCE = 512
 _TRIES = 3

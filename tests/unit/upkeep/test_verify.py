@@ -33,10 +33,10 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
+from lakegate.upkeep.verify import verify
 from lakegate.wap.rebuild import rebuild
 from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.table_changes import drop_table
-from lakegate.wap.verify import verify
 from support.iceberg_tables import (
     NAME,
     IcebergTables,

@@ -16,7 +16,7 @@ from lakegate.errors import (
 )
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.tables import WriteTarget
-from lakegate.wap.gc import drop_orphaned_branches
+from lakegate.upkeep.branches import drop_orphaned_branches
 from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, WITH_NULLS, begun, branches, ordered

@@ -22,7 +22,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport, MaintenanceStep, TableLayout
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import Run
-from lakegate.wap.maintain import Maintenance, due
+from lakegate.upkeep.maintain import Maintenance, due
 from lakegate.wap.table_changes import expire_snapshots
 from support.revert_support import A, B, C, House
 

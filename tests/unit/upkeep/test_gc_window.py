@@ -15,8 +15,9 @@ from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import Run
 from lakegate.model.tables import StoredFile
-from lakegate.wap.gc import gc
-from lakegate.wap.reachable import MARGIN, require_kept
+from lakegate.upkeep.gc import gc
+from lakegate.upkeep.reachable import MARGIN
+from lakegate.wap.retention import require_kept
 from lakegate.wap.revert import reset_branch, restore_table
 from support.revert_support import A, D, House
 

@@ -16,7 +16,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref
 from lakegate.model.states import RunStatus
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.reachable import MARGIN
+from lakegate.upkeep.reachable import MARGIN
 from support.examples import examples
 from support.gc_world import NAMES, NOW, ROOT, YOUNG, Play, World, key, run_on
 
