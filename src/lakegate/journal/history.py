@@ -84,7 +84,7 @@ def outcomes(ledgers: Sequence[Ledger], standing: Collection[str]) -> Mapping[st
     A run that only moved or removed what others had published stands nowhere, and is published all the same.
 
     Args:
-        standing: The runs that stand in some table.
+        standing: Those of the removed runs that still stand in some table, or again.
     """
     commits, removed_by = dict[str, PastCommit](), dict[str, str]()
     for ledger in ledgers:
@@ -361,11 +361,11 @@ def _publish_files(tx: JournalTransaction, ledger: Ledger) -> None:
 
 
 def _update_runs(tx: JournalTransaction, ledgers: Sequence[Ledger], target: str, *, rebuild: bool) -> None:
-    concerned = outcomes(ledgers, ())
+    removed = {run_id for ledger in ledgers for run_id in ledger.removed_by}
+    query = select(STANDING.c.run_id).distinct().where(STANDING.c.run_id.in_(tx.values(removed)))
+    concerned = outcomes(ledgers, set(tx.scalars(query)) if removed else ())
     if not concerned:
         return
-    query = select(STANDING.c.run_id).distinct().where(STANDING.c.run_id.in_(tx.values(concerned)))
-    concerned = outcomes(ledgers, set(tx.scalars(query)))
     columns = RUNS.c.run_id, RUNS.c.status, RUNS.c.reverted_by
     elsewhere = _published_elsewhere(tx, concerned) if rebuild else set()
     known_as = {

@@ -11,14 +11,11 @@ these ways, and is refused as a whole if there's a table where none is possible:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NoReturn
 
 from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, NotRevertableError
-from lakegate.ledger.event import UNDOES, Event, File, event_of, family, run_of
-from lakegate.ledger.fold import Span
+from lakegate.ledger.event import UNDOES, File, event_of, family, run_of
 from lakegate.ledger.publication import files_of_snapshots, find_commit
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
@@ -26,11 +23,12 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.refs import MAIN, Commit, Ref, TablePointer
 from lakegate.model.run import Action, Run, UndoneTable
-from lakegate.model.tables import DataFile, TableChange
+from lakegate.model.tables import DataFile
 from lakegate.points import require_branch
 from lakegate.wap.quarantine import quarantine_table
 from lakegate.wap.retention import is_kept, require_kept, too_old
 from lakegate.wap.table_commit import TablePlan, TablesPlan, dropped_table, rows_and_files, run_plan
+from lakegate.wap.table_history import BY_ANOTHER, Change, TableHistory, delete_files
 
 
 def revert(
@@ -60,7 +58,7 @@ def revert(
     def plan_at(head: Ref) -> TablesPlan:
         commit = find_commit(context, run_id, head)
         _require_publish(context, commit)
-        history = _History(context, head, since=commit.parent)
+        history = TableHistory(context, head, since=commit.parent)
         return _Revert(context, history, history.commit_of(run_id), head).plan()
 
     return run_plan(
@@ -119,7 +117,7 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         changed = {name: plan for name, plan in plans.items() if not _is_unchanged(plan)}
         if not changed:
             return TablesPlan("", plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
-        history = _History(context, head, since=at.hash)
+        history = TableHistory(context, head, since=at.hash)
         if not history.is_whole:
             raise InputError(
                 f"Commit {at.hash[:12]} isn't in the history of '{MAIN}'.",
@@ -172,126 +170,10 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False) -
     return moved
 
 
-_BY_ANOTHER = Event(run="", kind="branch")
-"""What a commit by another writer says: nothing."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Change:
-    """What one commit did to one table; ``None`` where the table didn't exist."""
-
-    context: Context
-    commit: Commit
-    before: TablePointer | None
-    after: TablePointer | None
-
-    @cached_property
-    def change(self) -> TableChange:
-        """The change, classified by lineage and metadata."""
-        return self.context.reader.change(self.before, self.after)
-
-    @property
-    def adds_delete_files(self) -> bool:
-        """Whether it deletes rows from data files that stay."""
-        if any(int(snapshot.summary.get("added-delete-files", 0)) for snapshot in self.change.written):
-            return True
-        # Of a change in several steps, only the last one is published.
-        before, after = (_delete_files(self.context, state) for state in (self.before, self.after))
-        return before < after
-
-
-class _History:
-    """The commits of a branch after ``since`` up to ``head``, oldest first.
-
-    Args:
-        since: Hash of the commit before the first one; ``None`` for all.
-
-    Attributes:
-        events: What those made by runs say, by hash.
-        span: Who stands before and after them.
-        is_whole: Whether ``since`` is in the history of ``head``.
-    """
-
-    def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
-        self._context = context
-        self._since = since
-        self.commits = list(context.catalog.history(head.hash, until=since, operations=True))[::-1]
-        self.is_whole = bool(self.commits) and self.commits[0].parent == since
-        self.events = {commit.hash: event for commit in self.commits if (event := event_of(commit)) is not None}
-        self.span = Span()
-        for event in self.events.values():
-            self.span.add(event)
-
-    def event(self, commit: Commit) -> Event:
-        """Return what a commit says; one by another writer says nothing."""
-        return self.events.get(commit.hash, _BY_ANOTHER)
-
-    def commit_of(self, run_id: str) -> Commit:
-        """Return the commit of a run."""
-        return next(commit for commit in self.commits if run_of(commit) == run_id)
-
-    def changes(self, table: TableIdentifier) -> Sequence[_Change]:
-        """Return the changes of ``table``, oldest first."""
-        state = None
-        if self._since is not None:
-            state = self._context.catalog.get_table(table, Ref.detached(self._since))
-        changes: list[_Change] = []
-        for commit in self.commits:
-            if str(table) in commit.tables:
-                before, state = state, next((pointer for pointer in commit.puts if pointer.table == table), None)
-                changes.append(_Change(self._context, commit, before, state))
-        return changes
-
-    def later(self, change: _Change, changes: Sequence[_Change], table: TableIdentifier) -> Sequence[_Change]:
-        """Return those of a table's ``changes`` after one that stand; a revert that only undoes later ones doesn't."""
-        after = changes[changes.index(change) + 1 :]
-        runs = {run_of(one.commit) for one in after}
-
-        def stands(one: _Change) -> bool:
-            event = self.event(one.commit)
-            undoes_later = event.kind == "revert" and runs.issuperset(event.reverts)
-            return self.span.remover(str(table), event.run) is None and not undoes_later
-
-        return [one for one in after if stands(one)]
-
-    def require_whole(self, plan: TablesPlan, problem: str) -> None:
-        """Refuse to bring a run back by halves: its rows return to all tables that they were in at that time, or none.
-
-        Raises:
-            NotRevertableError: Beginning with ``problem``, and naming the run.
-        """
-        back = {(family(str(table)), run) for table, runs in plan.adds.items() for run in runs}
-        gone = [entry for entry, stood in self.span.before.items() if stood and not self.span.after[entry]]
-        for table, run in gone:
-            tables = sorted(name for name, other in back if other == run)
-            if tables and table not in tables:
-                remover = self.span.removed_by[table, run]
-                commit = next(one for one in self.commits if run_of(one) == remover)
-                first = f"lakegate table restore {table} --at {(commit.parent or commit.hash)[:12]}"
-                is_same = any(self.span.removed_by[name, run] == remover for name in tables)
-                raise NotRevertableError(
-                    f"{problem}: the rows of run {run} would come back to {', '.join(tables)}, but not to "
-                    f"{table}, from which run {remover} has removed them.",
-                    hint=f"To have its rows back, do again what run {run} did. To read them: --at {commit.parent}"
-                    if is_same
-                    else f"Bring them back to {table} first: {first}",
-                    run_id=run,
-                    table=table,
-                    other_run_id=remover,
-                )
-
-    def rename_of(self, table: TableIdentifier, since: Commit | None = None) -> Commit | None:
-        """Return the first commit after ``since`` that renamed ``table`` or gave its name to another one."""
-        start = 0 if since is None else self.commits.index(since) + 1
-        return next(
-            (one for one in self.commits[start:] if any(str(table) in pair for pair in self.event(one).moved)), None
-        )
-
-
 class _Revert:
     """Plans the revert of one run, table by table, and collects the later commits that prevent it."""
 
-    def __init__(self, context: Context, history: _History, commit: Commit, head: Ref) -> None:
+    def __init__(self, context: Context, history: TableHistory, commit: Commit, head: Ref) -> None:
         self._context = context
         self._history = history
         self._commit = commit
@@ -348,7 +230,7 @@ class _Revert:
         return self._as_before(table, own, own.before, later, now)
 
     def _without_files(
-        self, table: TableIdentifier, own: _Change, later: Sequence[_Change], now: TablePointer
+        self, table: TableIdentifier, own: Change, later: Sequence[Change], now: TablePointer
     ) -> TablePlan:
         """Plan to drop the data files that the run added. All of them must still be there, with all of their rows."""
         after = own.after
@@ -360,7 +242,7 @@ class _Revert:
         files = self._files(now)
         missing = added - files.keys()
         blocking = [one for one in later if missing and not one.change.only_adds]
-        if _delete_files(self._context, now):
+        if delete_files(self._context, now):
             blocking += [one for one in later if one.adds_delete_files]
         if missing and not blocking:
             self._refuse(f"its data files aren't in {table} any more", table)
@@ -369,7 +251,7 @@ class _Revert:
         return TablePlan(now, self._undone(table, now, kept), drops=added, now=now)
 
     def _as_before(
-        self, table: TableIdentifier, own: _Change, before: TablePointer, later: Sequence[_Change], now: TablePointer
+        self, table: TableIdentifier, own: Change, before: TablePointer, later: Sequence[Change], now: TablePointer
     ) -> TablePlan:
         """Plan to put back the state before the run, with the later appends. Nothing else may have come since."""
         if not is_kept(self._context, own.commit.time):
@@ -403,7 +285,7 @@ class _Revert:
             ):
                 self._blocking.setdefault(_label(commit), f"read {table} as this run left it")
 
-    def _block(self, changes: Iterable[_Change], what: str) -> None:
+    def _block(self, changes: Iterable[Change], what: str) -> None:
         for one in changes:
             self._blocking.setdefault(_label(one.commit), what)
 
@@ -475,7 +357,7 @@ class _Revert:
 
 def _require_publish(context: Context, commit: Commit) -> None:
     """Refuse to revert a run that undid, renamed or compacted something."""
-    event = event_of(commit) or _BY_ANOTHER
+    event = event_of(commit) or BY_ANOTHER
     run_id, table = event.run, next(iter(event.tables))
     if event.compaction:
         before = next(iter(context.catalog.history(event.compaction))).parent or event.compaction
@@ -499,7 +381,7 @@ def _require_publish(context: Context, commit: Commit) -> None:
         )
 
 
-def _require_restorable(history: _History, table: TableIdentifier) -> None:
+def _require_restorable(history: TableHistory, table: TableIdentifier) -> None:
     """Refuse to restore a table across a rename."""
     renamed = history.rename_of(table)
     if renamed is not None:
@@ -531,14 +413,8 @@ def _is_unchanged(plan: TablePlan) -> bool:
 def _files_of(context: Context, runs: Iterable[str], head: Ref) -> dict[str, tuple[File, ...]]:
     """Return the source files of runs, oldest first: so the newest version of a file counts as its newest again."""
     commits = sorted((find_commit(context, run_id, head) for run_id in runs), key=lambda one: one.time)
-    events = (event_of(commit) or _BY_ANOTHER for commit in commits)
+    events = (event_of(commit) or BY_ANOTHER for commit in commits)
     return {event.run: event.files for event in events}
-
-
-def _delete_files(context: Context, pointer: TablePointer | None) -> int:
-    """Return how many delete files a table has."""
-    snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
-    return 0 if snapshot is None else int(snapshot.summary.get("total-delete-files", 0))
 
 
 def _label(commit: Commit) -> str:
