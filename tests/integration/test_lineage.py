@@ -243,8 +243,9 @@ def test_no_snapshot_is_published_in_a_schema_that_no_check_read(world: World) -
         published = set(world.snapshot_ids(name)) - before
         assert published, name
         for snapshot in published:
-            query = f"SELECT id FROM {world.name(name)} VERSION AS OF {snapshot} WHERE qty < 0"
-            assert world.main.sql(query).collect() == [], name
+            # Without a condition: Iceberg looks for it in the files by another schema.
+            query = f"SELECT qty FROM {world.name(name)} VERSION AS OF {snapshot}"
+            assert {row.qty for row in world.main.sql(query).collect()} <= {1, None}, name
 
 
 def test_all_but_rows_is_published_only_on_an_unmoved_table(world: World) -> None:
