@@ -78,22 +78,9 @@ class Inspector:
             size = line.file.manifest_length
             need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
             yield from self._manifest(need, line)
-        if snapshot.get("first-row-id") is not None:
-            yield from self._row_id_flaws(snapshot, manifests, file)
         if all(line.has_counts for line in manifests.manifests):
             for problem in count_mismatches(snapshot, manifests):
                 yield Flaw("wrong-count", file, problem)
-
-    def _row_id_flaws(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
-        first, added = snapshot["first-row-id"], snapshot.get("added-rows") or 0
-        if not 0 <= first <= first + added <= self._next_row_id:
-            problem = f"snapshot {snapshot['snapshot-id']} assigned {added} row ids from {first} on"
-            yield Flaw("wrong-count", file, f"{problem}, but the table's next row id is {self._next_row_id}")
-        for line in manifests.manifests:
-            first = line.first_row_id
-            if line.file.content == ManifestContent.DATA and (first is None or not 0 <= first <= self._next_row_id):
-                problem = f"the row ids of manifest {line.file.manifest_path} begin with {first}"
-                yield Flaw("wrong-count", file, f"{problem}, but the table's next row id is {self._next_row_id}")
 
     def _overlapping_row_ids(self, file: NeededFile) -> Iterator[Flaw]:
         """Yield files of one snapshot that share row ids, or have row ids that new rows will get."""

@@ -27,7 +27,6 @@ from lakegate.ports import FileStore
 from lakegate.upkeep.gc import Garbage, collectable_before
 from lakegate.upkeep.verify_journal import MainCommits, journal_findings
 
-_FOOTERS_AT_ONCE = 512
 _TRIES = 3
 _STATES_TRIED = 50
 _SHOWN = 12
@@ -175,27 +174,24 @@ class _Inspection:
         self.tables.add(pointer.table)
         self.states += 1
         unread: Flaw | None = None
-        for one in self._inspected(pointer, walked):
-            if isinstance(one, NeededFile):
-                self._need(one, pointer)
-                yield one.path
-            elif one.kind == "wrong-count":
-                self._flaws.setdefault(one.file.path, (one, pointer))
-            else:
-                self._flaws[one.file.path] = one, pointer  # says more than a wrong size
-                unread = unread or one
-        if unread is not None:
-            # Unreadable metadata may refer to any file: none of the table's files count as orphaned.
-            self.unreadable.add(str(pointer.table))
-            raise InputError(unread.message)
-
-    def _inspected(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         try:
-            yield from self.context.reader.inspect(pointer, walked)
+            for one in self.context.reader.inspect(pointer, walked):
+                if isinstance(one, NeededFile):
+                    self._need(one, pointer)
+                    yield one.path
+                elif one.kind == "wrong-count":
+                    self._flaws.setdefault(one.file.path, (one, pointer))
+                else:
+                    self._flaws[one.file.path] = one, pointer  # says more than a wrong size
+                    unread = unread or one
         except LakegateError as error:
             # The caller would skip this table, but then the result would say nothing about the lake.
             self.failure = error
             raise
+        if unread is not None:
+            # Unreadable metadata may refer to any file: none of the table's files count as orphaned.
+            self.unreadable.add(str(pointer.table))
+            raise InputError(unread.message)
 
     def _need(self, file: NeededFile, pointer: TablePointer) -> None:
         if file.path in self._known:
@@ -227,13 +223,11 @@ class _Inspection:
         """Compare the rows in the footers of Parquet files with the metadata."""
         files = [one for one in self._countable if one[0].path not in self._flaws]
         with self.context.narrator.step("Reading the footers of Parquet files") as step:
-            for start in range(0, len(files), _FOOTERS_AT_ONCE):
-                batch = files[start : start + _FOOTERS_AT_ONCE]
-                flaws = self.context.reader.footer_flaws([file for file, _ in batch])
-                for (file, pointer), flaw in zip(batch, flaws, strict=True):
-                    if flaw is not None:
-                        self._flaws.setdefault(file.path, (flaw, pointer))
-                step.progress(start + len(batch), len(files), "files")
+            flaws = self.context.reader.footer_flaws([file for file, _ in files])
+            for done, ((file, pointer), flaw) in enumerate(zip(files, flaws, strict=True), 1):
+                if flaw is not None:
+                    self._flaws.setdefault(file.path, (flaw, pointer))
+                step.progress(done, len(files), "files")
 
     def findings(self) -> Iterator[VerifyFinding]:
         """Yield problems with files, grouped by table and run."""
