@@ -27,7 +27,8 @@ TRANSITIONS: Final[Mapping[RunStatus, frozenset[RunStatus]]] = {
     "created": _ENDS | {"planned", "staged", "skipped"},
     # Reverts, restores and changes of metadata add no row, so there's nothing to audit.
     "planned": _ENDS | {"created", "staged", "published", "skipped", "rejected"},
-    "staged": _ENDS | {"created", "audited", "rejected", "skipped"},
+    # Back to `planned`: rows are quarantined, and the others written again.
+    "staged": _ENDS | {"created", "planned", "audited", "rejected", "skipped"},
     # Back to `staged`: there are more checks now. Back to how it had ended: its branch couldn't be published by name.
     "audited": _ENDS | {"created", "staged", "published", "rejected"},
     # A branch that is kept can be audited again, and published by name.

@@ -30,7 +30,7 @@ from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.modes import require_same_columns
 from lakegate.wap.plan import plan
-from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.publish import RejectedLateError, publish, require_untouched
 from lakegate.wap.publish_lock import LOSSES_BEFORE_LOCK, holding_publish_lock
 from lakegate.wap.quarantine import audit_and_quarantine
 from lakegate.wap.recover import close, recover, running, settle_leased
@@ -263,10 +263,11 @@ def _audit(context: Context, session: RunSession) -> None:
     request, staged = _request_of(session.run), session.run.staged[0]
     with session.step("audit"):
         if session.is_retried:
-            # Fail here if the branch is gone: engines report that in their own words.
-            context.catalog.get_ref(session.run.branch)
-        unstage = partial(session.update, staged=(), branch_kept=False)
+            require_untouched(context, session.run)
+        unstage = partial(session.move, "planned", staged=(), branch_kept=False)
         audited = audit_and_quarantine(context, request, staged, unstage=unstage)
+        if session.run.status == "planned":  # rows were quarantined, and the others written again
+            session.move("staged", staged=audited.staged, branch_kept=True)
     session.move(
         "audited" if all(report.passed for report in audited.reports) else "rejected",
         branch_kept=True,

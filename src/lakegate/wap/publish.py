@@ -85,7 +85,7 @@ def publish(
     publication = None if fresh else find_publication(context, run)
     branch = None
     if publication is None:
-        branch = _require_untouched(context, run)
+        branch = require_untouched(context, run)
         failpoints.reach("before-publish")
         unknown = OutcomeUnknownError(
             f"The catalog became unavailable while branch {run.branch} was being published; it may or may not be "
@@ -316,8 +316,13 @@ def _require_audited(run: Run, staged: StagedTable, report: AuditReport) -> None
         )
 
 
-def _require_untouched(context: Context, run: Run) -> Ref:
-    """Check that the branch holds what was audited and nothing else, and return it."""
+def require_untouched(context: Context, run: Run) -> Ref:
+    """Check that the branch holds what the run staged and nothing else, and return it.
+
+    Raises:
+        BranchChangedError: When somebody else has written to it.
+        NotFoundError: When it's gone.
+    """
     try:
         commits = list(context.catalog.history(run.branch, until=run.staged[0].base, operations=True))
         return _untouched_by_its_commits(run, commits) or _untouched_by_difference(context, run)
@@ -364,7 +369,7 @@ def _untouched_by_difference(context: Context, run: Run) -> Ref:
     other = next((table for table, location in found.items() if audited.get(table) != location), None)
     if other is not None:
         raise BranchChangedError(
-            f"{other} changed on branch {run.branch} after it was audited."
+            f"{other} changed on branch {run.branch} after it was {'audited' if run.reports else 'written'}."
             if other in audited
             else f"Branch {run.branch} also changed {other}, which hasn't been audited.",
             hint=f"lakegate audit {other} --branch {run.branch}",

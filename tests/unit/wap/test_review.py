@@ -25,7 +25,7 @@ from lakegate.model.run import Run, StagedTable
 from lakegate.model.tables import WriteTarget
 from lakegate.upkeep.branches import drop_orphaned_branches, expire_branches
 from lakegate.wap import review
-from lakegate.wap.ingest import ingest, resume
+from lakegate.wap.ingest import Stage, ingest, resume
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import reset_branch, revert
 from support.fakes import Died, FakeLakehouse
@@ -282,3 +282,19 @@ def test_a_suspended_run_whose_branch_is_audited_goes_on_with_that_report(house:
     assert [result.name for result in now.reports[0].results] == ["not_null_passengers", "row_count"]
     assert resume(house.context, "r1", until="publish").reports == now.reports
     assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+@pytest.mark.parametrize("until", ["audit", "publish"])
+def test_a_branch_that_somebody_wrote_to_since_is_neither_passed_nor_published_as_the_runs(
+    house: FakeLakehouse, until: Stage
+) -> None:
+    branch = suspended(house, None).branch
+    house.append(
+        house.batch("by hand", MORE), WriteTarget(table=TRIPS, ref=branch, table_schema=None, snapshot_properties={})
+    )
+    with pytest.raises(ConflictError, match=f"changed on branch {branch} after it was written") as said:
+        resume(house.context, "r1", until=until)
+    assert said.value.hint == f"lakegate audit nyc.trips --branch {branch}"
+    assert (known(house).status, known(house).branch_kept) == ("failed", True)
+    assert review.publish_branch(house.context, branch, configured=configured).status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
