@@ -163,7 +163,7 @@ def test_odd_names_are_read() -> None:
 
 @pytest.mark.usefixtures("in_a_project")
 def test_the_command_prints_them_or_replaces_a_file(tmp_path: Path) -> None:
-    lake = FakeLake(metrics=[Sample(RETRIES.name, (), 3.0)])
+    lake = FakeLake(maintenance_metrics=[Sample(RETRIES.name, (), 3.0)])
     assert "lakegate_conflict_retries_total 3.0" in invoke("metrics", lake).stdout
     assert json.loads(invoke("metrics -o json", lake).stdout) == [{"name": RETRIES.name, "labels": {}, "value": 3.0}]
     file = tmp_path / "lakegate.prom"
