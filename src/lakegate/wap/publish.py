@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
 
 from lakegate.context import Context
 from lakegate.errors import (
@@ -323,60 +322,33 @@ def require_untouched(context: Context, run: Run) -> Ref:
         BranchChangedError: When somebody else has written to it.
         NotFoundError: When it's gone.
     """
+    head, branch = run.staged[0].head, run.branch
     try:
-        commits = list(context.catalog.history(run.branch, until=run.staged[0].base, operations=True))
-        return _untouched_by_its_commits(run, commits) or _untouched_by_difference(context, run)
+        commits = list(context.catalog.history(branch, until=head, operations=True))
     except NotFoundError as error:
-        if any(ref.name == run.branch for ref in context.catalog.list_refs()):
+        if any(ref.name == branch for ref in context.catalog.list_refs()):
             raise
         raise NotFoundError(
-            f"Branch {run.branch} of run {run.run_id} was dropped before it was published. Nothing was published.",
+            f"Branch {branch} of run {run.run_id} was dropped before it was published. Nothing was published.",
             hint=f"Somebody may have discarded it: lakegate runs {run.run_id}",
-            branch=run.branch,
+            branch=branch,
             run_id=run.run_id,
         ) from error
-
-
-def _untouched_by_its_commits(run: Run, commits: Sequence[Commit]) -> Ref | None:
-    """Return the branch if its own commits (usually one) prove that it holds what was audited and nothing else.
-
-    A diff with its base gets slower with each table in the catalog, and is only needed to say what's wrong.
-    """
-    audited: dict[str, str | None] = {str(one.table): one.pointer.metadata_location for one in run.staged}
-    namespaces = {
-        ".".join(level) for one in run.staged for level in accumulate((part,) for part in one.table.namespace)
-    }
-    head: str | None = None
-    found: dict[str, str | None] = {}
-    for commit in commits:
-        head = head or commit.hash
-        if commit.foreign or not audited.keys() | namespaces >= set(commit.tables):
-            return None
-        left = {str(pointer.table): pointer.metadata_location for pointer in commit.puts}
-        for table in audited.keys() & set(commit.tables):
-            found.setdefault(table, left.get(table))
-    return Ref(name=run.branch, hash=head) if head is not None and found == audited else None
-
-
-def _untouched_by_difference(context: Context, run: Run) -> Ref:
-    base = run.staged[0].base
-    branch = context.catalog.get_ref(run.branch)
-    audited = {str(staged.table): staged.pointer.metadata_location for staged in run.staged}
-    found = dict.fromkeys(audited, "")
-    for difference in context.catalog.diff(Ref.detached(base), branch):
-        if difference.kind != "namespace":
-            found[difference.table] = difference.right.metadata_location if difference.right else ""
-    other = next((table for table, location in found.items() if audited.get(table) != location), None)
-    if other is not None:
+    was_reset = bool(commits) and commits[-1].parent != head
+    # Of our own commits since then, those that store the run change nothing. Nor does a namespace that somebody adds.
+    names = [run.table] if was_reset else [name for commit in commits for name in commit.tables if "." in name]
+    if names:
+        audited = {str(staged.table) for staged in run.staged}
+        other = next((name for name in names if name in audited), names[0])
         raise BranchChangedError(
-            f"{other} changed on branch {run.branch} after it was {'audited' if run.reports else 'written'}."
+            f"{other} changed on branch {branch} after it was {'audited' if run.reports else 'written'}."
             if other in audited
-            else f"Branch {run.branch} also changed {other}, which hasn't been audited.",
-            hint=f"lakegate audit {other} --branch {run.branch}",
-            branch=run.branch,
+            else f"Branch {branch} also changed {other}, which hasn't been audited.",
+            hint=f"lakegate audit {other} --branch {branch}",
+            branch=branch,
             table=other,
         )
-    return branch
+    return Ref(name=branch, hash=commits[0].hash if commits else head)
 
 
 def _summary(reports: Sequence[AuditReport]) -> str:

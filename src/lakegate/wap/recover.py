@@ -42,6 +42,7 @@ from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.publish import BranchChangedError, RejectedLateError, publish
 from lakegate.wap.publish_lock import BeingPublishedError, require_nobody_publishes
+from lakegate.wap.retention import StagedFilesGoneError
 from lakegate.wap.session import RunSession, to_run_error
 
 _LOG = logging.getLogger(__name__)
@@ -460,7 +461,7 @@ def _shut_down(context: Context, session: RunSession, error: Exception, *, suspe
 
 
 def _may_be_tried_again(error: Exception) -> bool:
-    is_final = isinstance(error, (EarlierAttemptError, BranchChangedError))
+    is_final = isinstance(error, (EarlierAttemptError, BranchChangedError, StagedFilesGoneError))
     return isinstance(error, (RetryableError, OutcomeUnknownError)) and not is_final
 
 

@@ -56,6 +56,10 @@ def require_kept(context: Context, at: Ref) -> None:
     require_files(context, None, [(now[state.table], state) for state in states])
 
 
+class StagedFilesGoneError(ConflictError):
+    """Something has deleted files that a run staged."""
+
+
 def require_files(
     context: Context, run: Run | None, states: Sequence[tuple[TablePointer | None, TablePointer]]
 ) -> None:
@@ -66,7 +70,7 @@ def require_files(
         states: Each with a state whose files are there for sure, if there's one: they aren't looked up.
 
     Raises:
-        ConflictError: Naming the missing files that the run staged.
+        StagedFilesGoneError: Naming the missing files that the run staged.
         InputError: Naming the missing files of an earlier state.
     """
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
@@ -110,9 +114,9 @@ def _files_gone(state: TablePointer, what: str) -> InputError:
     )
 
 
-def _staged_files_gone(run: Run, state: TablePointer, what: str) -> ConflictError:
+def _staged_files_gone(run: Run, state: TablePointer, what: str) -> StagedFilesGoneError:
     again = "Ingest the files again" if run.request is not None else "Write it again"
-    return ConflictError(
+    return StagedFilesGoneError(
         f"Branch {run.branch} isn't published: {state.table} needs files there that don't exist any more: {what} "
         "Nothing was published.",
         hint=f"Something else has deleted them, perhaps a clean-up of the object store. {again}, and drop this "
