@@ -13,6 +13,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
 from support.journals import START, Actor, file, run
+from support.ledger_support import save_with_commits
 
 
 def loaded(number: int, *files: SourceFile, table: str = "nyc.trips", fails: bool = False, **values: Any) -> Run:
@@ -82,9 +83,8 @@ def test_files_are_newest_first(journal: Actor) -> None:
 
 
 def test_tables_and_their_newest_runs(journal: Actor) -> None:
-    journal.save(loaded(1, status="published"))
-    journal.save(loaded(2, status="rejected", fails=True))
-    journal.save(loaded(3, table="Lab.t", status="published", kind="revert"))
+    published, revert = loaded(1, status="published"), loaded(3, table="Lab.t", status="published", kind="revert")
+    save_with_commits(journal.journal, published, loaded(2, status="rejected", fails=True), revert)
     pages = journal.pages
     assert pages.tables(limit=10) == ["Lab.t", "nyc.trips"]
     assert pages.tables(limit=1) == ["Lab.t"]

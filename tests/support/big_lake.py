@@ -30,7 +30,7 @@ from lakegate.journal import runs as stored
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED
 from lakegate.journal.journal import Journal
-from lakegate.journal.schema import CLAIMS
+from lakegate.journal.schema import CLAIMS, STANDING
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.identifiers import TableIdentifier
@@ -172,6 +172,9 @@ class _Maker:
         with self.lake.database.writing() as tx:
             stored.store(tx, *made)
             tx.insert(CLAIMS, list(_claims(made)), CLAIM_COLUMNS, key="table_name, path, version")
+            oldest_first = sorted((run for run in made if run.status == "published"), key=lambda run: run.started_at)
+            standing = [(table, run.run_id, table) for run in oldest_first for table in run.tables]
+            tx.insert(STANDING, standing, ("table_name", "run_id", "called"))
         self.lake.runs = made
         self._others(branches)
 

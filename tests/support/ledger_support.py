@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from lakegate.journal.journal import Journal
 from lakegate.ledger.event import Event, File, PastCommit, as_properties, effects_on, event_of
 from lakegate.model.batch import SourceFile
 from lakegate.model.refs import Commit
-from lakegate.model.run import RunKind
+from lakegate.model.run import Run, RunKind
 
 
 def said(
@@ -34,6 +35,16 @@ def past(commit: str, event: Event | None = None, *, time: datetime = datetime(2
 def properties(*arguments: Any, **options: Any) -> dict[str, str]:
     """Return the properties of a commit that says what :func:`said` returns."""
     return as_properties(said(*arguments, **options))
+
+
+def save_with_commits(journal: Journal, *runs: Run) -> None:
+    """Save runs, and record a commit for each that is published."""
+    for run in runs:
+        journal.save(run)
+        if run.status == "published":
+            commit = f"c-{run.run_id}" if run.publication is None else run.publication.commit
+            event = said(run.run_id, *run.tables, kind=run.kind)
+            journal.record("main", [past(commit, event, time=run.finished_at or run.started_at)], commit)
 
 
 def event_in(commit: Commit) -> Event:

@@ -43,6 +43,7 @@ ON_TARGET = ("published", "reverted")
 """Statuses of runs whose commit is in the history of their target."""
 _DELIVERED: Mapping[RunKind, DownstreamKind] = {"revert": "reverted", "restore": "restored"}
 """What downstream systems are told of a commit; of others, that it was published."""
+_ENTRY = ("table_name", "run_id", "called")
 _HEAD = select(HISTORY.c.head).where(HISTORY.c.target == bindparam("target"))
 _COMMITS = select(EVENTS.c.commit_hash).where(EVENTS.c.target == bindparam("target"))
 _COMMIT = _COMMITS.where(EVENTS.c.commit_hash == bindparam("commit"))
@@ -309,7 +310,8 @@ def _apply(tx: JournalTransaction, commits: Sequence[PastCommit]) -> Sequence[Le
             _move(tx, old, new)
         for table in dict.fromkeys(name for name, _ in ledger.removed):
             _remove(tx, table, [run for name, run in ledger.removed if name == table])
-        tx.insert(STANDING, list(ledger.standing), key="table_name, run_id")
+        entries = [(table, run, table) for table, run in ledger.standing]
+        tx.insert(STANDING, entries, _ENTRY, key="table_name, run_id", replace=("called",))
         _publish_files(tx, ledger)
     if len(ledgers) > 1:
         # A run that was published before a rename but hasn't ended yet has claimed its files under the old name.
@@ -394,7 +396,7 @@ def standing_runs(tx: JournalTransaction, table: str, kinds: Collection[RunKind]
     """Return the runs of these kinds that stand in a table, newest first."""
     query = select(RUNS.c.run_id).join(STANDING, STANDING.c.run_id == RUNS.c.run_id)
     query = query.where(STANDING.c.table_name == family(table), RUNS.c.kind.in_(kinds))
-    return tx.scalars(query.order_by(RUNS.c.started_at.desc(), RUNS.c.run_id.desc())).all()
+    return tx.scalars(query.order_by(STANDING.c.entry_id.desc())).all()
 
 
 class JournalCommits:

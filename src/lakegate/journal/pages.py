@@ -10,7 +10,6 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
@@ -19,9 +18,10 @@ from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, not_, 
 from lakegate.journal import runs
 from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import PUBLISHED
-from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, as_text
+from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, STANDING, as_text
+from lakegate.ledger.event import family
 from lakegate.model.base import Value
-from lakegate.model.quarantine import is_quarantine
+from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.run import BRINGS_DATA, CheckRecord, FileRecord, Run, RunKind, RunLine
 from lakegate.model.states import RunStatus
 
@@ -115,25 +115,23 @@ class JournalPages:
             if place is None:
                 return
 
-    def published_to(self, table: str, *, until: datetime | None = None) -> Iterator[tuple[Run, str]]:
-        """Yield the published runs of a table, newest first, each with the name that the table had then.
-
-        Stops where the table was created: an earlier table of the same name, dropped or renamed, is another table,
-        unless the next thing that happened to it is that it was restored.
-        """
-        name: str | None = table
-        while name is not None:
-            wanted, name = RunFilter(table=name, status="published", until=until), None
-            is_restored = False
-            for run in self.each(wanted, whole=False):
-                yield run, str(wanted.table)
-                is_drop = _drops(run, wanted.table)
-                if is_drop and not is_restored:
-                    return
-                is_restored = run.kind == "restore" and not is_drop
-                name, until = _formerly(run, wanted.table), run.started_at
-                if name is not None:
-                    break
+    def published_to(self, table: str) -> Iterator[tuple[Run, str]]:
+        """Yield the runs that stand in a table, newest first, each with the name that the table had then."""
+        shown = select(STANDING.c.entry_id, STANDING.c.called, *runs.SHOWN)
+        query = shown.join(RUNS, RUNS.c.run_id == STANDING.c.run_id).where(STANDING.c.table_name == family(table))
+        query = query.order_by(STANDING.c.entry_id.desc()).limit(_AT_ONCE)
+        before = _LARGEST_PAGE
+        while True:
+            with self._database.reading() as tx:
+                entries = tx.execute(query.where(STANDING.c.entry_id < before)).all()
+            for entry in entries:
+                name = f"{entry.called}{SUFFIX}" if is_quarantine(table) else str(entry.called)
+                run = runs.read_row(entry, whole=False)
+                if name in run.tables:
+                    yield run, name
+            if len(entries) < _AT_ONCE:
+                return
+            before = entries[-1].entry_id
 
     def with_prefix(self, prefix: str, *, limit: int) -> Sequence[str]:
         """Return ids of runs that start with ``prefix``, newest first."""
@@ -196,27 +194,17 @@ class JournalPages:
             return {table: [_line(row) for row in tx.execute(query, {"table": table})] for table in tables}
 
     def last_publishes(self, tables: Sequence[str]) -> Mapping[str, RunLine]:
-        """Return the run that last published data to each table and wasn't reverted since, if there is one.
-
-        Like :meth:`published_to`, it follows renames, and ends where a table was created.
-        """
-        found = ((table, self._last_publish(table)) for table in tables)
-        return {table: line for table, line in found if line is not None}
-
-    def _last_publish(self, table: str) -> RunLine | None:
-        published = RUNS.c.status == "published"
+        """Return the run that last published data to each table and stands there, if there is one."""
+        query = select(*_LINE_COLUMNS).join(STANDING, STANDING.c.run_id == RUNS.c.run_id)
+        query = query.where(STANDING.c.table_name == bindparam("table"), RUNS.c.kind.in_(BRINGS_DATA))
+        query = query.order_by(STANDING.c.entry_id.desc()).limit(_LATEST_PUBLISHES)
         with self._database.reading() as tx:
-            query = _of_table(_LATEST_PUBLISHES, published, RUNS.c.kind.in_(BRINGS_DATA))
-            # They're in the order in which they started; a long one may have ended last.
-            last = max((_line(row) for row in tx.execute(query, {"table": table})), key=_ended_at, default=None)
-            later = [] if last is None else [RUN_TABLES.c.started_at >= as_text(last.started_at)]
-            query = _of_table(_LATEST_PUBLISHES, published, RUNS.c.kind.not_in(BRINGS_DATA), *later)
-            since = [_line(row).run_id for row in tx.execute(query, {"table": table})]
-        changes = self.runs_of(since, whole=False).values() if since else ()
-        if len(since) < _LATEST_PUBLISHES and not any(_formerly(run, table) or _drops(run, table) for run in changes):
-            return last
-        newest = (run.run_id for run, _ in self.published_to(table) if run.kind in BRINGS_DATA)
-        return max(self.lines(list(islice(newest, _LATEST_PUBLISHES))).values(), key=_ended_at, default=None)
+            # They're in the order of their commits; one that a restore brought back may have ended long ago.
+            found = {
+                table: max(map(_line, tx.execute(query, {"table": family(table)})), key=_ended_at, default=None)
+                for table in tables
+            }
+        return {table: line for table, line in found.items() if line is not None}
 
     # Checks
 
@@ -241,18 +229,6 @@ class JournalPages:
             query = query.where(CLAIMS.c.claim_id < before)
         with self._database.reading() as tx:
             return [_file(row) for row in tx.execute(query)]
-
-
-def _formerly(run: Run, table: str | None) -> str | None:
-    """Return the name that a table had before ``run``; ``None`` if the run didn't rename it."""
-    if run.kind != "maintenance" or not any(one.table == table for one in run.undone):
-        return None
-    return next((one.table for one in run.undone if one.dropped and not is_quarantine(one.table)), None)
-
-
-def _drops(run: Run, table: str | None) -> bool:
-    """Return whether there's no table of this name any more after ``run``."""
-    return any(one.dropped and one.table == table for one in run.undone)
 
 
 def _ended_at(run: RunLine) -> datetime:
@@ -335,10 +311,10 @@ def _spellings(text: str) -> Sequence[str]:
     return tuple(dict.fromkeys((text, quote(text, safe="/", errors="replace"))))
 
 
-def _of_table(limit: int, *conditions: ColumnElement[bool]) -> Select[Any]:
+def _of_table(limit: int) -> Select[Any]:
     """Return a query for the newest runs of one table, its parameter ``:table``."""
     query = select(*_LINE_COLUMNS).join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
-    query = query.where(RUN_TABLES.c.table_name == bindparam("table"), *conditions)
+    query = query.where(RUN_TABLES.c.table_name == bindparam("table"))
     return query.order_by(RUN_TABLES.c.started_at.desc(), RUN_TABLES.c.run_id.desc()).limit(limit)
 
 

@@ -112,8 +112,12 @@ CLAIMS = Table(
 STANDING = Table(
     "standing",
     METADATA,
-    Column("table_name", TEXT, primary_key=True),
-    Column("run_id", TEXT, primary_key=True),
+    Column("entry_id", COUNTER, primary_key=True),
+    Column("table_name", TEXT, nullable=False),
+    Column("run_id", TEXT, nullable=False),
+    Column("called", TEXT, nullable=False),
+    UniqueConstraint("table_name", "run_id", name="standing_entry"),
+    Index("standing_order", "table_name", "entry_id"),
     Index("standing_run", "run_id"),
 )
 

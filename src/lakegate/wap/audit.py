@@ -258,10 +258,10 @@ def _history_before(context: Context, staged: StagedTable, beside: Sequence[Stag
     table = str(staged.table)
 
     def batches() -> Iterator[PastBatch]:
-        run = context.journal.get(staged.run_id)
-        until = None if run is None else run.started_at
-        runs = context.journal.pages.published_to(table, until=until)
-        yield from (_past_batch(run, name) for run, name in runs if run.run_id != staged.run_id)
+        own = context.journal.get(staged.run_id)
+        for run, name in context.journal.pages.published_to(table):
+            if run.run_id != staged.run_id and (own is None or run.started_at < own.started_at):
+                yield _past_batch(run, name)
 
     def before() -> Schema | None:
         pointer = context.catalog.get_table(staged.table, at)

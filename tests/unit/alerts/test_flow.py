@@ -24,6 +24,7 @@ from lakegate.wap.review import accepted
 from lakegate.wap.transaction import transaction
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, WITH_NULLS, ordered, when_reached
+from support.ledger_support import save_with_commits
 from support.memory_journal import MemoryDatabase
 from support.slack_server import SlackServer, slack_server
 
@@ -250,8 +251,7 @@ def published(number: int, hours: int, **values: Any) -> Run:
 
 def late(*runs: Run, every: str = "1d") -> list[tuple[str, str | None]]:
     journal = Journal(MemoryDatabase())
-    for run in runs:
-        journal.save(run)
+    save_with_commits(journal, *runs)
     return [(found.table, found.run_id) for found in find_late(journal, {"nyc.trips": every}, NOW)]
 
 
@@ -280,11 +280,11 @@ def test_a_late_table_is_reported_once_per_expected_interval_until_its_next_publ
         (told,) = alert_late(teller, find_late(journal, {"nyc.trips": "1d"}, clock.time), clock.time)
         return told.notifications[0].outcome
 
-    journal.save(published(1, 30))
+    save_with_commits(journal, published(1, 30))
     assert [outcome(), outcome()] == ["sent", "grouped"]
     clock.time += timedelta(days=1, seconds=1)
     assert [outcome(), outcome()] == ["sent", "grouped"]
-    journal.save(published(2, 1, run_id="r2"))
+    save_with_commits(journal, published(2, 1, run_id="r2"))
     clock.time += timedelta(hours=1)
     assert outcome() == "sent"
     assert len(server.messages) == 3

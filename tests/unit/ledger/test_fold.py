@@ -41,8 +41,9 @@ def known(database: MemoryDatabase) -> dict[str, Any]:
     with database.reading() as tx:
         files = tx.execute(select(CLAIMS).where(CLAIMS.c.state == "published").order_by(CLAIMS.c.claim_id)).all()
         runs = tx.execute(select(RUNS.c.run_id, RUNS.c.status, RUNS.c.reverted_by)).all()
+        entries = tx.execute(select(STANDING).order_by(STANDING.c.entry_id)).all()
         return {
-            "standing": {(row.table_name, row.run_id) for row in tx.execute(select(STANDING))},
+            "standing": [(one.table_name, one.run_id) for one in entries],
             "files": {(row.table_name, row.path, row.version): row.run_id for row in files},
             "newest": {(row.table_name, row.path): row.version for row in files},
             "runs": {row.run_id: (row.status, row.reverted_by) for row in runs if row.status in ON_TARGET},
@@ -58,7 +59,7 @@ def folded(commits: Sequence[PastCommit]) -> dict[str, Any]:
         for run in (*ledger.publications, *removed_by)
     }
     return {
-        "standing": set(ledger.standing),
+        "standing": list(ledger.standing),
         "files": ledger.files,
         "newest": {(table, path): version for table, path, version in ledger.files},
         "runs": runs,

@@ -35,6 +35,7 @@ from support.cli_support import (
     result,
     staged,
 )
+from support.ledger_support import save_with_commits
 
 NOW = START + timedelta(hours=5)
 TWO = make_run(
@@ -63,7 +64,7 @@ def reading(home: Path, runs: Sequence[Run], late: dict[str, str] | None = None,
     for at, run in enumerate(runs):
         run_id = f"20260131T07{at // 60:02}{at % 60:02}-{at:08x}"
         branch = f"{run.branch}-{at}"
-        journal.save(run.model_copy(update={"run_id": run_id, "branch": branch}))
+        save_with_commits(journal, run.model_copy(update={"run_id": run_id, "branch": branch}))
         if run.branch_kept:
             catalog.create_branch(branch, catalog.get_ref("main"))
 
