@@ -62,7 +62,7 @@ def test_what_a_newer_lakegate_published_stops_ingests_and_no_reading(
     file = write(tmp_path / "a.parquet")
     lake.ingest(table, file)
     main = components.catalog.get_ref("main")
-    properties = {RUN_ID_PROPERTY: "r9", PROPERTY: '{"v":9}'}
+    properties = {RUN_ID_PROPERTY: "r9", PROPERTY: f'{{"v":9,"tables":{{"{table}":{{}}}}}}'}
     newer = components.catalog.commit(
         CommitRequest(
             branch="main", base=main.hash, message="m", namespaces=((f"{namespace}_2",),), properties=properties

@@ -120,7 +120,7 @@ def test_the_middle_of_three_ingests_goes_with_its_files_and_can_come_again(worl
 
 
 @pytest.mark.storage
-def test_what_was_reverted_is_restored_and_the_tables_are_written_to_again(world: World) -> None:
+def test_a_table_of_a_reverted_transaction_is_not_restored_alone_but_written_to_again(world: World) -> None:
     world.add("a", range(4))
     second = world.add("b", range(4, 8))
     assert second.publication is not None
@@ -132,9 +132,13 @@ def test_what_was_reverted_is_restored_and_the_tables_are_written_to_again(world
     assert (world.ids(), world.exists(world.other)) == (list(range(8)), False)
     with pytest.raises(InputError, match="is a revert") as caught:
         world.lake.revert(one.run_id)
-    assert before in str(caught.value.hint)
-    for table in (world.table, world.other):
-        world.lake.restore_table(table, at=before)
+    assert both.run.run_id in str(caught.value.hint)
+    with pytest.raises(NotRevertableError, match=f"{both.run.run_id} would come back to {world.table}, but not to"):
+        world.lake.restore_table(world.table, at=before)
+    assert (world.ids(), world.exists(world.other)) == (list(range(8)), False)
+    with world.lake.transaction() as again:
+        again.overwrite(world.table, world.frame([50]))
+        again.append(world.other, [{"id": 1}])
     assert (world.ids(), world.ids(world.other)) == ([50], [1])
     world.lake.restore_table(world.table, at=second.publication.commit)
     assert world.ids() == list(range(8))

@@ -160,18 +160,18 @@ def event_of(commit: Commit) -> Event | None:
         return None
     if text is None:  # it was made on a run's branch, and somebody else took it to the target
         return Event(run=run_id, kind="branch", tables={str(one.table): TableEffect() for one in commit.puts})
+    problem, tables = "it can't be parsed", ""
     try:
         said = json.loads(unpacked(text))
-        if said.pop("v") == FORMAT:
+        number = said.pop("v")
+        if number == FORMAT:
             return Event.model_validate(said)
-        problem = f"its format isn't {FORMAT}"
+        problem, tables = f"format {number}, known is {FORMAT}", ", ".join(said.get("tables", ()))
     except (ValueError, TypeError, LookupError, AttributeError, zlib.error, ValidationError):
-        problem = "it can't be parsed"
-    tables = ", ".join(commit.tables)
+        pass
     raise NewerFormatError(
-        f"Commit {commit.hash[:12]} of run {run_id} says{f' about {tables}' if tables else ''} what it published in a "
-        f"way that this version of lakegate can't read (property '{PROPERTY}': {problem}). It was written by a newer "
-        "lakegate.",
+        f"Commit {commit.hash[:12]} of run {run_id} says what it published to {tables or 'unknown tables'} in a format "
+        f"that this version of lakegate can't read ({PROPERTY}: {problem}). It was written by a newer lakegate.",
         hint=f"Upgrade: pip install --upgrade lakegate. To see the commit: lakegate log {commit.hash} --limit 1",
         commit=commit.hash,
         table=tables or None,

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from lakegate.context import Context
 from lakegate.errors import InputError, NotFoundError, NotRevertableError
-from lakegate.ledger.event import UNDOES, File, event_of, family, run_of
+from lakegate.ledger.event import UNDOES, Event, File, event_of, family, run_of
 from lakegate.ledger.publication import files_of_snapshots, find_commit
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import SourceFile
@@ -348,7 +348,9 @@ class _Revert:
         parent = self._commit.hash if undone is None else undone.parent
         raise InputError(
             f"Run {self._run_id} is already reverted, by run {by}.",
-            hint="You can ingest its source files again. To restore its rows, without what came since: "
+            hint="You can ingest its source files again, or do again what it did."
+            if _is_of_several(self._event)
+            else "You can ingest its source files again. To restore its rows, without what came since: "
             f"lakegate table restore {table} --at {parent}",
             run_id=self._run_id,
             reverted_by=by,
@@ -376,9 +378,16 @@ def _require_publish(context: Context, commit: Commit) -> None:
     if event.kind in UNDOES:
         raise InputError(
             f"Run {run_id} is a {event.kind}; it can't be reverted.",
-            hint=f"To restore the table's state before it: lakegate table restore {table} --at {commit.parent}",
+            hint=f"Do again what run {event.reverts[0]} did."
+            if event.kind == "revert" and _is_of_several(event)
+            else f"To restore the table's state before it: lakegate table restore {table} --at {commit.parent}",
             run_id=run_id,
         )
+
+
+def _is_of_several(event: Event) -> bool:
+    """Return whether a commit has several tables, so that no restore of one of them can bring back what it removed."""
+    return len(set(map(family, event.tables))) > 1
 
 
 def _require_restorable(history: TableHistory, table: TableIdentifier) -> None:
