@@ -181,7 +181,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             operation="append",
             summary={**target.snapshot_properties, "added-records": str(len(rows)), "added-data-files": "1"},
         )
-        location = f"mem://metadata/{snapshot.snapshot_id}"
+        location = f"{before.location}/metadata/{snapshot.snapshot_id}"
         self.versions[location] = TableVersion(
             schema=before.schema,
             location=before.location,

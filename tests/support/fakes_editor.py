@@ -139,7 +139,7 @@ class TableEdits:
         return self._saved(replace(version, snapshots=(*version.snapshots, snapshot), rows=held), pointer)
 
     def _saved(self, version: Any, pointer: TablePointer) -> TablePointer:
-        location = f"mem://metadata/{uuid4()}"
+        location = f"{version.location}/metadata/{uuid4()}"
         self.versions[location] = version
         newest = version.snapshots[-1].snapshot_id if version.snapshots else NO_SNAPSHOT
         return pointer.model_copy(update={"metadata_location": location, "snapshot_id": newest})

@@ -109,7 +109,7 @@ class SettingAside:
             operation="append",
             summary={**target.snapshot_properties, "added-records": str(len(rows)), "added-data-files": "1"},
         )
-        location = f"mem://metadata/{snapshot.snapshot_id}"
+        location = f"{version.location}/metadata/{snapshot.snapshot_id}"
         self.versions[location] = TableVersion(
             schema=version.schema,
             location=version.location,

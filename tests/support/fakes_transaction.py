@@ -142,7 +142,7 @@ class FakeTransaction:
                 "deleted-records": str(sum(len(rows) for key, rows in before.rows.items() if key not in kept)),
             },
         )
-        location = f"mem://metadata/{number}"
+        location = f"{before.location}/metadata/{number}"
         self._lakehouse.versions[location] = replace(
             before, snapshots=(*before.snapshots, snapshot), rows={**kept, **({number: added} if added else {})}
         )

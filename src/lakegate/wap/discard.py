@@ -110,23 +110,23 @@ def discard_own(context: Context, run: Run) -> None:
 def is_own(context: Context, run: Run) -> bool:
     """Return whether a run created its branch: by a name that only this run uses, or by what it committed there.
 
-    A branch whose name the user chose may belong to somebody else, even if it's empty.
+    A branch whose name the user chose may belong to somebody else.
     """
-    if any(is_named_for(run.branch, table, run.run_id) for table in run.tables):
-        return True
-    if run.request is None and run.branch.endswith(f"_{run.run_id}"):  # a transaction's id is always new
+    named = any(is_named_for(run.branch, table, run.run_id) for table in run.tables)
+    if named or (run.request is None and run.branch.endswith(f"_{run.run_id}")):  # a transaction's id is always new
         return True
     commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
+    if not commits:
+        return run.request is not None  # when an ingest was planned, there was no branch of that name
     heads = {one.head for one in run.staged if not (run.request is None or run.adopted or one.by_anyone)}
     staged = next((place for place, commit in enumerate(commits) if commit.hash in heads), None)
     if staged is not None:  # up to there, the run made all commits: those that change columns name no run
         return staged == 0 or made_all_commits(context, run.run_id, commits[:staged])
-    published = {commit.hash for commit in context.catalog.history(run.target, until=run.base)} if commits else ()
+    published = {commit.hash for commit in context.catalog.history(run.target, until=run.base)}
     if any(commit.hash in published for commit in commits):
         return False  # it was made from a later head of the target, perhaps with the run's own publish
     if run.request is None:  # a transaction: the commits of its statements don't name the run
-        first = commits[-1] if commits else None
-        return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
+        return (commits[-1].parent, commits[-1].properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
     return made_all_commits(context, run.run_id, commits)
 
 
