@@ -267,7 +267,7 @@ def _audit(context: Context, session: RunSession) -> None:
         unstage = partial(session.move, "planned", staged=(), branch_kept=False)
         audited = audit_and_quarantine(context, request, staged, unstage=unstage)
         if session.run.status == "planned":  # rows were quarantined, and the others written again
-            session.move("staged", staged=audited.staged, branch_kept=True)
+            session.move("staged")  # and not with what is staged: another audit would see one of the two tables only
     session.move(
         "audited" if all(report.passed for report in audited.reports) else "rejected",
         branch_kept=True,

@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from lakegate.context import Context
 from lakegate.errors import (
     ConfigurationError,
-    ConflictError,
     EngineError,
     IdentifierError,
     InputError,
@@ -260,7 +259,7 @@ class _Split:
         """
         staged, before = self._staged, self._staged.before
         puts = () if before is None else (before.model_copy(update={"content_id": staged.pointer.content_id}),)
-        request = CommitRequest(
+        undo = CommitRequest(
             branch=staged.branch,
             base=staged.head,
             message=f"Quarantine: write {staged.table} again without the quarantined rows",
@@ -269,19 +268,7 @@ class _Split:
             at_head=True,
             properties={RUN_ID_PROPERTY: staged.run_id},
         )
-        try:
-            self._context.catalog.commit(request)
-        except ConflictError as error:
-            since = self._context.catalog.history(staged.branch, until=staged.head, operations=True)
-            table = next((name for commit in since for name in commit.tables), str(staged.table))
-            raise ConflictError(
-                f"Somebody else changed {table} on branch {staged.branch} before its audit ended. Nothing was "
-                "published.",
-                hint=f"lakegate audit {table} --branch {staged.branch}",
-                branch=staged.branch,
-                table=table,
-                run_id=staged.run_id,
-            ) from error
+        self._context.catalog.commit(undo)
 
     def _quarantine_target(self) -> WriteTarget:
         branch = self._context.catalog.get_ref(self._staged.branch)
