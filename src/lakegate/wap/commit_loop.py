@@ -80,8 +80,7 @@ def commit_change(
     context: Context,
     run: Run,
     author: Author,
-    head: Ref,
-    newer: Sequence[Commit] = (),
+    head: Ref | None = None,
     *,
     unknown: OutcomeUnknownError,
     confirm: Callable[[], None] | None = None,
@@ -90,8 +89,7 @@ def commit_change(
     """Commit what ``author`` wants changed on the target of ``run``, exactly once, and return the commit's hash.
 
     Args:
-        head: The head that the author has read.
-        newer: The commits that it found then.
+        head: The head that the author has read already, if it has.
         unknown: The error to raise if we can't find out whether a commit without an answer was made.
         confirm: Called right before each commit; raises if another process has taken the run over.
         wait_s: How long to wait for others that publish to the same tables.
@@ -103,8 +101,10 @@ def commit_change(
         ConflictError: When the target kept moving, or files of the change are gone.
         LakegateError: What the author and the catalog raise.
     """
-    began, checked = time.monotonic(), author.states
+    checked = author.states
     require_files(context, run, checked)
+    head, newer = author.read_target() if head is None else (head, ())
+    began = time.monotonic()
     unanswered = _Unanswered(unknown)
     with publish_lock(context, run.target, run.tables, timeout_s=wait_s), unanswered.reported():
         is_current = time.monotonic() - began < _CURRENT_S

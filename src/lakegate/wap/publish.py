@@ -95,13 +95,10 @@ def publish(
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             author = _StagedRun(context, run, progress)
-            head, newer = author.read_target()
             commit = commit_change(
                 context,
                 run,
                 author,
-                head,
-                newer,
                 unknown=unknown,
                 confirm=None if progress is None else progress.require_lease,
                 wait_s=deadline.left_s,
