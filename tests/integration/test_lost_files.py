@@ -44,7 +44,7 @@ def test_a_run_of_which_a_staged_file_is_gone_is_not_published(
     lake.audit_run(run.run_id)
     if moved:
         lake.ingest(table, file("other", 4))
-    head = lake.log(limit=1)
+    head = list(lake.log(limit=1))
     lost = next(path for one in staged_files(lake, run.run_id) if is_kind(path := local_path(one)))
     content = lost.read_bytes()
     lost.unlink()
@@ -53,7 +53,7 @@ def test_a_run_of_which_a_staged_file_is_gone_is_not_published(
         lake.publish_run(run.run_id)
     assert lost.name in caught.value.message
     assert f"lakegate discard {run.branch}" in str(caught.value.hint)
-    assert lake.log(limit=1) == head
+    assert list(lake.log(limit=1)) == head
     assert run.branch in {ref.name for ref in lake.branches.list()}
 
     lost.write_bytes(content)

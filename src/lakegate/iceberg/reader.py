@@ -272,8 +272,12 @@ class IcebergTableReader:
     def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
         """Yield every file that the metadata at ``pointer`` reaches."""
         location = pointer.metadata_location
+
+        def content(path: str) -> bytes:
+            return self._files.read("File", path, pointer, bytes)
+
         with read_errors(f"A file that metadata file {location} of table {pointer.table} reaches", pointer):
-            yield from reachable_files(location, self._files.content, set() if walked is None else walked)
+            yield from reachable_files(location, content, set() if walked is None else walked)
 
     def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
         """Yield what ``pointer`` reaches and ``before`` doesn't list."""
