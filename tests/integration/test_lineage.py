@@ -25,6 +25,7 @@ from lakegate.local.state import StackState
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.model.run import Run
+from lakegate.model.words import moment
 from lakegate.spark.sessions import CATALOG, end_session, remote_sessions, session_settings
 from support.other_project import other_project
 
@@ -422,9 +423,15 @@ def test_a_table_that_a_fast_clock_wrote_can_be_restored(world: World) -> None:
     head = world.components.catalog.get_ref("main")
     world.components.catalog.commit(CommitRequest(branch="main", base=head.hash, message="Fast", puts=(ahead,)))
 
-    with pytest.raises(ClockError, match=r"from the future \(20..-..-..T..:..:..Z\)") as caught:
-        world.add("t", [20])
-    assert "lakegate table restore TABLE --at COMMIT" in (caught.value.hint or "")
+    def insert() -> None:
+        with world.lake.transaction() as tx:
+            tx.sql(ADD_GOOD.format(t=world.name("t")))
+
+    until = world.components.reader.metadata(world.pointer("t")).updated_at
+    for write in (lambda: world.add("t", [20]), insert):
+        with pytest.raises(ClockError, match=rf"{world.name('t')} can't be written until {moment(until)}") as caught:
+            write()
+        assert f"lakegate table restore {world.name('t')} --at COMMIT" in (caught.value.hint or "")
 
     world.lake.restore_table(world.name("t"), at=before.hash)
     world.add("t", [21])

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from lakegate.errors import (
     ClockError,
@@ -21,7 +20,6 @@ from lakegate.errors import (
     SourceError,
     StorageUnavailableError,
 )
-from lakegate.model.words import moment
 
 _LOCK = threading.Lock()
 
@@ -94,11 +92,9 @@ _FAILURES = (
             "before the latest metadata log entry",
         ),
         ClockError,
-        "Spark can't write to the table while {doing}: by its clock, the table's newest snapshot is from the future"
-        "{until}.",
+        "Spark can't write to the table while {doing}: by its clock, the table's newest snapshot is from the future.",
         "The clock of Spark, or of a machine that published before, is wrong. Synchronize both with NTP. Spark can "
-        "write again at the time of the newest snapshot. To write before, go back to the state that it replaced: "
-        "lakegate table restore TABLE --at COMMIT; lakegate log shows the commits.",
+        "write again once its clock has reached the time of the newest snapshot.",
     ),
     _KnownFailure(
         ("No space left on device", "Disk quota exceeded"),
@@ -198,7 +194,6 @@ _HINT_DAMAGED = (
 _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
-_NEWEST = re.compile(r"before (?:last snapshot|the latest metadata) [a-z ]*(\d{12,14})\b")
 _COLUMN = re.compile(r"Column '(.+?)' holds ")  # in our ``raise_error`` messages
 _UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -268,10 +263,7 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
     if known is not None and (source or known.error is not SourceError):
         column = _COLUMN.search(text)
         message = known.message.format(
-            doing=doing,
-            condition=condition,
-            column="" if column is None else f" '{column[1]}'",
-            until=_until(text),
+            doing=doing, condition=condition, column="" if column is None else f" '{column[1]}'"
         )
         return known.error(message, hint=known.hint, detail=cause_of(text, known.words), condition=condition)
     if _holds(text, _READING_TABLES) and "OutOfMemoryError" not in text:
@@ -294,12 +286,6 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
         detail=first_sentence(text),
         condition=condition,
     )
-
-
-def _until(text: str) -> str:
-    """Return until when Iceberg refuses snapshots, because the newest one has that time."""
-    found = _NEWEST.search(text)
-    return "" if found is None else f" ({moment(datetime.fromtimestamp(int(found[1]) / 1000, UTC))})"
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -210,6 +210,20 @@ def _require_clock(context: Context, branch: Ref, states: Sequence[tuple[TablePo
             )
 
 
+def until_when(context: Context, error: ClockError, tables: Sequence[TablePointer]) -> ClockError:
+    """Return the error with the time until which one of ``tables`` can't be written, and the way out of it."""
+    times = {pointer.table: context.reader.metadata(pointer).updated_at for pointer in tables}
+    table, until = max(((one, at) for one, at in times.items() if at), key=lambda pair: pair[1], default=(None, None))
+    if table is None:
+        return error
+    return ClockError(
+        f"{error.message} {table} can't be written until {moment(until)}.",
+        hint=f"{error.hint} To write before, go back to the state that it replaced: lakegate table restore {table} "
+        "--at COMMIT; lakegate log shows the commits.",
+        table=str(table),
+    )
+
+
 def require_safe_properties(
     context: Context, before: TablePointer | None, pointer: TablePointer, branch_name: str
 ) -> None:
@@ -297,10 +311,13 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
     with context.narrator.step(text) as step:
-        if request.mode.appends:
-            context.engine().append(request.batch, target, step)
-        else:
-            context.engine().rewrite(request.batch, target, request.mode, step)
+        try:
+            if request.mode.appends:
+                context.engine().append(request.batch, target, step)
+            else:
+                context.engine().rewrite(request.batch, target, request.mode, step)
+        except ClockError as error:
+            raise until_when(context, error, [] if before is None else [before]) from error
 
 
 def new_table(

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakegate.checks import parse_checks, require_runnable, validate_checks
 from lakegate.context import Context
-from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
+from lakegate.errors import AuditFailedError, CheckError, ClockError, ConflictError, InputError, QueryError
 from lakegate.ledger.sync import sync
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
@@ -32,7 +32,7 @@ from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.quarantine import renames_column, require_not_reserved
 from lakegate.wap.recover import close, recover, running
 from lakegate.wap.session import RunSession
-from lakegate.wap.stage import ensure_namespace, new_table, staged_since
+from lakegate.wap.stage import ensure_namespace, new_table, staged_since, until_when
 
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
 """Suffixes by which Iceberg reads another state of a table (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
@@ -377,6 +377,9 @@ def transaction(
         try:
             with session.step("write"):
                 yield tx
+        except ClockError as error:
+            written = context.catalog.get_tables(list(tx._written), base)  # noqa: SLF001
+            raise until_when(context, error, [one for one in written.values() if one is not None]) from error
         finally:
             engine.close()
         _stage(context, session, tx, base)

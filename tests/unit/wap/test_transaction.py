@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakegate.errors import AuditFailedError, ConfigurationError, ConflictError, InputError, QueryError
+from lakegate.errors import AuditFailedError, ClockError, ConfigurationError, ConflictError, InputError, QueryError
 from lakegate.model.quarantine import quarantine_of
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
@@ -70,6 +70,19 @@ def test_the_journal_keeps_no_secret_that_an_exception_holds(house: FakeLakehous
         raise InputError("No.", hint="Ask me:hunter22@db.", path="s3://me:hunter22@db/x", rows=3)
     assert tx.run.error is not None
     assert tx.run.error.context == {"path": "s3://…@db/x", "rows": 3, "run_id": "t2"}
+
+
+def test_a_table_of_a_fast_clock_is_named_with_the_way_out(house: FakeLakehouse) -> None:
+    with begun(house.context) as tx:
+        tx.append("nyc.trips", CLEAN)
+    with (
+        pytest.raises(ClockError, match=r"No\. nyc\.trips can't be written until 20\d\d-\d\d-\d\dT.*Z\.") as caught,
+        begun(house.context, "t2") as tx,
+    ):
+        tx.append("nyc.totals", TOTALS)
+        tx.append("nyc.trips", MORE)
+        raise ClockError("No.", hint="Set the clock.")
+    assert "lakegate table restore nyc.trips --at COMMIT" in (caught.value.hint or "")
 
 
 def test_one_failing_table_holds_back_all(house: FakeLakehouse) -> None:
