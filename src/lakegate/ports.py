@@ -503,11 +503,14 @@ class Engine(Protocol):
     def source_schema(self, batch: Batch) -> Schema:
         """Return the batch's schema as the engine would write it."""
 
-    def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
-        """Append ``batch`` to ``target`` in one write, creating the table when ``target.create`` says so.
+    def write(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
+        """Write ``batch`` to ``target`` in one snapshot, creating the table when ``target.create`` says so.
 
         Args:
             step: Gets the progress, in tasks.
+
+        Raises:
+            InputError: When a key of an upsert is NULL or occurs twice. Nothing is written.
         """
 
     def analyze(self, schema: Schema, predicates: Sequence[str], queries: Sequence[str]) -> None:
@@ -519,13 +522,6 @@ class Engine(Protocol):
 
         Raises:
             QueryError: When the engine refuses one of them.
-        """
-
-    def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
-        """Write ``batch`` to ``target`` in one snapshot, in a mode other than append. Otherwise like :meth:`append`.
-
-        Raises:
-            InputError: When a key of an upsert is NULL or occurs twice. Nothing is written.
         """
 
     def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:

@@ -203,7 +203,10 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
         pass
 
-    def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
+    def write(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
+        if mode.appends:
+            self.append(batch, target, step)
+            return
         rows = [row for uri in batch.uris for row in self.sources[uri]]
         writing = self.transaction(target.ref, target.snapshot_properties[RUN_ID_PROPERTY])
         if mode.name == "overwrite":

@@ -17,12 +17,12 @@ from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FailingCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
-from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, PartitionTransform, Schema, is_masked
+from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, Schema, is_masked
 from lakegate.model.sqltext import sql_string
-from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
+from lakegate.model.tables import OWN_BATCH, AddedRows, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
 from lakegate.spark import quarantine
-from lakegate.spark.dataframes import merge, require_unique, to_batches
+from lakegate.spark.dataframes import to_batches
 from lakegate.spark.failures import spark_errors
 from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
 from lakegate.spark.scans import (
@@ -47,18 +47,16 @@ from lakegate.spark.scans import (
 from lakegate.spark.sessions import (
     CATALOG,
     PREDICATE_SETTINGS,
-    SNAPSHOT_PROPERTY,
     SessionFactory,
-    always_true,
     disconnect,
     end_session,
-    functions_for,
     is_alive,
     is_connect,
     plan_now,
     release_session,
     session_settings,
 )
+from lakegate.spark.writer import TableWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,27 +128,36 @@ class SparkEngine:
         """Return the batch's schema as it would be written."""
         return self._source(batch)[1]
 
-    def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
-        """Append ``batch`` to ``target`` in one write."""
-        self._write(batch, target, step, lambda writer: writer.append())
-
-    def _write(self, batch: Batch, target: WriteTarget, step: Step | None, finish: Callable[[Any], None]) -> None:
+    def write(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
+        """Write ``batch`` to ``target`` in one snapshot."""
         with spark_errors(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
-            frame, schema = self._source(batch)
-            self._change_schema(target)
-            if target.in_order and len(batch.files) > 1:
-                # Spark may pack small files into one task in any order. The parts of a union stay separate and in
-                # order.
-                parts = [batch.only((file,)) for file in batch.files]
-                frames = [self._conform(part, target, *read_batch(self.session, part), wanted=schema) for part in parts]
-                frame = reduce(lambda left, right: left.union(right), frames)
+            frame, source = self._source(batch)
+            writer = self._writer(target)
+            writer.evolve(target.schema_changes)
+            if mode.name == "upsert":
+                self._upsert(batch, target, mode, writer, frame, source)
             else:
-                frame = self._conform(batch, target, frame, schema, wanted=schema)
-            writer = _writer(frame, target)
-            if target.create is None:
-                finish(writer)
-            else:
-                self._create(writer, target.create)
+                write = getattr(writer, mode.name.replace("-", "_"))
+                write(self._rows_to_write(batch, target, frame, source))
+
+    def _rows_to_write(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema) -> Any:
+        if not target.in_order or len(batch.files) == 1:
+            return self._conform(batch, target, frame, source, wanted=source)
+        # Spark may pack small files into one task in any order. The parts of a union stay separate and in order.
+        parts = [batch.only((file,)) for file in batch.files]
+        frames = [self._conform(part, target, *read_batch(self.session, part), wanted=source) for part in parts]
+        return reduce(lambda left, right: left.union(right), frames)
+
+    def _writer(self, target: WriteTarget) -> TableWriter:
+        return TableWriter(
+            session=self.session,
+            table=target.table,
+            branch=target.ref,
+            ref=target.ref,
+            create=target.create,
+            properties=target.snapshot_properties,
+            lock=self._properties_lock,
+        )
 
     def analyze(self, schema: Schema, predicates: Sequence[str], queries: Sequence[str]) -> None:
         """Refuse predicates and queries that Spark can't plan on rows with the columns of ``schema``."""
@@ -162,67 +169,28 @@ class SparkEngine:
                 with _view(without_pushdown(frame)) as view:
                     plan_now(self.session.sql(f"{_with_batch(view)} SELECT count(1) FROM ({sql}\n)"))  # noqa: S608
 
-    def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
-        """Write ``batch`` to ``target`` by a mode other than append, in one snapshot."""
-        if mode.name == "overwrite":
-            self._write(batch, target, step, lambda writer: writer.overwrite(always_true(self.session)))
-            return
-        if mode.name == "replace-partitions":
-            self._write(batch, target, step, lambda writer: writer.overwritePartitions())
-            return
-        self._upsert(batch, target, mode, step)
-
-    def _upsert(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None) -> None:
+    def _upsert(
+        self, batch: Batch, target: WriteTarget, mode: WriteMode, writer: TableWriter, frame: Any, source: Schema
+    ) -> None:
         """Update, insert and delete a table's rows by key, according to the rows of a batch."""
-        with spark_errors(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
-            frame, source = self._source(batch)
-            self._change_schema(target)
-            table = target.table_schema
-            # Source columns that the table lacks: delete_when may use them.
-            extra = (
-                ()
-                if table is None or mode.delete_when is None
-                else [c for c in source.columns if not table.find(c.name)]
-            )
-            if table is not None:
-                wanted = Schema(columns=(*table.columns, *extra))
-                frame = read_as(self.session, batch, wanted, frame=frame, source=source)
-            require_unique(frame, mode.key, target.table, target.ref, masked=target.masked)
-            columns = frame.columns[: len(frame.columns) - len(extra)]
-            deletes = None
-            if mode.delete_when is not None:
-                (deletes,) = free_names("deletes", 1, taken=frame.columns)
-                with spark_errors(f"evaluating {mode.delete_when!r}", query=True):
-                    flag = f"coalesce(({mode.delete_when}), false) AS {deletes}"
-                    frame = plan_now(frame.selectExpr(*map(quote, columns), flag))
-            if target.create is not None:
-                frame = frame if deletes is None else frame.where(f"NOT {deletes}").drop(deletes)
-                self._create(_writer(frame, target), target.create)
-                return
-            # Updated rows keep their values in columns that the batch lacks.
-            changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
-            with self._with_snapshot_properties(target.snapshot_properties):
-                name = target.table.sql(CATALOG, ref=target.ref)
-                merge(self.session, name, frame, mode.key, changed, deletes)
-
-    @contextmanager
-    def _with_snapshot_properties(self, properties: Mapping[str, str]) -> Iterator[None]:
-        """Add properties to the snapshots that SQL creates in the writing session.
-
-        Only session settings can do that. DataFrame writes have their own properties, which take precedence. A separate
-        session, as for transactions, would make Spark recompile all generated code.
-        """
-        settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in properties.items()}
-        with self._properties_lock:
-            conf = self.session.conf
-            for key, value in settings.items():
-                conf.set(key, value)
-            try:
-                yield
-            finally:
-                for key in settings:
-                    with suppress(Exception):  # the session may be gone
-                        conf.unset(key)
+        table = target.table_schema
+        # Source columns that the table lacks: delete_when may use them.
+        extra = (
+            () if table is None or mode.delete_when is None else [c for c in source.columns if not table.find(c.name)]
+        )
+        if table is not None:
+            wanted = Schema(columns=(*table.columns, *extra))
+            frame = read_as(self.session, batch, wanted, frame=frame, source=source)
+        columns = frame.columns[: len(frame.columns) - len(extra)]
+        deletes = None
+        if mode.delete_when is not None:
+            (deletes,) = free_names("deletes", 1, taken=frame.columns)
+            with spark_errors(f"evaluating {mode.delete_when!r}", query=True):
+                flag = f"coalesce(({mode.delete_when}), false) AS {deletes}"
+                frame = plan_now(frame.selectExpr(*map(quote, columns), flag))
+        # Updated rows keep their values in columns that the batch lacks.
+        changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
+        writer.upsert(frame, mode.key, changed, deletes=deletes, masked=target.masked)
 
     def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         """Count the rows for which each predicate is true in one aggregation, which also tests if ``key`` is unique."""
@@ -333,20 +301,17 @@ class SparkEngine:
         """Append the rows that fail one of ``tests`` to a quarantine table, with the reasons."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
             frame = self._evaluate_tests(rows, tests).failing(tests, provenance)
-            if target.create is not None:
-                self._create(_writer(frame, target), target.create)
-                return
-            name = target.table.sql(CATALOG, ref=target.ref)
-            if target.table_schema is not None:
-                changes = quarantine.required_schema_changes(iceberg_schema(frame.schema), target.table_schema)
-                self._change_schema(target.model_copy(update={"schema_changes": changes}))
-            _writer(quarantine.align_to_table(frame, self.session.table(name)), target).append()
+            writer = self._writer(target)
+            if target.create is None:
+                if target.table_schema is not None:
+                    writer.evolve(quarantine.required_schema_changes(iceberg_schema(frame.schema), target.table_schema))
+                frame = quarantine.align_to_table(frame, self.session.table(writer.name))
+            writer.append(frame)
 
     def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
         """Append the ``rows`` that aren't among ``quarantined``."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
-            writer = _writer(quarantine.others(self._rows(rows), self._rows(quarantined)), target)
-            writer.append() if target.create is None else self._create(writer, target.create)
+            self._writer(target).append(quarantine.others(self._rows(rows), self._rows(quarantined)))
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Open the transaction of a run on ``branch``, in its own session."""
@@ -357,7 +322,7 @@ class SparkEngine:
         key = f"transaction:{run_id}:{id(session)}"
         with _ended_on_error(session):
             ended = partial(self._sessions_by_key.pop, key, None)
-            found = SparkTransaction(session, branch, create=self._create, ended=ended)
+            found = SparkTransaction(session, branch, ended=ended)
         self._sessions_by_key[key] = session
         return found
 
@@ -569,34 +534,6 @@ class SparkEngine:
         keys = {f"k{index}": path(column, frame.columns) for index, column in enumerate(columns)}
         return frame.selectExpr(*(f"{column} AS {key}" for key, column in keys.items())).groupBy(*keys).count()
 
-    def _change_schema(self, target: WriteTarget) -> None:
-        table = target.table.sql(CATALOG, ref=target.ref)
-        parts = [(".".join(map(quote, part.path)), part) for one in target.schema_changes for part in one.parts()]
-        added = [f"{name} {spark_ddl(part.other)}" for name, part in parts if part.one is None and part.other]
-        if added:
-            self.session.sql(f"ALTER TABLE {table} ADD COLUMNS ({', '.join(added)})")
-        for name, part in parts:
-            if part.one is not None and part.other is not None:
-                self.session.sql(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {spark_ddl(part.other)}")
-
-    def _create(self, writer: Any, create: CreateTable) -> None:
-        writer = writer.using("iceberg").tableProperty("location", create.location)
-        for key, value in create.properties.items():
-            writer = writer.tableProperty(key, value)
-        if create.partition_by:
-            writer = writer.partitionedBy(*(self._transform(text) for text in create.partition_by))
-        writer.create()
-
-    def _transform(self, text: str) -> Any:
-        functions = functions_for(self.session)
-        transform = PartitionTransform.parse(text)
-        column = functions.col(quote(transform.column))
-        if transform.name == "identity":
-            return column
-        if transform.name == "bucket":
-            return functions.partitioning.bucket(transform.width, column)
-        return getattr(functions.partitioning, transform.name)(column)
-
 
 @contextmanager
 def _ended_on_error(session: Any) -> Iterator[None]:
@@ -655,13 +592,6 @@ def _matching(frame: Any, rows: Rows) -> Any:
     if rows.where is None:
         return frame
     return filter_rows(frame, rows.where, is_measured=isinstance(rows, TableAt) or rows.is_measured)
-
-
-def _writer(frame: Any, target: WriteTarget) -> Any:
-    writer = frame.writeTo(target.table.sql(CATALOG, ref=target.ref))
-    for key, value in target.snapshot_properties.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
-    return writer
 
 
 def _auditing(rows: Rows) -> AbstractContextManager[None]:

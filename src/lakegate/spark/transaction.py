@@ -14,7 +14,7 @@ from lakegate.model.schema import Column, Schema, reserved_names
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import unknown_column
-from lakegate.spark.dataframes import merge, require_unique, to_frame
+from lakegate.spark.dataframes import to_frame
 from lakegate.spark.failures import (
     LOSES,
     cause_of,
@@ -25,8 +25,9 @@ from lakegate.spark.failures import (
     spark_errors,
 )
 from lakegate.spark.reader import iceberg_schema, with_fields
-from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, always_true, end_session, is_connect, plan_now
+from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, end_session, is_connect, plan_now
 from lakegate.spark.statement import Statement, parse_statement
+from lakegate.spark.writer import TableWriter
 
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
@@ -57,7 +58,6 @@ class SparkTransaction:
 
     Args:
         session: A session with :func:`transaction_settings`, whose catalog is bound to ``branch``.
-        create: Creates a table from a ``DataFrameWriterV2``.
         ended: Called once, when the transaction is closed.
     """
 
@@ -66,12 +66,10 @@ class SparkTransaction:
         session: Any,
         branch: str,
         *,
-        create: Callable[[Any, CreateTable], None],
         ended: Callable[[], object],
     ) -> None:
         self._session = session
         self._branch = branch
-        self._create = create
         self._ended = ended
         self._open = True
         self.before_writing: Callable[[TableIdentifier, Schema], None] = lambda *_: None
@@ -88,24 +86,16 @@ class SparkTransaction:
 
     def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None, *, fills: bool = False) -> None:
         """Append rows by column name."""
-        self._write(table, rows, create, lambda writer: writer.append(), fills=fills)
+        with self._writing(table):
+            self._writer(table, create).append(self._align_to_table(table, rows, create, fills=fills))
 
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
         """Replace all rows of the table, without replacing the table."""
-        self._write(table, rows, create, lambda writer: writer.overwrite(always_true(self._session)))
-
-    def _write(
-        self,
-        table: TableIdentifier,
-        rows: Any,
-        create: CreateTable | None,
-        finish: Callable[[Any], None],
-        *,
-        fills: bool = False,
-    ) -> None:
         with self._writing(table):
-            writer = self._align_to_table(table, rows, create, fills=fills).writeTo(table.sql(CATALOG))
-            finish(writer) if create is None else self._create(writer, create)
+            self._writer(table, create).overwrite(self._align_to_table(table, rows, create))
+
+    def _writer(self, table: TableIdentifier, create: CreateTable | None) -> TableWriter:
+        return TableWriter(session=self._session, table=table, branch=self._branch, create=create)
 
     def upsert(
         self,
@@ -125,12 +115,8 @@ class SparkTransaction:
             # The rows are read twice, to check and to write them. Computing them twice could give different rows, and
             # Spark's MERGE refuses a nondeterministic source.
             frame = self._checkpoint(fitted)
-            require_unique(frame, names, table, self._branch, masked=masked)
-            if create is None:
-                changed = [name for name in frame.columns if name not in names]
-                merge(self._session, table.sql(CATALOG), frame, names, changed)
-            else:
-                self._create(frame.writeTo(table.sql(CATALOG)), create)
+            changed = [name for name in frame.columns if name not in names]
+            self._writer(table, create).upsert(frame, names, changed, masked=masked)
 
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
         """Run Iceberg's ``rewrite_data_files`` in one commit. With ``sort``, it rewrites all files."""

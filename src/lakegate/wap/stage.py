@@ -312,10 +312,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     text = f"Writing {written} of {files} to branch {request.branch}"
     with context.narrator.step(text) as step:
         try:
-            if request.mode.appends:
-                context.engine().append(request.batch, target, step)
-            else:
-                context.engine().rewrite(request.batch, target, request.mode, step)
+            context.engine().write(request.batch, target, request.mode, step)
         except ClockError as error:
             raise until_when(context, error, [] if before is None else [before]) from error
 

@@ -66,7 +66,7 @@ def test_the_engines_work_is_cancelled_repeatedly(
         def __getattr__(self, name: str) -> object:
             return getattr(house, name)
 
-        def append(self, *_: object) -> None:
+        def write(self, *_: object) -> None:
             begun.set()
             for _again in range(2):  # the first one may come before anything runs
                 assert cancelled.acquire(timeout=60)
