@@ -394,6 +394,7 @@ def _stage(context: Context, session: RunSession, tx: Transaction, base: Ref) ->
     head = context.catalog.get_ref(tx.branch)
     staged = staged_since(context, base, head, target=session.run.target, run_id=session.run.run_id)
     _require_written(tx, staged)
+    failpoints.reach("after-stage")
     if not staged:
         discard(context, tx.branch)
         session.end(status="skipped", reads=tx.reads, reverts=(), detail="The transaction changed no table.")
@@ -401,7 +402,6 @@ def _stage(context: Context, session: RunSession, tx: Transaction, base: Ref) ->
     tables = tuple(str(one.table) for one in staged)
     checks = {str(one.table): tx._all_checks(one.table) for one in staged}  # noqa: SLF001
     session.move("staged", tables=tables, staged=staged, reads=tx.reads, checks=checks, branch_kept=True)
-    failpoints.reach("after-stage")
     store_run(context, session.run, context.catalog.get_ref(tx.branch))
 
 
