@@ -55,7 +55,7 @@ def work_ahead(journal: Journal, index: str, run_id: str) -> tuple[int, bool, st
             vars(module)["datetime"] = Ahead
     abandoned, taken = len(journal.abandoned()), journal.take_over(run_id) is not None
     try:
-        journal.begin(Run(run_id="ahead", tables=(), branch="", status="running", started_at=datetime.now(UTC)))
+        journal.begin(Run(run_id="ahead", tables=(), branch="", status="created", started_at=datetime.now(UTC)))
     except ClockError as error:
         return abandoned, taken, error.message
     return abandoned, taken, ""

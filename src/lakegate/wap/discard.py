@@ -117,7 +117,7 @@ def is_own(context: Context, run: Run) -> bool:
         return True
     commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
     if not commits:
-        return run.request is not None  # when an ingest was planned, there was no branch of that name
+        return True  # when the run began, there was no branch of that name
     heads = {one.head for one in run.staged if not (run.request is None or run.adopted or one.by_anyone)}
     staged = next((place for place, commit in enumerate(commits) if commit.hash in heads), None)
     if staged is not None:  # up to there, the run made all commits: those that change columns name no run

@@ -10,7 +10,15 @@ from typing import Any
 
 from lakegate.checks import parse_checks, require_runnable, validate_checks
 from lakegate.context import Context
-from lakegate.errors import AuditFailedError, CheckError, ClockError, ConflictError, InputError, QueryError
+from lakegate.errors import (
+    AlreadyExistsError,
+    AuditFailedError,
+    CheckError,
+    ClockError,
+    ConflictError,
+    InputError,
+    QueryError,
+)
 from lakegate.ledger.sync import sync
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
@@ -26,7 +34,7 @@ from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import store_run
-from lakegate.wap.discard import discard
+from lakegate.wap.discard import discard, ref_exists
 from lakegate.wap.ingest import publish_audited
 from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.quarantine import renames_column, require_not_reserved
@@ -353,6 +361,12 @@ def transaction(
     """
     validate_ref_name(branch)
     recover(context)
+    if ref_exists(context, branch):
+        raise AlreadyExistsError(
+            f"Branch '{branch}' exists already.",
+            hint=f"Choose another branch for the transaction, or drop it: lakegate discard {branch}",
+            branch=branch,
+        )
     base = sync(context, target)
     run = Run(
         run_id=run_id,

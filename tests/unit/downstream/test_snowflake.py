@@ -25,7 +25,7 @@ from support.snowflake_server import Object, SnowflakeAccount
 from support.snowflake_support import KEY_VARIABLE, account_settings, private_key
 
 ROOT = "s3://lake/wh/"
-MEMORY = "mem://metadata/"
+MEMORY = "mem://warehouse/"
 """Where the lakehouse in memory has its metadata files, as if that were a bucket."""
 TABLES = [TableIdentifier.parse(name) for name in ("nyc.trips", "nyc.fares")]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lakegate.errors import (
+    AlreadyExistsError,
     CatalogUnavailableError,
     ConfigurationError,
     ConflictError,
@@ -121,14 +122,19 @@ def somebodys(house: FakeLakehouse, name: str = "fix") -> Ref:
     return house.catalog.create_branch(name, house.catalog.get_ref("main"))
 
 
-@pytest.mark.parametrize("error", [ConfigurationError("Not writable."), KeyboardInterrupt(), ZeroDivisionError()])
-def test_a_transaction_drops_no_branch_that_it_did_not_make(house: FakeLakehouse, error: BaseException) -> None:
+def test_a_transaction_begins_on_no_branch_that_it_did_not_make(house: FakeLakehouse) -> None:
     somebodys(house)
+    with pytest.raises(AlreadyExistsError, match="Branch 'fix' exists already"), begun(house.context, branch="fix"):
+        pytest.fail("the body began")
+    assert (branches(house), house.journal.runs()) == (["fix", "main"], [])
 
+
+@pytest.mark.parametrize("error", [ConfigurationError("Not writable."), KeyboardInterrupt(), ZeroDivisionError()])
+def test_a_transaction_that_cannot_begin_leaves_no_branch(house: FakeLakehouse, error: BaseException) -> None:
     def refuse() -> None:
         raise error
 
     with pytest.raises(type(error)), begun(replace(house.context, require_writable=refuse), "r1", branch="fix"):
         pytest.fail("the body began")
-    assert (branches(house), kept(house)) == (["fix", "main"], False)
+    assert (branches(house), kept(house)) == (["main"], False)
     assert drop_orphaned_branches(house.context) == ()
