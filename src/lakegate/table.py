@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from lakegate.errors import missing_package
 from lakegate.model.refs import TablePointer
@@ -178,7 +177,7 @@ class Table:
     def to_duckdb(
         self, *, connection: duckdb.DuckDBPyConnection | None = None, **options: Unpack[RowOptions]
     ) -> duckdb.DuckDBPyRelation:
-        """Return the rows as a DuckDB relation (``lakegate[duckdb]``), held in memory.
+        """Return the rows as a DuckDB relation, held in memory.
 
         Args:
             connection: The DuckDB connection to create the relation on. Default: DuckDB's default connection.
@@ -188,7 +187,6 @@ class Table:
             The relation. In ``duckdb.sql("…")``, refer to it by the name of your variable.
 
         Raises:
-            ConfigurationError: DuckDB isn't installed.
             InputError: As for :meth:`to_batches`.
         """
         refuse_unknown("to_duckdb", options, RowOptions.__annotations__)
@@ -262,35 +260,24 @@ class Query:
         return _to_polars(self.to_arrow)
 
     def to_duckdb(self, *, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return all rows as a DuckDB relation (``lakegate[duckdb]``). Raises what :meth:`to_arrow` does.
+        """Return all rows as a DuckDB relation. Raises what :meth:`to_arrow` does.
 
         Args:
             connection: The DuckDB connection to create the relation on. Default: DuckDB's default connection.
-
-        Raises:
-            ConfigurationError: DuckDB isn't installed.
         """
         return _to_duckdb(self.to_arrow, connection)
 
 
-def _import_extra(package: str) -> Any:
-    """Import the package of the extra with the same name. Call it before any row is read."""
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise missing_package(f"to_{package}() needs", package, package) from error
-
-
 def _to_polars(read: Callable[[], pa.Table]) -> pl.DataFrame:
-    package = _import_extra("polars")
-    frame: pl.DataFrame = package.from_arrow(read())
-    return frame
+    try:
+        import polars as pl
+    except ImportError as error:  # before any row is read
+        raise missing_package("to_polars() needs", "polars", "polars") from error
+    return cast("pl.DataFrame", pl.from_arrow(read()))
 
 
 def _to_duckdb(read: Callable[[], pa.Table], connection: Any) -> duckdb.DuckDBPyRelation:
-    package = _import_extra("duckdb")
+    import duckdb
+
     # Not a reader: a relation may run several times, and a reader yields its rows only once.
-    relation: duckdb.DuckDBPyRelation = package.from_arrow(
-        read(), connection=connection or package.default_connection()
-    )
-    return relation
+    return duckdb.from_arrow(read(), connection=connection or duckdb.default_connection())

@@ -327,7 +327,9 @@ def test_a_request_keeps_no_hidden_text_of_its_files(
 ) -> None:
     """Until the run ends, and if it fails for good, the journal has the request as it was made."""
     lake = open_lake(FakeLakehouse(), **settings)
-    vars(components_of(lake)).update(contracts=Contracts(tmp_path, Settings()), shares_files=True)
+    vars(components_of(lake)).update(
+        contracts=Contracts(tmp_path, Settings()), shares_files=True, reads_private_files=True
+    )
     path = tmp_path / "a.csv"
     path.write_text(("id,phone\n" if header else "") + "1,17\n2,+49 17\n", encoding="utf-8")
     options = IngestOptions(csv=CsvOptions(header=header), checks=checks)

@@ -18,7 +18,7 @@ MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NULL", "null")
 
 In text columns they stay text: ``NA`` is also Namibia. :attr:`CsvOptions.null_values` applies to all columns.
 """
-# Both Arrow, which inspects CSV files, and Spark, which reads them, support these regular expressions.
+# Both Arrow, which infers types, and Spark, which parses the text, support these regular expressions.
 DECIMAL_COMMA = r"^[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
 """A number with a decimal comma. Dots may group its digits by three."""
 NON_FINITE = ("NaN", "Inf", "-Inf", "Infinity", "-Infinity")
@@ -140,11 +140,11 @@ class SourceFile(Value):
         version: Identifies the content: ``sha256:…`` for local files.
         stamp: Fingerprint: size and modification time, or size and entity tag. While it's the same, so is the file.
             Empty if unknown.
-        rows: Number of rows, from the footer (Parquet) or by parsing (CSV).
+        rows: Number of rows, from the footer (Parquet) or by reading it.
         version_id: The object store's id of this version, if the store keeps versions and returned it (S3's listings
             don't). For people only: ``version`` alone identifies the content.
         aliases: URIs of links that led to the file.
-        copy_uri: Parquet file made from its rows, which the engine reads instead; ``None`` for Parquet and CSV.
+        copy_uri: Parquet file made from its rows, which the engine reads instead; ``None`` for Parquet.
     """
 
     uri: str
@@ -255,8 +255,6 @@ class Batch(Value):
         columns: The columns of all files.
         variants: The columns of each file if they differ; else empty.
         texts: CSV only: what the text in its columns looks like.
-        multiline: CSV only: whether a quoted value spans lines, so that files can't be split by line.
-        line_end: CSV only: how rows end, if values that span lines would mislead the engine.
     """
 
     format: FileFormat
@@ -264,8 +262,6 @@ class Batch(Value):
     columns: tuple[SourceColumn, ...]
     csv: CsvOptions | None = None
     texts: tuple[ColumnText, ...] = ()
-    multiline: bool = False
-    line_end: str = ""
     variants: tuple[FileColumns, ...] = ()
 
     def parts(self) -> tuple[Batch, ...]:

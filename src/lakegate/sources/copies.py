@@ -57,15 +57,24 @@ class CopiedFile:
     rows: int
     columns: tuple[SourceColumn, ...]
     copy: Path
+    types: Sequence[Inference] = ()
+
+
+Reader = Callable[[Located, Callable[[int], None]], Rows]
+"""Reads a file, and calls the function with the number of bytes read, from any thread."""
+
+
+def reader_of(kind: FileFormat) -> Reader:
+    """Return the reader of a format: the ``read`` function of the module of its name in this package."""
+    return cast("Reader", import_module(f"lakegate.sources.{kind}").read)
 
 
 def copy_file(
-    file: Located, kind: FileFormat, folder: Path, on_read: Callable[[int], None]
+    file: Located, read: Reader, folder: Path, on_read: Callable[[int], None]
 ) -> tuple[CopiedFile | None, Sequence[InputError]]:
     """Convert ``file`` to parquet, or return its problems.
 
     Args:
-        kind: Its format. The module of that name in this package has the ``read`` function.
         folder: Where to write the copy.
         on_read: Called with the number of bytes read, from any thread.
 
@@ -74,7 +83,6 @@ def copy_file(
     """
     path = shown(file.path)
     copy = folder / f"{sha256(file.uri.encode()).hexdigest()[:24]}.parquet"
-    read = cast("Callable[[Located, Callable[[int], None]], Rows]", import_module(f"lakegate.sources.{kind}").read)
     try:
         found = read(file, on_read)
         problems = list(schema_problems(path, found.schema))
@@ -96,7 +104,7 @@ def copy_file(
     except OSError as error:
         copy.unlink(missing_ok=True)
         return None, (unreadable(path, error),)
-    return CopiedFile(file, rows, found.columns, copy), ()
+    return CopiedFile(file, rows, found.columns, copy, found.types), ()
 
 
 class _NotWrittenError(OSError):

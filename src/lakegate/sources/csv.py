@@ -1,21 +1,24 @@
-"""Inspect CSV files: normalise their options for Python, Arrow and Spark, and read all their values once."""
+"""Read CSV files with DuckDB, as text, and infer the types of their columns from all values."""
 
 from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
-import zlib
+import os
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal, cast
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pv
 
-from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
+from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import (
     DELIMITERS,
     ColumnText,
@@ -26,37 +29,39 @@ from lakegate.model.batch import (
     time_rewrite,
 )
 from lakegate.model.words import counted, did_you_mean
-from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, QuoteScan, csv_reader
+from lakegate.sources.copies import CopiedFile, copy_file
 from lakegate.sources.csv_types import Inference, arrow_type, infer, rewritten
 from lakegate.sources.files import Located, shown
-from lakegate.sources.inspection import is_gzip, is_tab_separated, name_problems, reserved_name_problems, unreadable
+from lakegate.sources.inspection import is_tab_separated
+from lakegate.sources.rows import Rows, decompressed
+from lakegate.storage.objects import first_line
 
-# Python's codec name → the name that Spark supports, too. By default, Spark 4 only supports the first seven
-# (`CharsetProvider.VALID_CHARSETS`); the others need `spark.sql.legacy.javaCharsets=true`.
-_ENCODINGS = {
-    "utf-8": "utf-8",
-    "utf-8-sig": "utf-8",
-    "ascii": "us-ascii",
-    "iso8859-1": "iso-8859-1",
-    "utf-16": "utf-16",
-    "utf-16-le": "utf-16le",
-    "utf-16-be": "utf-16be",
-    "utf-32": "utf-32",
-    **{f"cp{page}": f"windows-{page}" for page in range(1250, 1259)},
-    **{f"iso8859-{part}": f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 9, 13, 15)},
-    "koi8-r": "koi8-r",
-}
 _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
-# The characters that Java's String.trim removes. Spark skips lines that only have these, unless it reads multi-line.
-_JAVA_WHITESPACE = "".join(map(chr, range(1, 33)))
-_MAX_ROWS_NAMED = 3
 _LONGEST_SHOWN = 40
+_LONGEST_FIELD = 2**31 - 1
+_LONGEST_ROW = 8 << 20
+"""Bytes. A row that Python's reader tells apart may have half as many characters, because quotes are doubled."""
+_BLOCK_BYTES = 4 << 20
+_BATCH_ROWS = 100_000
+_MAX_ROWS_NAMED = 3
+_ASCII_COMPATIBLE = frozenset({"utf-8", "ascii"})
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_DELIMITER_LINE = re.compile(rb'"?sep=([ -~\t])"?(?:\r\n?|\n)', re.IGNORECASE)
+"""What tells Excel the delimiter, in the first line."""
+_LINE_ENDS = {"\n": r"'\n'", "\r": r"'\r'"}
+"""DuckDB's spelling. Unless told, it takes a file's first line ending, even inside a value, for that of the rows.
+It reads CR LF right only if it isn't told, and there's no other."""
+_QUOTE_HINT = (
+    "Quote whole values, double the quotes inside them, and close each one. If the file uses another quote character, "
+    "set the table's csv.quote."
+)
+_ROW_HINT = "Check its quotes and line endings."
 
 
 def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOptions:
-    r"""Return the options to read ``files`` with, normalised for the engine.
+    r"""Return the options to read ``files`` with, normalised.
 
-    The encoding becomes its registered name (``latin-1`` → ``iso-8859-1``). ``\t`` and ``tab`` become a tab, which is
+    The encoding becomes Python's name for it (``latin-1`` → ``iso8859-1``). ``\t`` and ``tab`` become a tab, which is
     also the default for ``.tsv`` files. An empty value always means NULL, so ``null_values`` only has ``""`` if it has
     nothing else.
 
@@ -66,7 +71,7 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
 
     Example:
         >>> normalise_options(CsvOptions(encoding="latin-1", delimiter="tab", null_values=("", "NA")), ())
-        CsvOptions(delimiter='\t', encoding='iso-8859-1', null_values=('NA',))
+        CsvOptions(delimiter='\t', encoding='iso8859-1', null_values=('NA',))
     """
     options = csv or CsvOptions()
     delimiter = DELIMITERS.get(options.delimiter, options.delimiter)
@@ -125,79 +130,29 @@ def _require_character(what: str, text: str) -> None:
 
 def _encoding(name: str) -> str:
     try:
-        python_name = codecs.lookup(name).name
-    except LookupError:
-        python_name = ""
-    known = _ENCODINGS.get(python_name)
-    if known is None:
+        "a".encode(name)  # raises for what isn't text, too, such as base64
+        return codecs.lookup(name).name
+    except (LookupError, ValueError) as error:
         raise InputError(
             f"CSV encoding '{name}' isn't supported.",
-            hint=did_you_mean(name, ["latin-1", *_ENCODINGS.values()])
-            + "Supported: utf-8, us-ascii, latin-1 and other iso-8859 parts, windows-1250 to 1258, koi8-r, utf-16, "
-            "utf-32. Convert other encodings to UTF-8, for example with iconv.",
+            hint=did_you_mean(name, ["latin-1", "utf-8", "utf-16", "windows-1252"])
+            + "Pass a name that Python knows, such as utf-8, utf-16, latin-1, windows-1252, shift_jis or gb18030.",
             option="encoding",
-        )
-    return known
+        ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class CsvInspection:
-    """An inspected CSV file.
-
-    Attributes:
-        rows: Number of rows, without the header and blank lines.
-        types: The inferred type of each column.
-        multiline: Whether it can't be split into rows by line.
-        line_ends: The kinds of line endings of its rows.
-        first_line_end: The kind of its first line ending, which may be inside a value; empty if it has none.
-        has_cr: Whether a value has a CR.
-    """
-
-    file: Located
-    rows: int
-    names: tuple[str, ...]
-    types: tuple[Inference, ...]
-    multiline: bool
-    line_ends: frozenset[str]
-    first_line_end: str
-    has_cr: bool
-
-    @property
-    def columns(self) -> tuple[SourceColumn, ...]:
-        """The columns, all as text. Types are joined over all files, so they never differ."""
-        return tuple(SourceColumn(name=name, type="text") for name in self.names)
-
-
-def inspect_csv(
-    file: Located, options: CsvOptions, on_read: Callable[[int], None]
-) -> tuple[CsvInspection | None, Sequence[InputError]]:
-    """Inspect ``file``, or return its problems.
-
-    Args:
-        options: How to read it, normalised.
-        on_read: Called with the number of bytes read after each block, from any thread.
-    """
-    try:
-        with CsvStream(file, options, on_read) as stream:
-            problems = _column_problems(shown(file.path), stream, options)
-            return (None, problems) if problems else (_read(stream, file, options), ())
-    except SourceError as error:
-        return None, (error,)
-    except OSError as error:
-        return None, (unreadable(shown(file.path), error),)
-
-
-def common_types(inspections: Sequence[CsvInspection]) -> dict[str, Inference]:
+def common_types(inspections: Sequence[CopiedFile]) -> dict[str, Inference]:
     """Return, for each column name in lower case, the type that holds its values of all files."""
     types: dict[str, Inference] = {}
     for inspection in inspections:
-        for name, inference in zip(map(str.lower, inspection.names), inspection.types, strict=True):
+        for column, inference in zip(inspection.columns, inspection.types, strict=True):
+            name = column.name.lower()
             types[name] = types[name].join(inference) if name in types else inference
     return types
 
 
 def common_columns(
-    inspections: Sequence[CsvInspection], types: Mapping[str, Inference], given: Mapping[str, str]
+    inspections: Sequence[CopiedFile], types: Mapping[str, Inference], given: Mapping[str, str]
 ) -> list[tuple[SourceColumn, ...]]:
     """Return the columns of each file, with the types in ``given``, or else those inferred from all files.
 
@@ -205,7 +160,7 @@ def common_columns(
         SchemaError: When the values of a column don't fit its given type, or there is no such column.
     """
     wanted = {name.lower(): kind for name, kind in given.items()}
-    names = {name.lower(): name for inspection in inspections for name in inspection.names}
+    names = {column.name.lower(): column.name for inspection in inspections for column in inspection.columns}
     for name in given:
         if name.lower() not in names:
             raise SchemaError(
@@ -217,16 +172,16 @@ def common_columns(
     return [
         tuple(
             SourceColumn(name=name, type=found.get(name.lower()) or types[name.lower()].arrow_type)
-            for name in inspection.names
+            for name in (column.name for column in inspection.columns)
         )
         for inspection in inspections
     ]
 
 
-def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Inference]) -> tuple[ColumnText, ...]:
+def column_texts(inspections: Sequence[CopiedFile], types: Mapping[str, Inference]) -> tuple[ColumnText, ...]:
     """Return details about the text of columns, for those that have any."""
     names: dict[str, str] = {}
-    for name in (name for inspection in inspections for name in inspection.names):
+    for name in (column.name for inspection in inspections for column in inspection.columns):
         names.setdefault(name.lower(), name)
     texts = (
         ColumnText(
@@ -242,208 +197,313 @@ def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Infer
     return tuple(text for text in texts if text.odd or text.digits or text.words)
 
 
-def common_line_end(inspections: Sequence[CsvInspection]) -> str:
-    """Return the line ending of all files' rows if Spark needs it to read them correctly; ``""`` otherwise.
-
-    By default, Spark takes a file's first line ending for that of its rows, even if it's inside a value, and turns all
-    others like it inside values into LF.
-    """
-    found = {end for inspection in inspections for end in inspection.line_ends}
-    # A file of a single row without an end can be read with any.
-    return (found or {"\n"}).pop() if any(map(_needs_line_end, inspections)) else ""
-
-
-def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceError]:
-    """Yield an error for each file with mixed line endings: a multi-line reader only supports one kind per file."""
-    common = {end for inspection in inspections for end in inspection.line_ends}
-    for inspection in inspections:
-        path = shown(inspection.file.path)
-        kinds = " and ".join(sorted(repr(end)[1:-1] for end in inspection.line_ends))
-        if len(inspection.line_ends) > 1:
-            yield SourceError(
-                f"'{path}' has mixed line endings ({kinds}), and quoted values in the batch span lines.",
-                hint="Write it with one kind of line ending.",
-                path=path,
-            )
-        elif len(common) > 1 and _needs_line_end(inspection):
-            ends = f"its rows end in {kinds}" if kinds else "no row ends"
-            yield SourceError(
-                f"'{path}' has line endings inside values, and {ends}, unlike those of other files in the batch. Spark "
-                "can't read both at once.",
-                hint="Ingest it separately.",
-                path=path,
-            )
-
-
-def _needs_line_end(inspection: CsvInspection) -> bool:
-    ends = inspection.line_ends
-    is_misled = bool(ends) and inspection.first_line_end not in ends
-    return is_misled or (inspection.has_cr and "\n" not in ends)
-
-
-def _column_problems(path: str, stream: CsvStream, options: CsvOptions) -> Sequence[InputError]:
-    names = stream.columns
-    if len(names) == 1 and options.header:
-        (name,) = names
-        line = stream.next_line
-        for mark, spelled in _OTHER_DELIMITERS.items():
-            if mark in name and (not line or line.count(mark) == name.count(mark)):
-                message = f"'{path}' has one column, '{name}'. Its delimiter doesn't seem to be {options.delimiter!r}."
-                return [SourceError(message, hint=f"Pass --delimiter {spelled}.", path=path)]
-    return [*name_problems(path, names), *reserved_name_problems(path, names)]
-
-
-def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspection:
-    types = [Inference() for _ in stream.columns]
-    rows, has_blank_rows = 0, False
-    blanks_matter = len(types) == 1 or options.delimiter in _JAVA_WHITESPACE
-    ragged: list[str] = []
-    forms, has_comma = rules(options), options.decimal == ","
-    as_is = list(types)
+def copy_csv(
+    file: Located, options: CsvOptions, folder: Path, on_read: Callable[[int], None]
+) -> tuple[CopiedFile | None, Sequence[InputError]]:
+    """Convert ``file`` to parquet, or return its problems, as :func:`lakegate.sources.copies.copy_file` does."""
     try:
-        for batch in _batches(stream, options, ragged):
-            rows += batch.num_rows
-            if forms:
-                plain = (rewritten(column, (), decimal_comma=has_comma) for column in batch.columns)
-                as_is = [infer(column, known) for column, known in zip(plain, as_is, strict=True)]
-            columns = (rewritten(column, forms, decimal_comma=has_comma) for column in batch.columns)
-            types = [infer(column, known) for column, known in zip(columns, types, strict=True)]
-            has_blank_rows = has_blank_rows or (blanks_matter and _has_blank_row(batch))
-            if ragged:
-                break
-    except (pa.ArrowException, LakegateError, OSError, ValueError) as error:
-        if stream.failure is not None:
-            raise stream.failure from error
-        _check_rows(file, options, stream, found=str(error))
-    scan = stream.scan
-    if ragged or scan.is_open or scan.doubtful:
-        _check_rows(
-            file, options, stream, found=f"a row with a different number of values: {ragged[0]}" if ragged else None
-        )
-    return CsvInspection(
-        file=file,
-        rows=rows,
-        names=stream.columns,
-        # Numbers that aren't all dates, such as ids of eight digits, stay numbers.
-        types=tuple(
-            other if found.kind == "string" else found
-            for found, other in zip(types, as_is if forms else types, strict=True)
-        ),
-        # In UTF-16 and UTF-32, a line feed isn't one byte: files can't be split into lines before decoding.
-        multiline=scan.multiline or has_blank_rows or options.encoding.startswith(("utf-16", "utf-32")),
-        line_ends=frozenset(scan.line_ends),
-        first_line_end=scan.first_line_end,
-        has_cr=scan.has_cr,
-    )
+        return copy_file(file, lambda file, on_read: read(file, options, on_read), folder, on_read)
+    except DoubtfulRowsError:
+        pass
+    try:
+        return copy_file(file, lambda file, _: read(file, options, lambda _: None, careful=True), folder, on_read)
+    except DoubtfulRowsError as error:
+        path = shown(file.path)
+        return None, (SourceError(f"'{path}' can't be parsed: {error}.", hint=_ROW_HINT, path=path),)
 
 
-def _batches(stream: CsvStream, options: CsvOptions, ragged: list[str]) -> Iterator[pa.RecordBatch]:
-    if not stream.has_data:
-        return
-
-    def note(row: pv.InvalidRow) -> Literal["skip"]:
-        ragged.append(row.text[:80])
-        return "skip"
-
-    # Positions instead of the file's names, which may contain anything and are checked elsewhere.
-    names = [str(index) for index in range(len(stream.columns))]
-    source: Any = pa.PythonFile(stream, mode="r")
-    yield from pv.open_csv(
-        source,
-        read_options=pv.ReadOptions(block_size=BLOCK_BYTES, column_names=names),
-        parse_options=pv.ParseOptions(
-            delimiter=options.delimiter,
-            quote_char=options.quote or False,
-            newlines_in_values=True,
-            invalid_row_handler=note,
-        ),
-        convert_options=pv.ConvertOptions(
-            check_utf8=False,  # the stream decoded it
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=["", *options.null_values],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
-        ),
-    )
+class DoubtfulRowsError(Exception):
+    """DuckDB can't tell a file's rows apart. Python's own reader can, or says which are broken."""
 
 
-def _has_blank_row(batch: pa.RecordBatch) -> bool:
-    """Return whether a row, including its delimiters, is only whitespace."""
-    nothing = pa.scalar("")
-    blank: Any = None
-    for column in batch.columns:
-        texts: Any = column.fill_null("")
-        empty = pc.equal(pc.ascii_trim(texts, characters=_JAVA_WHITESPACE), nothing)
-        blank = empty if blank is None else pc.and_(blank, empty)
-        if not pc.any(blank).as_py():
-            return False
-    return True
+def read(file: Located, options: CsvOptions, on_read: Callable[[int], None], *, careful: bool = False) -> Rows:
+    """Read a CSV file as rows of text, and infer their types meanwhile.
 
-
-def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found: str | None) -> None:
-    """Read the file with Python's own reader, slowly and exactly, and complete the stream's scan.
+    Args:
+        options: How to read it, normalised.
+        on_read: Called with the number of bytes read after each block, from any thread.
+        careful: Have Python's own CSV reader, which is slow, tell the rows apart.
 
     Raises:
-        SourceError: If rows have a different number of values than the header (the error names the first three), quotes
-            don't match, or the fast pass ``found`` a problem.
+        SourceError: When it isn't text, or its first row can't be read; while reading the rows, when one of them is
+            broken.
+        DoubtfulRowsError: While reading the rows, when only a careful reader may tell them apart.
     """
-    path, width = shown(file.path), len(stream.columns)
-    bad = _read_slowly(file, options, width, stream.scan)
-    if bad:
-        raise SourceError(
-            f"'{path}' has rows with a different number of values than its first row ({width}): {'; '.join(bad)}.",
-            hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
-            path=path,
-        )
-    if found is not None:
-        raise _unparsed(path, found)
-    if stream.scan.is_open and not stream.scan.doubtful:
-        raise SourceError(f"'{path}' ends inside a quoted value.", hint=QUOTE_HINT, path=path)
-
-
-def _read_slowly(file: Located, options: CsvOptions, width: int, scan: QuoteScan) -> list[str]:
-    """Describe the first rows that don't have ``width`` values, and complete the scan of line endings."""
     path = shown(file.path)
-    bad: list[str] = []
-    line = ""
+    blocks = _text_blocks(file, options.encoding, on_read)
+    first = next(blocks, b"")
+    start = len(first) - len(first.lstrip(b"\r\n"))
+    told = _DELIMITER_LINE.match(first, start)
+    if told is not None:
+        options = options.model_copy(update={"delimiter": told[1].decode()})
+        start = told.end()
+    names, line_end = _first_row(path, first[start:].decode(), options)
+    source = _Source(file, options, len(names), before=first[:start], line_end="\n" if careful else line_end)
+    rows: Iterator[bytes] = chain([first[start:]], blocks)
+    if careful:
+        rows = source.rewritten(rows)
+    elif line_end == "\r\n":
+        rows = _only_crlf(rows)
+    types = [Inference() for _ in names]
+    return Rows(
+        schema=pa.schema([(name, pa.string()) for name in names]),
+        columns=tuple(SourceColumn(name=name, type="text") for name in names),
+        batches=_tables(source, names, rows, types),
+        types=types,
+    )
 
-    def each_line(lines: Iterable[str]) -> Iterator[str]:
-        nonlocal line
-        for text in lines:
-            line = text
-            yield text
 
-    encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
-    with (
-        file.open() as raw,
-        cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_gzip(file.name) else raw as source,
-        io.TextIOWrapper(source, encoding=encoding, newline="") as lines,
-    ):
-        reader = csv_reader(each_line(lines), options)
-        before = 0
+def _first_row(path: str, text: str, options: CsvOptions) -> tuple[tuple[str, ...], str]:
+    """Return the names of the columns, and how the first row of a block of text ends."""
+    lines = io.StringIO(text, newline="")
+    reader = _python_reader(lines, options)
+    try:
+        row: list[str] = next(reader, [])
+    except csv.Error as error:
+        message = f"'{path}', line {reader.line_num}: the header's quotes don't match ({error})."
+        raise SourceError(message, hint=_QUOTE_HINT, path=path) from error
+    if not row:
+        raise SourceError(f"'{path}' has no line of text.", hint="Write it again, or exclude it.", path=path)
+    before = text[: lines.tell()]
+    line_end = before[len(before.rstrip("\r\n")) :]
+    if not options.header:
+        return tuple(f"_c{index}" for index in range(len(row))), line_end
+    if lines.tell() == len(text) >= _BLOCK_BYTES:
+        message = f"'{path}' has no end of line in its first {_BLOCK_BYTES:,} bytes."
+        raise SourceError(message, hint=_ROW_HINT, path=path)
+    following = lines.readline()
+    for mark, spelled in _OTHER_DELIMITERS.items() if len(row) == 1 else ():
+        if mark in row[0] and (not following or following.count(mark) == row[0].count(mark)):
+            message = f"'{path}' has one column, '{row[0]}'. Its delimiter doesn't seem to be {options.delimiter!r}."
+            raise SourceError(message, hint=f"Pass --delimiter {spelled}.", path=path)
+    return tuple(row), line_end
+
+
+def _python_reader(lines: Iterable[str], options: CsvOptions) -> Any:
+    csv.field_size_limit(_LONGEST_FIELD)  # of the whole process; by default, 131,072 characters
+    if not options.quote:
+        return csv.reader(lines, delimiter=options.delimiter, quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, delimiter=options.delimiter, quotechar=options.quote, strict=True)
+
+
+def _tables(
+    source: _Source, names: Sequence[str], blocks: Iterable[bytes], types: list[Inference]
+) -> Iterator[pa.Table]:
+    """Yield the rows of UTF-8 ``blocks``, and put the types inferred from all of them into ``types``."""
+    options = source.options
+    forms, has_comma = rules(options), options.decimal == ","
+    # Numbers that aren't all dates, such as ids of eight digits, stay numbers.
+    as_is = list(types)
+    for batch in _batches(source, blocks):
+        for index, column in enumerate(batch.columns):
+            types[index] = infer(rewritten(column, forms, decimal_comma=has_comma), types[index])
+            if forms:
+                as_is[index] = infer(rewritten(column, (), decimal_comma=has_comma), as_is[index])
+        yield pa.table(batch.columns, names=list(names))
+    if forms:
+        types[:] = [other if found.kind == "string" else found for found, other in zip(types, as_is, strict=True)]
+
+
+def _batches(source: _Source, blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    settings: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    with duckdb.connect(config=settings) as connection, _piped(blocks) as (pipe, failures):
+        try:
+            yield from connection.execute(source.query(pipe)).to_arrow_reader(_BATCH_ROWS)
+        except (duckdb.Error, OSError) as error:  # reading a batch raises the latter
+            if not failures:
+                raise DoubtfulRowsError(first_line(str(error))) from error
+        if failures:
+            raise failures[0]
+
+
+@contextmanager
+def _piped(blocks: Iterable[bytes]) -> Iterator[tuple[str, list[Exception]]]:
+    """Yield the path of a pipe with ``blocks``, and a list for the error that stops them early."""
+    reading, writing = os.pipe()
+    failures: list[Exception] = []
+
+    def write() -> None:
+        with suppress(BrokenPipeError), os.fdopen(writing, "wb") as pipe:
+            try:
+                for block in blocks:
+                    pipe.write(block)
+            except BrokenPipeError:  # nobody reads on
+                raise
+            except Exception as error:  # noqa: BLE001 (raised by the reader)
+                failures.append(error)
+
+    writer = threading.Thread(target=write, name="lakegate-csv", daemon=True)
+    writer.start()
+    try:
+        yield f"/dev/fd/{reading}", failures
+    finally:
+        os.close(reading)
+        writer.join()
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file and how to read it.
+
+    Attributes:
+        width: Number of its columns.
+        before: What precedes its first row.
+        line_end: How its rows end.
+    """
+
+    file: Located
+    options: CsvOptions
+    width: int
+    before: bytes
+    line_end: str
+
+    def query(self, pipe: str) -> str:
+        """Return DuckDB's SQL to read the rows from a pipe."""
+        options, names = self.options, [f"c{index}" for index in range(self.width)]
+        is_single = self.width == 1
+        given = {
+            "auto_detect": "false",
+            "strict_mode": "true",
+            "header": str(options.header).lower(),
+            "delim": _literal(options.delimiter),
+            "quote": _literal(options.quote),
+            "escape": _literal(options.quote),
+            "columns": "{" + ", ".join(f"{name}: 'VARCHAR'" for name in names) + "}",
+            "nullstr": "['']",
+            # In a single column, an empty line isn't a row, but empty quotes are.
+            "allow_quoted_nulls": str(not is_single).lower(),
+            "max_line_size": str(_LONGEST_ROW),
+        }
+        if self.line_end in _LINE_ENDS:
+            given["new_line"] = _LINE_ENDS[self.line_end]
+        words = [word for word in options.null_values if word] + ([""] if is_single else [])
+        values = [
+            f"if({name} IN ({', '.join(map(_literal, words))}), NULL, {name})" if words else name for name in names
+        ]
+        rows = f"read_csv({_literal(pipe)}, {', '.join(f'{name} = {value}' for name, value in given.items())})"
+        return f"SELECT {', '.join(values)} FROM {rows}{' WHERE c0 IS NOT NULL' if is_single else ''}"  # noqa: S608
+
+    def rewritten(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the rows in ``blocks`` with all values in quotes, and one kind of line ending.
+
+        Raises:
+            SourceError: When rows are broken; it names their lines.
+        """
+        path, reader = shown(self.file.path), _python_reader(_lines(blocks), self.options)
+        text = io.StringIO(newline="")
+        writer = csv.writer(
+            text,
+            delimiter=self.options.delimiter,
+            quotechar=self.options.quote or None,
+            quoting=csv.QUOTE_ALL if self.options.quote else csv.QUOTE_NONE,
+            lineterminator="\n",
+        )
+        ragged: list[str] = []
+        before = 1 + (self.before.count(b"\n") or self.before.count(b"\r"))
+        line = before
         try:
             for row in reader:
-                if row and len(row) != width:
-                    bad.append(f"line {before + 1} has {counted(len(row), 'value')}")
-                    if len(bad) == _MAX_ROWS_NAMED:
-                        break
-                scan.multiline |= reader.line_num - before > 1
-                before = reader.line_num
-                scan.has_cr |= any("\r" in value for value in row)
-                if end := line[len(line.rstrip("\r\n")) :]:
-                    scan.line_ends.add(end)
+                if row and len(row) != self.width:
+                    ragged.append(f"line {line} has {counted(len(row), 'value')}")
+                if len(ragged) == _MAX_ROWS_NAMED:
+                    break
+                if sum(map(len, row)) > _LONGEST_ROW // 2:
+                    message = f"'{path}' has a row of more than {_LONGEST_ROW // 2:,} characters (line {line})."
+                    hint = "Check its quotes; or write it as parquet or JSON lines, which allow longer values."
+                    raise SourceError(message, hint=hint, path=path)
+                line = before + reader.line_num
+                writer.writerow(row)
+                if text.tell() >= _BLOCK_BYTES:
+                    yield text.getvalue().encode()
+                    text.seek(text.truncate(0))
         except csv.Error as error:
-            message = f"'{path}': the quotes in the row that starts on line {before + 1} don't match ({error})."
-            raise SourceError(message, hint=QUOTE_HINT, path=path) from error
-        except (UnicodeError, EOFError, zlib.error, OSError) as error:
-            if not bad:
-                message = f"'{path}' can't be read from about line {before + 1}: {error}."
-                raise SourceError(message, hint="Check its encoding, or copy it again.", path=path) from error
-    return bad
+            message = f"'{path}': the quotes in the row that starts on line {line} don't match ({error})."
+            raise SourceError(message, hint=_QUOTE_HINT, path=path) from error
+        if ragged:
+            raise SourceError(
+                f"'{path}' has rows with a different number of values than its first row ({self.width}): "
+                f"{'; '.join(ragged)}.",
+                hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
+                path=path,
+            )
+        yield text.getvalue().encode()
 
 
-def _unparsed(path: str, found: str) -> SourceError:
-    if "straddling" in found:
-        message = f"'{path}' has a row longer than {BLOCK_BYTES:,} bytes, the limit for CSV."
-        return SourceError(message, hint="Write it as parquet or JSON lines, which allow longer values.", path=path)
-    return SourceError(f"'{path}' can't be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _lines(blocks: Iterable[bytes]) -> Iterator[str]:
+    rest = ""
+    for block in blocks:
+        lines = list(io.StringIO(rest + block.decode(), newline=""))
+        rest = lines.pop() if lines else ""
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _only_crlf(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes, and raise ``DoubtfulRowsError`` if a line ends otherwise than by CR LF."""
+    rest = b""
+    for block in blocks:
+        text = rest + block
+        rest = text[-1:] if text.endswith(b"\r") else b""
+        text = text[: len(text) - len(rest)]
+        if not text.count(b"\r\n") == text.count(b"\r") == text.count(b"\n"):
+            raise DoubtfulRowsError("lines end differently")
+        yield text
+    if rest:
+        raise DoubtfulRowsError("lines end differently")
+
+
+def _text_blocks(file: Located, encoding: str, on_read: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield a file's text as blocks of whole characters in UTF-8, decompressed and without a byte order mark."""
+    path, lines, is_first = shown(file.path), 1, True
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with decompressed(file, on_read) as stream:
+        while True:
+            raw = stream.read(_BLOCK_BYTES)
+            if raw.isascii() and encoding in _ASCII_COMPATIBLE and not decoder.getstate()[0]:
+                block = raw
+            else:
+                try:
+                    block = decoder.decode(raw, final=not raw).encode()
+                except UnicodeError as error:
+                    raise _not_of(path, encoding, error, raw if is_first else b"", lines) from error
+            if is_first:
+                block = block.removeprefix(codecs.BOM_UTF8)
+            if b"\0" in block:
+                line = lines + block.count(b"\n", 0, block.index(0))
+                looks_wide = is_first and block.index(0) < len(codecs.BOM_UTF32)
+                raise SourceError(
+                    f"'{path}' isn't text: it has a NUL byte (line {line}).",
+                    hint="It looks like UTF-16: pass --encoding utf-16le or utf-16be."
+                    if looks_wide
+                    else "Copy or write it again.",
+                    path=path,
+                )
+            lines += block.count(b"\n")
+            if block:
+                yield block
+                is_first = False
+            if not raw:
+                return
+
+
+def _not_of(path: str, encoding: str, error: UnicodeError, start: bytes, lines: int) -> SourceError:
+    """Return the error for bytes that aren't of the file's encoding."""
+    if not isinstance(error, UnicodeDecodeError):  # no byte order mark
+        hint = "Pass its encoding, such as --encoding utf-16le or --encoding utf-16be."
+        return SourceError(f"'{path}' isn't {encoding}: {error}.", hint=hint, path=path)
+    if start.startswith(_UTF16_MARKS):
+        hint = "It looks like UTF-16: pass --encoding utf-16."
+    elif encoding in _ASCII_COMPATIBLE:
+        hint = "Pass its encoding, for example --encoding windows-1252 or --encoding latin-1."
+    else:
+        hint = "Pass its encoding with --encoding."
+    line = lines + error.object[: error.start].count(b"\n")
+    byte = error.object[error.start]
+    return SourceError(
+        f"'{path}' isn't {encoding}: byte 0x{byte:02x} on line {line} ({error.reason}).", hint=hint, path=path
+    )

@@ -20,17 +20,8 @@ from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, merged_columns
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
-from lakegate.sources.copies import CopiedFile, agreed, copy_file, inexact, number_texts, widened
-from lakegate.sources.csv import (
-    CsvInspection,
-    column_texts,
-    common_columns,
-    common_line_end,
-    common_types,
-    inspect_csv,
-    line_end_problems,
-    normalise_options,
-)
+from lakegate.sources.copies import CopiedFile, agreed, copy_file, inexact, number_texts, reader_of, widened
+from lakegate.sources.csv import column_texts, common_columns, common_types, copy_csv, normalise_options
 from lakegate.sources.files import Located, find_now, shown, to_uri
 from lakegate.sources.inspection import (
     FORMATS,
@@ -66,9 +57,9 @@ def discover(
 ) -> Batch:
     """Find the files that ``paths`` name, check them, and return them as one batch.
 
-    Parquet files are checked by their footers. CSV files are read completely once, in bounded memory, and their types
-    are inferred from all values. Empty CSV values, quoted or not, and ``csv.null_values`` always mean NULL. Files of
-    other formats are read completely and converted to parquet.
+    Parquet files are checked by their footers. Files of other formats are read completely, and converted to parquet.
+    The types of CSV columns are inferred from all values. Empty CSV values, quoted or not, and ``csv.null_values``
+    always mean NULL.
 
     Args:
         paths: Files, globs (``*``, ``**``, ``?``, ``[]``), folders (searched recursively), ``file:`` URIs, or the same
@@ -84,7 +75,7 @@ def discover(
     Returns:
         A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.files.to_uri`, or
         ``s3://bucket/key``. A file's ``version`` is the hash of its content, or its entity tag in an object store. CSV
-        options are normalised for the engine (see :func:`~lakegate.sources.csv.normalise_options`).
+        options are normalised (see :func:`~lakegate.sources.csv.normalise_options`).
 
     Raises:
         InputError: When a path or option is invalid.
@@ -111,13 +102,13 @@ def discover(
         )
     kind: FileFormat = next(iter(examples), "parquet")
     same = tuple(file for file, found in formats.items() if found == kind)
+    folder = copies or Path(tempfile.mkdtemp(prefix="lakegate-"))
     if kind == "parquet":
         batch = _parquet_batch(same, narrator, problems, may_differ=may_differ)
     elif kind == "csv":
         options = normalise_options(csv, same)
-        batch = _csv_batch(same, options, stores, narrator, problems, may_differ=may_differ and options.header)
+        batch = _csv_batch(same, options, folder, stores, narrator, problems, may_differ=may_differ and options.header)
     else:
-        folder = copies or Path(tempfile.mkdtemp(prefix="lakegate-"))
         batch = _copied_batch(kind, same, folder, stores, narrator, problems, may_differ=may_differ)
     if batch is None or problems:
         raise combine(problems)
@@ -202,19 +193,18 @@ def _parquet_batch(
 def _csv_batch(
     files: Sequence[Located],
     options: CsvOptions,
+    folder: Path,
     storage: StorageSettings,
     narrator: Narrator | None,
     problems: list[InputError],
     *,
     may_differ: bool,
 ) -> Batch | None:
-    with _progress(narrator, files, "bytes") as advance:
-        results = _in_threads(lambda file: inspect_csv(file, options, advance), files, _CSV_THREADS)
+    with _progress(narrator, files, "bytes", "Reading") as advance:
+        results = _in_threads(lambda file: copy_csv(file, options, folder, advance), files, _CSV_THREADS)
     inspections = _good(results, problems)
-    multiline = any(each.multiline for each in inspections)
     problems.extend(() if may_differ else difference_problems(inspections, ordered=True))
     problems.extend(_partition_problems(inspections))
-    problems.extend(line_end_problems(inspections) if multiline else ())
     problems.extend(_changed(inspections, storage))
     if problems or not inspections:
         return None
@@ -223,11 +213,9 @@ def _csv_batch(
     return Batch(
         format="csv",
         texts=column_texts(inspections, types),
-        files=_described(inspections, narrator),
+        files=_with_copies(inspections, narrator),
         columns=merged_columns(columns),
         csv=options,
-        multiline=multiline,
-        line_end=common_line_end(inspections) if multiline else "",
         variants=_variants(inspections, columns, ordered=True),
     )
 
@@ -242,8 +230,9 @@ def _copied_batch(
     *,
     may_differ: bool,
 ) -> Batch | None:
+    read = reader_of(kind)
     with _progress(narrator, files, "bytes", "Reading") as advance:
-        results = _in_threads(lambda file: copy_file(file, kind, folder, advance), files, _CSV_THREADS)
+        results = _in_threads(lambda file: copy_file(file, read, folder, advance), files, _CSV_THREADS)
     inspections = _good(results, problems)
     inferred = kind in {"json", "excel"}
     own = [each.columns for each in inspections]
@@ -263,14 +252,13 @@ def _copied_batch(
     problems.extend(_changed(found, storage))
     if problems or not found:
         return None
-    copies = {each.file.uri: to_uri(each.copy) for each in found}
     settled = {each.file.uri: each.columns for each in found}
     # Copies with different types are read separately, even if their columns now have the same type.
     apart = _variants(inspections, own, ordered=False)
     return Batch(
         format=kind,
         texts=number_texts(found) if inferred else (),
-        files=tuple(file.model_copy(update={"copy_uri": copies[file.uri]}) for file in _described(found, narrator)),
+        files=_with_copies(found, narrator),
         columns=merged_columns(columns),
         variants=tuple(one.model_copy(update={"columns": settled[one.uris[0]]}) for one in apart),
     )
@@ -301,7 +289,7 @@ def _variants(
     for inspection, has in zip(inspections, columns, strict=True):
         uris.setdefault(has, []).append(inspection.file.uri)
     by_columns = (FileColumns(columns=has, uris=tuple(some)) for has, some in uris.items())
-    # CSV is read by position, so the order of columns counts there. The inferred types count, because lists without
+    # The inferred types count, because lists without
     # values and lists of text have the same type in a file, but not in a table.
     shapes = {
         (shape(has, ordered=ordered, exact=True), frozenset((one.name.lower(), one.inferred) for one in has))
@@ -310,8 +298,14 @@ def _variants(
     return tuple(by_columns) if len(shapes) > 1 else ()
 
 
+def _with_copies(files: Sequence[CopiedFile], narrator: Narrator | None) -> tuple[SourceFile, ...]:
+    """Describe the files, each with its content version and copy."""
+    copies = {each.file.uri: to_uri(each.copy) for each in files}
+    return tuple(file.model_copy(update={"copy_uri": copies[file.uri]}) for file in _described(files, narrator))
+
+
 def _described(
-    inspections: Sequence[ParquetInspection] | Sequence[CsvInspection] | Sequence[CopiedFile], narrator: Narrator | None
+    inspections: Sequence[ParquetInspection] | Sequence[CopiedFile], narrator: Narrator | None
 ) -> tuple[SourceFile, ...]:
     """Describe the files, each with its content version."""
     rows = {each.file: each.rows for each in inspections}

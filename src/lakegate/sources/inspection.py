@@ -51,7 +51,7 @@ FORMATS: Mapping[FileFormat, Format] = {
         is_ambiguous=True,
     ),
 }
-"""All formats. The engine reads the first two; :mod:`lakegate.sources.copies` converts the others to parquet."""
+"""All formats. The engine reads the first; :mod:`lakegate.sources.copies` converts the others to parquet."""
 
 # What a file that isn't what its name says may be, by its first bytes: other formats, and kinds that people try.
 _FOREIGN: Mapping[bytes, str] = {

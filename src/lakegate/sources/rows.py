@@ -1,4 +1,4 @@
-"""Rows of formats that the engine doesn't read, to write as parquet; and decompressed streams."""
+"""Rows of files to write as parquet, and decompressed streams."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lakegate.errors import SourceError
 from lakegate.model.batch import SourceColumn
+from lakegate.sources.csv_types import Inference
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import is_gzip, is_zstandard
 
@@ -25,11 +26,13 @@ class Rows:
     Attributes:
         schema: The columns as they'll be written; :mod:`lakegate.sources.parquet` says which types are supported.
         columns: The columns with their inferred types: text that only has dates is text in ``schema`` and a date here.
+        types: For CSV, the inferred types of the columns, once all batches were read.
     """
 
     schema: pa.Schema
     columns: tuple[SourceColumn, ...]
     batches: Iterator[pa.Table]
+    types: list[Inference] = field(default_factory=list)
 
 
 @contextmanager

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,12 +18,10 @@ from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn
 from lakegate.model.rows import json_safe, rows_of
 from lakegate.model.schema import Column, Schema, merged
 from lakegate.ports import Narrator
-from lakegate.sources.csv_stream import csv_reader
 from lakegate.sources.discovery import discover, require_csv
 from lakegate.sources.files import Located, find, from_uri, shown
 from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import type_name
-from lakegate.sources.rows import decompressed
 from lakegate.storage.objects import ReplacedError, first_line, is_remote
 
 
@@ -73,10 +69,9 @@ def inspect(
         require_csv(csv, batch)
         if batch.format == "csv":
             columns = tuple(Column(name=each.name, type=type_name(_arrow_type(each))) for each in batch.columns)
-            found = _csv_rows(batch, stores, rows)
         else:
             columns = _declared(batch, stores)
-            found = _parquet_rows(batch, stores, rows)
+        found = _first_rows(batch, stores, rows)
     return SourceSample(batch=batch, columns=columns, rows=tuple(found))
 
 
@@ -135,7 +130,7 @@ def _parquet(uri: str, storage: StorageSettings) -> Iterator[Any]:
         raise SourceError(message, hint="Copy or download it again.", path=path) from error
 
 
-def _parquet_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict[str, Any]]:
+def _first_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict[str, Any]]:
     file = next((file for file in batch.files if file.rows), None)
     if file is None:
         return []
@@ -143,35 +138,3 @@ def _parquet_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[di
         first = next(found.iter_batches(batch_size=limit or 1), None)
         rows = [] if first is None else rows_of(first.slice(0, limit))
     return [json_safe(row) for row in rows]
-
-
-def _csv_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict[str, Any]]:
-    options = batch.csv or CsvOptions()
-    part = next((part for part in batch.parts() if part.rows), None)
-    if part is None:
-        return []
-    file = next(file for file in part.files if file.rows)
-    encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
-    with decompressed(_located(file.uri, storage), lambda _: None) as stream:
-        lines = io.TextIOWrapper(io.BufferedReader(cast("io.RawIOBase", _Raw(stream))), encoding=encoding, newline="")
-        found = (row for row in csv_reader(lines, options) if row)
-        names = [column.name for column in part.columns]
-        rows = list(islice(found, int(options.header), limit + int(options.header)))
-    nothing = {"", *options.null_values}
-    return [{name: None if text in nothing else text for name, text in zip(names, row, strict=True)} for row in rows]
-
-
-class _Raw(io.RawIOBase):
-    """Adapts a stream that only has ``read`` to Python's ``RawIOBase``."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self._stream.read(len(buffer))
-        buffer[: len(block)] = block
-        return len(block)

@@ -167,10 +167,7 @@ _FAILURES = (
         (
             "CAST_INVALID_INPUT",
             "CAST_OVERFLOW",
-            "CSV header",
             "FAILED_READ_FILE",
-            "MALFORMED_CSV_RECORD",
-            "MALFORMED_RECORD_IN_PARSING",
             "NUMERIC_VALUE_OUT_OF_RANGE",
             "PATH_NOT_FOUND",
         ),

@@ -53,14 +53,12 @@ _PRIMITIVES = {
 }
 _SPARK_NAMES = {iceberg: spark for spark, iceberg in _PRIMITIVES.items()}  # of the integers, "int" comes last
 _ARROW_TO_SPARK = {
-    "null": "string",
     "bool": "boolean",
     "int64": "bigint",
     "double": "double",
     "date32[day]": "date",
     "timestamp[us]": "timestamp_ntz",
     "timestamp[us, tz=UTC]": "timestamp",
-    "string": "string",
 }
 _WRITTEN = {**_PRIMITIVES, "void": UNKNOWN, "variant": "variant"}
 """Types of rows to write. A variant, or a field without values, doesn't exempt a struct from checks for lossy casts."""
@@ -167,11 +165,7 @@ def _may_lose(source: str, wanted: str | None) -> bool:
 
 
 def _read_part(session: Any, batch: Batch) -> tuple[Any, Schema]:
-    if batch.format == "csv":
-        frame = _read_csv(session, batch, {column.in_file: _spark_name(column.type) for column in batch.columns})
-    else:
-        frame = _read_parquet(session, batch)
-    frame = _renamed(frame, batch)
+    frame = _renamed(_read_parquet(session, batch), batch)
     return frame, source_schema(frame, batch)
 
 
@@ -192,21 +186,10 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
         frame: The result of :func:`read_batch` for the batch.
         source: The schema of ``frame``.
     """
-    if batch.format == "csv":
-        parts = ((part, _types_of(table, part)) for part in batch.parts())
-        frames = (_with_missing(_read_csv(session, part, types), table, part, types) for part, types in parts)
-    elif batch.format == "json":
-        frames = (_read_json(session, part, table) for part in batch.parts())
-    else:
+    if batch.format not in {"csv", "json"}:
         return cast_to(table, frame, source)
+    frames = (_read_text(session, part, table) for part in batch.parts())
     return reduce(lambda one, other: one.unionByName(other), frames)
-
-
-def _with_missing(frame: Any, table: Schema, part: Batch, types: Mapping[str, str]) -> Any:
-    if len(types) == len(table.columns) and not any(column.file_name for column in part.columns):
-        return frame
-    found = {column.name.lower(): column.in_file for column in part.columns if column.in_file in types}
-    return select_or_null(frame, table, found)
 
 
 def select_or_null(frame: Any, table: Schema, found: Mapping[str, str]) -> Any:
@@ -258,10 +241,11 @@ def _read_parquet(session: Any, batch: Batch) -> Any:
     frame = _reader(session, batch).parquet(*map(spark_path, batch.read_uris))
     # In lower case, because the files of a batch may spell a name differently.
     converted = {column.in_file.lower(): _converted(column) for column in batch.columns}
-    if batch.format == "json":
-        texts = {name.lower(): name for name in _texts(frame)}
-        inferred = ((name, target) for name, target in _inferred(batch).items() if name in texts)
-        converted |= {name: _parsed(CsvOptions(), {texts[name]: target})[0] for name, target in inferred}
+    texts = {name.lower(): name for name in _texts(frame)} if batch.format in {"csv", "json"} else {}
+    for column in batch.columns:
+        text = texts.get(column.in_file.lower())
+        if text is not None and column.type not in {"null", "string"}:
+            converted[text.lower()] = _parsed(batch.csv or CsvOptions(), text, _spark_name(column.type))
     if batch.format in {"json", "excel"}:
         # One file may have integers or dates in a column, another fractions or timestamps.
         wider = {"double": ("bigint", "DOUBLE"), "timestamp[us]": ("date", "TIMESTAMP_NTZ")}
@@ -276,7 +260,7 @@ def _read_parquet(session: Any, batch: Batch) -> Any:
     return frame.selectExpr(*(converted.get(name.lower()) or quote(name) for name in frame.columns))
 
 
-def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
+def _read_text(session: Any, batch: Batch, table: Schema) -> Any:
     """Read a part of the batch in the table's columns. Text for a column of another type is parsed as that type."""
     frame = _renamed(_reader(session, batch).parquet(*map(spark_path, batch.read_uris)), batch)
     texts = {name.lower() for name in _texts(frame)}
@@ -286,7 +270,7 @@ def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
         target = spark_type(column.type)
         if column.name.lower() in texts and target is not None:
             # The table's name is the same as the file's, except for case.
-            expressions += _parsed(CsvOptions(), {column.name: target})
+            expressions.append(_parsed(batch.csv or CsvOptions(), column.name, target))
         else:
             expressions.append(_cast(column, own))
     return frame.selectExpr(*expressions)
@@ -294,15 +278,6 @@ def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
 
 def _texts(frame: Any) -> list[str]:
     return [field.name for field in frame.schema.fields if field.dataType.typeName() == "string"]
-
-
-def _inferred(batch: Batch) -> dict[str, str]:
-    """Return the columns (in lower case) with dates or timestamps as text, and the types to parse them as."""
-    return {
-        column.in_file.lower(): _ARROW_TO_SPARK[column.type]
-        for column in batch.columns
-        if column.type in {"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"}
-    }
 
 
 def _converted(column: SourceColumn) -> str | None:
@@ -390,48 +365,15 @@ def _exact(value: str, column: str) -> str:
     return f"CASE WHEN {is_inexact} THEN CAST(raise_error({message}) AS BIGINT) ELSE {value} END"
 
 
-def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:
-    csv = batch.csv or CsvOptions()
-    options = {
-        "mode": "FAILFAST",
-        "header": str(csv.header).lower(),
-        "enforceSchema": "false",
-        "sep": csv.delimiter,
-        "quote": csv.quote,
-        "escape": csv.quote,
-        "encoding": csv.encoding,
-        "nullValue": "",
-        "emptyValue": "",
-        "multiLine": str(batch.multiline).lower(),
-        "ignoreLeadingWhiteSpace": "false",
-        "ignoreTrailingWhiteSpace": "false",
-        **({"lineSep": batch.line_end} if batch.line_end else {}),
-    }
-    schema = ", ".join(f"{quote(column.in_file)} STRING" for column in batch.columns)
-    frame = _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.read_uris)))
-    return frame.selectExpr(*_parsed(csv, types))
-
-
-def _types_of(table: Schema, batch: Batch) -> dict[str, str]:
-    names = Schema(columns=tuple(Column(name=column.name, type=column.type) for column in batch.columns))
-    in_file = {column.name: column.in_file for column in batch.columns}
-    found = ((names.find(column.name), spark_type(column.type)) for column in table.columns)
-    return {in_file[column.name]: target for column, target in found if column is not None and target is not None}
-
-
-def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
-    everywhere = [text for text in csv.null_values if text]
-    expressions = []
-    for column, target in types.items():
-        name = quote(column)
-        words = everywhere if target == "string" else [*everywhere, *MISSING_WORDS]
-        present = f"IF({name} IN ({', '.join(map(sql_string, words))}), NULL, {name})" if words else name
-        if target != "string":
-            text = _rewritten(present, target, csv)
-            present = f"CAST({text} AS {target})"
-            present = _as_float(text, present, column) if target == "float" else present
-        expressions.append(f"{present} AS {name}")
-    return expressions
+def _parsed(csv: CsvOptions, column: str, target: str) -> str:
+    """Return an expression that parses text as the Spark type ``target``."""
+    name = quote(column)
+    if target == "string":
+        return name
+    present = f"IF({name} IN ({', '.join(map(sql_string, MISSING_WORDS))}), NULL, {name})"
+    text = _rewritten(present, target, csv)
+    cast = f"CAST({text} AS {target})"
+    return f"{_as_float(text, cast, column) if target == 'float' else cast} AS {name}"
 
 
 def _as_float(text: str, cast: str, column: str) -> str:
@@ -463,7 +405,7 @@ def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
 
 
 def _spark_name(arrow_type: str) -> str:
-    """Return the Spark type for an Arrow type that is inferred or configured for CSV."""
+    """Return the Spark type for an Arrow type that is inferred from text, or configured for it."""
     if arrow_type.startswith("decimal128("):
         return arrow_type.replace("decimal128", "decimal", 1)
     return _ARROW_TO_SPARK[arrow_type]

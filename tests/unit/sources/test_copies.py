@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakegate.config import StorageSettings
@@ -19,12 +20,13 @@ def test_files_of_this_machine_are_copied_for_a_run(tmp_path: Path, monkeypatch:
     store, stores = MemoryStore(), StorageSettings()
     monkeypatch.setattr(copies, "open_store", lambda *_: store)
     monkeypatch.setattr("lakegate.sources.files.open_store", lambda *_: store)
-    (tmp_path / "a b.csv").write_text("n\n1\n", encoding="utf-8")
-    batch = discover([str(tmp_path / "a b.csv")])
+    source = tmp_path / "a b.parquet"
+    pq.write_table(pa.table({"n": [1]}), source)
+    batch = discover([str(source)])
     copied = upload(batch, "s3://lake/w", "r1", stores, SilentNarrator())
     (target,) = store.objects
     assert target.startswith("s3://lake/w/.lakegate-sources/r1/")
-    assert (copied.read_uris, copied.uris, store.objects[target]) == ((target,), batch.uris, b"n\n1\n")
+    assert (copied.read_uris, copied.uris, store.objects[target]) == ((target,), batch.uris, source.read_bytes())
     assert upload(copied, "s3://lake/w", "r1", stores, SilentNarrator()) == copied
     assert not changed_files(copied, stores)
     drop_uploads(copied.files, stores)

@@ -151,9 +151,9 @@ def test_values_in_folder_names_are_not_lost_silently(tmp_path: Path) -> None:
 
 def test_the_version_changes_with_the_content_and_the_stamp_with_a_touch(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv")
-    batch = discover([str(file)])
+    batch = discover([str(file)], copies=tmp_path / "copies")
     before = batch.files[0]
-    assert before == discover([str(file)]).files[0]
+    assert before == discover([str(file)], copies=tmp_path / "copies").files[0]
     assert before.version == f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
     assert before.stamp == f"{file.stat().st_size}-{file.stat().st_mtime_ns}"
     assert not changed_files(batch)

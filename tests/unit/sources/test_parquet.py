@@ -29,7 +29,7 @@ def test_rows_and_columns(tmp_path: Path) -> None:
     assert batch.format == "parquet"
     assert [(Path(file.uri).name, file.rows) for file in batch.files] == [("a.parquet", 0), ("b.parquet", 2)]
     assert [(column.name, column.type) for column in batch.columns] == [("I", "int64"), ("t", "timestamp[ns]")]
-    assert (batch.rows, batch.csv, batch.multiline) == (2, None, False)
+    assert (batch.rows, batch.csv) == (2, None)
 
 
 def test_a_file_without_ending_is_known_by_its_magic_bytes(tmp_path: Path) -> None:
