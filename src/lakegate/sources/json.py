@@ -261,7 +261,7 @@ class _Columns:
         kinds: dict[_Path, str] = {}
         for number, text in _lines(block, line):
             try:
-                row = json.loads(text, object_pairs_hook=_once)
+                row = json.loads(text.decode(), object_pairs_hook=_once, parse_float=_finite, parse_int=_whole)
                 json.dumps(row, ensure_ascii=False).encode()  # raises for half a surrogate pair, such as \\uD800
             except (ValueError, RecursionError) as problem:
                 reason = str(problem).partition(": line 1")[0] or type(problem).__name__
@@ -484,6 +484,18 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def _finite(text: str) -> float:
+    if float(text) in {float("inf"), float("-inf")}:
+        raise ValueError(f"{text} is too large for a double")
+    return float(text)
+
+
+def _whole(text: str) -> int:
+    if len(text.lstrip("-")) > _DECIMAL.precision:
+        raise ValueError(f"{text} has more than {_DECIMAL.precision} digits")
+    return int(text)
+
+
 def block_shape(block: bytes) -> tuple[bool, bool]:
     """Return whether no line can be nested deeply, and whether each line is one object without nested ones."""
     text = np.frombuffer(block.rstrip() or b" ", np.uint8)
@@ -510,7 +522,7 @@ def _depth(text: bytes) -> int:
 
 def _lines(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
     for number, text in enumerate(block.split(b"\n"), start=first):
-        if text.strip():
+        if text.strip(b" \t\r"):
             yield number, text
 
 
@@ -585,12 +597,16 @@ def _require_utf8(path: str, block: bytes, line: int) -> None:
 
 
 def _document(path: str, content: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the objects of a list, or of several objects in sequence, as blocks of one line each."""
+    """Yield the objects of a list, or of several objects in sequence, as blocks of one line each.
+
+    Empty lines keep the number of the line that each object starts on, unless several start on one line.
+    """
     _require_utf8(path, content, 1)
     lines: list[str] = []
     first, size = 1, 0
     try:
-        for text in _elements(content.decode("utf-8")):
+        for text, line in _elements(content.decode("utf-8")):
+            lines += [""] * (line - first - len(lines))
             lines.append(text.replace("\n", " ").replace("\r", " "))
             size += len(text)
             if size > _BLOCK_BYTES:
@@ -603,16 +619,17 @@ def _document(path: str, content: bytes) -> Iterator[tuple[bytes, int]]:
         yield "\n".join(lines).encode(), first
 
 
-def _elements(text: str) -> Iterator[str]:
-    """Yield the text of each object in a list or sequence."""
-    at = _skipped(text, 0)
+def _elements(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the text of each object in a list or sequence, and the line that it starts on."""
+    at, line, counted = _skipped(text, 0), 1, 0
     is_list = text.startswith("[", at)
     at = _skipped(text, at + is_list)
     while at < len(text) and not (is_list and text.startswith("]", at)):
         value, end = _DECODER.raw_decode(text, at)
         if not isinstance(value, dict):
             raise json.JSONDecodeError(f"expected an object, not {_kind_of_value(value)}", text, at)
-        yield text[at:end]
+        line, counted = line + text.count("\n", counted, at), at
+        yield text[at:end], line
         at = _skipped(text, end)
         if is_list and text.startswith(",", at):
             at = _skipped(text, at + 1)
