@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import (
@@ -187,6 +188,7 @@ def column_texts(inspections: Sequence[CopiedFile], types: Mapping[str, Inferenc
         ColumnText(
             name=name,
             odd=found.odd.strip()[:_LONGEST_SHOWN] if found.kind == "string" else "",
+            flags=found.flags and found.kind in {"string", "int64"},
             digits=found.digits,
             fraction=found.fraction,
             words=tuple(sorted(found.words)) if found.kind == "string" else (),
@@ -194,7 +196,7 @@ def column_texts(inspections: Sequence[CopiedFile], types: Mapping[str, Inferenc
         )
         for name, found in ((name, types[key]) for key, name in names.items())
     )
-    return tuple(text for text in texts if text.odd or text.digits or text.words)
+    return tuple(text for text in texts if text.odd or text.digits or text.words or text.flags)
 
 
 def copy_csv(
@@ -238,7 +240,7 @@ def read(file: Located, options: CsvOptions, on_read: Callable[[int], None], *, 
         options = options.model_copy(update={"delimiter": told[1].decode()})
         start = told.end()
     names, line_end = _first_row(path, first[start:].decode(), options)
-    source = _Source(file, options, len(names), before=first[:start], line_end="\n" if careful else line_end)
+    source = _Source(file, options, names, before=first[:start], line_end="\n" if careful else line_end)
     rows: Iterator[bytes] = chain([first[start:]], blocks)
     if careful:
         rows = source.rewritten(rows)
@@ -248,7 +250,7 @@ def read(file: Located, options: CsvOptions, on_read: Callable[[int], None], *, 
     return Rows(
         schema=pa.schema([(name, pa.string()) for name in names]),
         columns=tuple(SourceColumn(name=name, type="text") for name in names),
-        batches=_tables(source, names, rows, types),
+        batches=_tables(source, rows, types),
         types=types,
     )
 
@@ -286,20 +288,20 @@ def _python_reader(lines: Iterable[str], options: CsvOptions) -> Any:
     return csv.reader(lines, delimiter=options.delimiter, quotechar=options.quote, strict=True)
 
 
-def _tables(
-    source: _Source, names: Sequence[str], blocks: Iterable[bytes], types: list[Inference]
-) -> Iterator[pa.Table]:
+def _tables(source: _Source, blocks: Iterable[bytes], types: list[Inference]) -> Iterator[pa.Table]:
     """Yield the rows of UTF-8 ``blocks``, and put the types inferred from all of them into ``types``."""
     options = source.options
     forms, has_comma = rules(options), options.decimal == ","
     # Numbers that aren't all dates, such as ids of eight digits, stay numbers.
     as_is = list(types)
     for batch in _batches(source, blocks):
+        if source.repeats_header(batch):
+            raise DoubtfulRowsError("a row repeats the header")
         for index, column in enumerate(batch.columns):
             types[index] = infer(rewritten(column, forms, decimal_comma=has_comma), types[index])
             if forms:
                 as_is[index] = infer(rewritten(column, (), decimal_comma=has_comma), as_is[index])
-        yield pa.table(batch.columns, names=list(names))
+        yield pa.table(batch.columns, names=list(source.names))
     if forms:
         types[:] = [other if found.kind == "string" else found for found, other in zip(types, as_is, strict=True)]
 
@@ -346,21 +348,21 @@ class _Source:
     """A file and how to read it.
 
     Attributes:
-        width: Number of its columns.
+        names: Names of its columns.
         before: What precedes its first row.
         line_end: How its rows end.
     """
 
     file: Located
     options: CsvOptions
-    width: int
+    names: tuple[str, ...]
     before: bytes
     line_end: str
 
     def query(self, pipe: str) -> str:
         """Return DuckDB's SQL to read the rows from a pipe."""
-        options, names = self.options, [f"c{index}" for index in range(self.width)]
-        is_single = self.width == 1
+        options, names = self.options, [f"c{index}" for index in range(len(self.names))]
+        is_single = len(names) == 1
         given = {
             "auto_detect": "false",
             "strict_mode": "true",
@@ -383,6 +385,20 @@ class _Source:
         rows = f"read_csv({_literal(pipe)}, {', '.join(f'{name} = {value}' for name, value in given.items())})"
         return f"SELECT {', '.join(values)} FROM {rows}{' WHERE c0 IS NOT NULL' if is_single else ''}"  # noqa: S608
 
+    def is_header(self, row: Sequence[str]) -> bool:
+        """Return whether a row is the header, even after a byte order mark. A single value may equal it by chance."""
+        if not self.options.header or len(row) == 1 or tuple(row[1:]) != self.names[1:]:
+            return False
+        return (row[0] or "").lstrip("\ufeff").strip(self.options.quote or None) == self.names[0]
+
+    def repeats_header(self, rows: pa.RecordBatch) -> bool:
+        """Return whether one of some rows is the header."""
+        for index, name in list(enumerate(self.names))[1:]:
+            if not rows.num_rows:
+                return False
+            rows = rows.filter(pc.equal(rows.column(index), pa.scalar(name)))
+        return any(map(self.is_header, zip(*(column.to_pylist() for column in rows.columns), strict=True)))
+
     def rewritten(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the rows in ``blocks`` with all values in quotes, and one kind of line ending.
 
@@ -403,7 +419,13 @@ class _Source:
         line = before
         try:
             for row in reader:
-                if row and len(row) != self.width:
+                if line > before and self.is_header(row):
+                    raise SourceError(
+                        f"'{path}' repeats its header on line {line}.",
+                        hint="If it's several files in one, delete that line, or ingest them as separate files.",
+                        path=path,
+                    )
+                if row and len(row) != len(self.names):
                     ragged.append(f"line {line} has {counted(len(row), 'value')}")
                 if len(ragged) == _MAX_ROWS_NAMED:
                     break
@@ -421,7 +443,7 @@ class _Source:
             raise SourceError(message, hint=_QUOTE_HINT, path=path) from error
         if ragged:
             raise SourceError(
-                f"'{path}' has rows with a different number of values than its first row ({self.width}): "
+                f"'{path}' has rows with a different number of values than its first row ({len(self.names)}): "
                 f"{'; '.join(ragged)}.",
                 hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
                 path=path,

@@ -144,6 +144,8 @@ def test_whatever_pythons_writer_writes_is_read(
         (b"PAR1....", "is parquet, not CSV", "--format parquet"),
         (b"PK\x03\x04rest", "a zip archive", "Convert"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0), "compressed with gzip", ".gz"),
+        ("id,b\n1,2\nid,b\n3,4\n", "repeats its header on line 3", "separate files"),
+        ('\ufeff"id","b"\r\n1,"x\r\ny"\r\n\ufeff"id","b"\r\n', "repeats its header on line 4", "separate files"),
         ('a,b\n"1\r\n2",3\n4\r\n', "line 4 has 1 value", "--delimiter"),
         ('a,b\n1,2\r\n"x"y,3\n', "row that starts on line 3 don't match", "csv.quote"),
         ("\n\na,b\n1,2,3,4,5\n", "line 4 has 5 values", "--delimiter"),
