@@ -106,6 +106,19 @@ def test_values_keep_their_line_ends_and_get_none_of_the_rows(
     assert dict(zip(batches, by_batch, strict=True)) == expected
 
 
+def test_words_for_true_and_false_go_into_boolean_columns(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    for name, text in (("a", "id,on\n1,true\n"), ("b", "id,on\n2,Y\n3,n\n4,NA\n"), ("c", "id,on\n5,0\n6,1\n")):
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    for name in "abc":
+        lake.ingest(f"{namespace}.t", tmp_path / f"{name}.csv")
+    lake.ingest(f"{namespace}.u", tmp_path / "b.csv", csv=CsvOptions(types={"on": "boolean"}))
+    rows = [*lake.table(f"{namespace}.t").to_arrow().to_pylist(), *lake.table(f"{namespace}.u").to_arrow().to_pylist()]
+    expected = {1: True, 2: True, 3: False, 4: None, 5: False, 6: True}
+    assert sorted((row["id"], row["on"] is expected[row["id"]]) for row in rows) == [
+        (number, True) for number in (1, 2, 2, 3, 3, 4, 4, 5, 6)
+    ]
+
+
 def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path) -> None:
     """Text becomes times where all of it is, numbers become what the table has; a big integer isn't rounded."""
     source = tmp_path / "[1] a b.jsonl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -111,15 +112,15 @@ def test_keys_prefixes_and_patterns(filled: Bucket, path: str, expected: list[st
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-def test_what_changes_a_file_and_what_does_not(bucket: Bucket, versioned: bool) -> None:
+def test_what_changes_a_file_and_what_does_not(bucket: Bucket, tmp_path: Path, versioned: bool) -> None:
     if versioned:
         bucket.keep_versions()
     bucket.put("a.csv", CSV)
     bucket.put("b.csv", CSV)
-    batch = discover([bucket.uri])
+    batch = discover([bucket.uri], copies=tmp_path)
     bucket.put("a.csv", CSV)  # copied over itself
     assert not changed_files(batch)
-    assert discover([bucket.uri]) == batch
+    assert discover([bucket.uri], copies=tmp_path) == batch
     bucket.put("a.csv", b"a,b\n1,3\n")
     assert [file.uri for file in changed_files(batch)] == [f"{bucket.uri}/a.csv"]
     assert discover([bucket.uri]).files[0].version != batch.files[0].version
@@ -127,13 +128,13 @@ def test_what_changes_a_file_and_what_does_not(bucket: Bucket, versioned: bool) 
     assert len(changed_files(batch)) == 2
 
 
-def test_a_version_is_taken_while_it_is_the_current_one(bucket: Bucket) -> None:
+def test_a_version_is_taken_while_it_is_the_current_one(bucket: Bucket, tmp_path: Path) -> None:
     bucket.keep_versions()
     bucket.put("a.csv", CSV)
     old = _version(bucket, "a.csv")
-    (pinned,) = discover([f"{bucket.uri}/a.csv?versionId={old}"]).files
-    assert pinned == discover([f"{bucket.uri}/a.csv"]).files[0]
-    (listed,) = discover([bucket.uri]).files
+    (pinned,) = discover([f"{bucket.uri}/a.csv?versionId={old}"], copies=tmp_path).files
+    assert pinned == discover([f"{bucket.uri}/a.csv"], copies=tmp_path).files[0]
+    (listed,) = discover([bucket.uri], copies=tmp_path).files
     assert (pinned.version_id, listed.version_id, listed.version) == (old, None, pinned.version)
     bucket.put("a.csv", b"a,b\n1,3\n")
     new = _version(bucket, "a.csv")

@@ -189,6 +189,7 @@ class ColumnText(Value):
         fraction: For numbers: the largest number of fractional digits; large for exponents.
         words: For text: the :data:`MISSING_WORDS` it contains, which stay text.
         beyond_int: For integers: whether a value needs more than 32 bits.
+        flags: Whether text or integers are all words for true and false: ``t``, ``Y``, ``no``, ``0``, …
         fields_beyond_int: For nested JSON: lower-case paths of integers that need more than 32 bits.
     """
 
@@ -198,6 +199,7 @@ class ColumnText(Value):
     fraction: int = 0
     words: tuple[str, ...] = ()
     beyond_int: bool = False
+    flags: bool = False
     fields_beyond_int: tuple[tuple[str, ...], ...] = ()
 
     @property

@@ -27,6 +27,7 @@ _INTS = 2**31
 INEXACT_IN_DOUBLE = 2**53
 """The first integer that a double can't distinguish from the next one."""
 _MISSING = pa.array(MISSING_WORDS)
+_FLAGS = pa.array(["t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"])
 _NON_FINITE = pa.array(NON_FINITE)
 _INSTANT = pa.timestamp("us", tz="UTC")
 _NAIVE = pa.timestamp("us")
@@ -72,6 +73,7 @@ class Inference:
         words: For text, the :data:`~lakegate.model.batch.MISSING_WORDS` that occur.
         long: For text, whether all values are numbers, some of which a double would round.
         beyond_int: For integers, whether one needs more than 32 bits.
+        flags: Whether all values are among the words that Spark reads as booleans.
     """
 
     kind: Kind = "unknown"
@@ -82,6 +84,7 @@ class Inference:
     words: frozenset[str] = frozenset()
     long: bool = True
     beyond_int: bool = False
+    flags: bool = True
 
     @property
     def are_numbers(self) -> bool:
@@ -109,6 +112,7 @@ class Inference:
             fraction=max(self.fraction, other.fraction),
             words=self.words | other.words,
             beyond_int=self.beyond_int or other.beyond_int,
+            flags=self.flags and other.flags,
             long=all(one.kind == "unknown" or one.are_numbers for one in (self, other)),
         )
         kinds = {self.kind, other.kind} - {"unknown"}
@@ -134,7 +138,7 @@ def infer(values: Any, so_far: Inference) -> Inference:
     """
     given, values = values, _without_missing_words(values)
     words = so_far.words if values is given else so_far.words | _missing_words(given)
-    so_far = replace(so_far, words=words)
+    so_far = replace(so_far, words=words, flags=so_far.flags and _are_flags(values))
     if values.null_count == len(values) or (so_far.kind == "string" and not so_far.long):
         return so_far
     if so_far.kind == "string":
@@ -157,6 +161,12 @@ def _as_long(values: Any) -> Inference:
     lengths = np.asarray(pc.binary_length(values).fill_null(0))
     fraction = int(np.where(points >= 0, lengths - points - 1, 0).max())
     return Inference("string", digits=int((lengths - (points >= 0)).max()), fraction=fraction)
+
+
+def _are_flags(values: Any) -> bool:
+    texts = values.drop_null()
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    return longest <= len("false") and pc.all(pc.is_in(pc.ascii_lower(texts), value_set=_FLAGS)).as_py() is not False
 
 
 def _missing_words(values: Any) -> frozenset[str]:
@@ -220,7 +230,7 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
             hint=f"Types are {', '.join(_GIVEN)} and decimal(P, S).",
             column=column,
         )
-    if found.kind not in takes | {"unknown"}:
+    if found.kind not in takes | {"unknown"} and not (arrow == "bool" and found.flags):
         raise SchemaError(
             f"You set the type of column '{column}' to {given}, but its values are {found.kind}.",
             hint="Nothing was ingested. Correct the values, set another type, or pass the words for NULL with "

@@ -261,7 +261,7 @@ def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: 
     texts = {text.name.lower(): text for text in batch.texts}
     for column in source.columns:
         one, text = wanted.get(column.name), texts.get(column.name.lower())
-        if one is not None and not fits(column, one, batch.format):
+        if one is not None and not fits(column, one, batch.format, text):
             why = because(text) if column.type == "string" else ""
             differences.append(
                 f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract{why}"

@@ -158,7 +158,9 @@ class _Differences:
         found = self.batch.find(column.name)
         if found is None:
             self._add_missing(column)
-        elif self._beyond_int(found, column) or not fits(found, column, self.file_format):
+        elif self._beyond_int(found, column) or not fits(
+            found, column, self.file_format, self.texts.get(found.name.lower())
+        ):
             if type_parts(found.type) and type_parts(column.type):
                 self._compare_fields(found, column)
             elif self.mode == "evolve" and can_promote(column.type, found.type):
@@ -301,7 +303,7 @@ def rounding(text: ColumnText | None, column: Column) -> str:
     return f"column '{column.name}' has values with {has}, and {column.type} would round them"
 
 
-def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
+def fits(batch: Column, table: Column, file_format: FileFormat, text: ColumnText | None = None) -> bool:
     """Return whether a batch's column can be written as a table's column. Inferred types give way to the table's.
 
     The write refuses values that don't fit after all; :func:`rounding` finds those that would be rounded.
@@ -326,6 +328,7 @@ def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
         (batch.type, table.type) in _PARSES_AS
         or table.type == "string"
         or (batch.type in {"long", "double"} and table.type.startswith("decimal("))
+        or (table.type == "boolean" and text is not None and text.flags)
     )
 
 

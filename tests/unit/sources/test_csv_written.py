@@ -83,6 +83,17 @@ def test_types_are_given(tmp_path: Path) -> None:
     assert hash(batch)
 
 
+def test_words_for_true_and_false_are_booleans_where_asked_for(tmp_path: Path) -> None:
+    text = "a;b;c;d\nt;Y;0;0\nF;no;1;2\nNA;;;\n"
+    plain = read(tmp_path, text)
+    assert types(plain) == {"a": "string", "b": "string", "c": "int64", "d": "int64"}
+    batch, table = (Schema(columns=tuple(Column(name=n, type=kind) for n in "abc")) for kind in ("string", "boolean"))
+    fit(batch, table, name=TableIdentifier.parse("n.t"), file_format="csv", texts=plain.texts)
+    assert set(types(read(tmp_path, text, types=dict.fromkeys("abc", "boolean"))).values()) == {"bool", "int64"}
+    with pytest.raises(InputError, match="column 'd' to boolean, but its values are int64"):
+        read(tmp_path, text, types={"d": "boolean"})
+
+
 def test_decimals_are_given_to_numbers_of_any_length(tmp_path: Path) -> None:
     text = "id\n12345678901234567890\nNA\n-0.05\n7\n"
     assert types(read(tmp_path, text, types={"id": "decimal(38, 2)"})) == {"id": "decimal128(38, 2)"}
