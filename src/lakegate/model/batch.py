@@ -185,6 +185,8 @@ class ColumnText(Value):
 
     Attributes:
         odd: For text: the first value that isn't a number, date or time; empty if there's none.
+        odd_at: Its row, the first after the header being 1, and file.
+        odd_is_last: Whether it's in the last row, which may hold totals.
         digits: For numbers: the largest number of digits of a value.
         fraction: For numbers: the largest number of fractional digits; large for exponents.
         words: For text: the :data:`MISSING_WORDS` it contains, which stay text.
@@ -195,6 +197,8 @@ class ColumnText(Value):
 
     name: str
     odd: str = ""
+    odd_at: str = ""
+    odd_is_last: bool = False
     digits: int = 0
     fraction: int = 0
     words: tuple[str, ...] = ()

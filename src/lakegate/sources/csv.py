@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import (
@@ -187,7 +188,7 @@ def column_texts(inspections: Sequence[CopiedFile], types: Mapping[str, Inferenc
     texts = (
         ColumnText(
             name=name,
-            odd=found.odd.strip()[:_LONGEST_SHOWN] if found.kind == "string" else "",
+            **(_odd(inspections, name, found.odd) if found.kind == "string" and found.odd else {}),
             flags=found.flags and found.kind in {"string", "int64"},
             digits=found.digits,
             fraction=found.fraction,
@@ -197,6 +198,23 @@ def column_texts(inspections: Sequence[CopiedFile], types: Mapping[str, Inferenc
         for name, found in ((name, types[key]) for key, name in names.items())
     )
     return tuple(text for text in texts if text.odd or text.digits or text.words or text.flags)
+
+
+def _odd(inspections: Sequence[CopiedFile], name: str, odd: str) -> dict[str, Any]:
+    """Return an odd value of a column, and where its first occurrence is."""
+    told: dict[str, Any] = {"odd": odd.strip()[:_LONGEST_SHOWN]}
+    for inspection in inspections:
+        own = next((column.name for column in inspection.columns if column.name.lower() == name.lower()), None)
+        before = 0
+        with pq.ParquetFile(inspection.copy) as copy:
+            for batch in copy.iter_batches(columns=[own]) if own is not None else ():
+                index = pc.index(batch.column(0), pa.scalar(odd)).as_py()
+                if index >= 0:
+                    row = before + index + 1
+                    at = f"row {row:,} of '{inspection.file.name}'"
+                    return {**told, "odd_at": at, "odd_is_last": row == inspection.rows}
+                before += batch.num_rows
+    return told  # rewritten by an option, so that it isn't in the file like this
 
 
 def copy_csv(

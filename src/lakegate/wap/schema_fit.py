@@ -287,9 +287,12 @@ def because(text: ColumnText | None) -> str:
         hint = "if its comma is a decimal comma, pass --decimal ','"
     elif _DATE.match(text.odd):
         hint = "say how dates are written, such as --date-format '%d.%m.%Y'"
+    elif text.odd_is_last:
+        hint = "if that row, the last, has totals or a remark, delete it"
     else:
-        hint = f"to read that as NULL, pass --null-value '{text.odd}'"
-    return f" ('{text.odd}' is among its values: {hint})"
+        hint = f"if it says that there's no value, pass --null-value '{text.odd}'"
+    where = f"in {text.odd_at}" if text.odd_at else "among its values"
+    return f" ('{text.odd}' is {where}: {hint})"
 
 
 def rounding(text: ColumnText | None, column: Column) -> str:

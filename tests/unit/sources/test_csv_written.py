@@ -102,6 +102,15 @@ def test_decimals_are_given_to_numbers_of_any_length(tmp_path: Path) -> None:
         read(tmp_path, text, types={"id": "decimal(38, 0)"})
 
 
+def test_a_line_of_totals_is_named_and_not_made_null(tmp_path: Path) -> None:
+    batch = read(tmp_path, "id;fee\n1;2.5\n2;3\nTotal;5.5\n")
+    assert types(batch) == {"id": "string", "fee": "double"}
+    own, table = (Schema(columns=(Column(name="id", type=kind),)) for kind in ("string", "long"))
+    with pytest.raises(LakegateError, match=r"'Total' is in row 3 of 'a\.csv': if that row, the last, has") as refused:
+        fit(own, table, name=TableIdentifier.parse("n.t"), file_format="csv", texts=batch.texts)
+    assert "--null-value" not in f"{refused.value.message} {refused.value.hint}"
+
+
 @pytest.mark.parametrize(
     ("found", "wanted", "text", "words"),
     [
@@ -126,7 +135,7 @@ def test_what_text_may_mean_otherwise_is_noted(tmp_path: Path) -> None:
     notes = list(text_notes(batch, schema, checks, exists=False))
     assert [note.split(". ")[0] for note in notes] == [
         "Column 'a' is text and contains 'NA', which not_null accepts because it isn't NULL",
-        "Column 'b' is text ('1,5' is among its values: if its comma is a decimal comma, pass --decimal ',').",
+        "Column 'b' is text ('1,5' is in row 1 of 'a.csv': if its comma is a decimal comma, pass --decimal ',').",
         "Column 'c' contains numbers of up to 23 digits",
     ]
     assert not list(text_notes(batch, schema, (), exists=True))[1:]
