@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -177,10 +176,14 @@ def _missing_words(values: Any) -> frozenset[str]:
 def _odd(values: Any, expected: Kind) -> str:
     """Return the first value that isn't of the expected type, or the first value if it looks like a number or date."""
     pattern = next((pattern for kind, pattern in _LOOKS_LIKE if kind == expected), None)
-    texts: Iterator[str] = (value.as_py() for value in values if value.is_valid)
-    first = next(texts)
-    other = next((text for text in chain([first], texts) if pattern and not pattern.fullmatch(text)), None)
-    return other or (first if _NUMBER_OR_DATE.fullmatch(first) else "")
+    first: str = next(value.as_py() for value in values if value.is_valid)
+    if pattern is not None:
+        ignores_case = bool(pattern.flags & re.IGNORECASE)
+        fits = pc.match_substring_regex(values, f"^(?:{pattern.pattern})$", ignore_case=ignores_case)
+        others = values.filter(pc.invert(fits))
+        if len(others):
+            return str(others[0])
+    return first if _NUMBER_OR_DATE.fullmatch(first) else ""
 
 
 _GIVEN: Mapping[str, tuple[str, frozenset[str]]] = {
