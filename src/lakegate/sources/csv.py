@@ -34,7 +34,7 @@ from lakegate.model.words import counted, did_you_mean
 from lakegate.sources.copies import CopiedFile, copy_file
 from lakegate.sources.csv_types import Inference, arrow_type, infer, rewritten
 from lakegate.sources.files import Located, shown
-from lakegate.sources.inspection import is_tab_separated
+from lakegate.sources.inspection import is_tab_separated, name_problems
 from lakegate.sources.rows import Rows, decompressed
 from lakegate.storage.objects import first_line
 
@@ -264,10 +264,10 @@ def read(file: Located, options: CsvOptions, on_read: Callable[[int], None], *, 
         rows = source.rewritten(rows)
     elif line_end == "\r\n":
         rows = _only_crlf(rows)
-    types = [Inference() for _ in names]
+    types = [Inference() for _ in source.kept]
     return Rows(
-        schema=pa.schema([(name, pa.string()) for name in names]),
-        columns=tuple(SourceColumn(name=name, type="text") for name in names),
+        schema=pa.schema([(name, pa.string()) for name in source.kept]),
+        columns=tuple(SourceColumn(name=name, type="text") for name in source.kept),
         batches=_tables(source, rows, types),
         types=types,
     )
@@ -315,11 +315,14 @@ def _tables(source: _Source, blocks: Iterable[bytes], types: list[Inference]) ->
     for batch in _batches(source, blocks):
         if source.repeats_header(batch):
             raise DoubtfulRowsError("a row repeats the header")
-        for index, column in enumerate(batch.columns):
+        if any(column.null_count < len(column) for column in batch.columns[len(types) :]):
+            raise next(name_problems(shown(source.file.path), source.names))
+        columns = batch.columns[: len(types)]
+        for index, column in enumerate(columns):
             types[index] = infer(rewritten(column, forms, decimal_comma=has_comma), types[index])
             if forms:
                 as_is[index] = infer(rewritten(column, (), decimal_comma=has_comma), as_is[index])
-        yield pa.table(batch.columns, names=list(source.names))
+        yield pa.table(columns, names=list(source.kept))
     if forms:
         types[:] = [other if found.kind == "string" else found for found, other in zip(types, as_is, strict=True)]
 
@@ -376,6 +379,12 @@ class _Source:
     names: tuple[str, ...]
     before: bytes
     line_end: str
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns without a last one that has no name, as where each line ends in a delimiter. It has no values."""
+        is_empty = self.options.header and len(self.names) > 1 and not self.names[-1].strip()
+        return self.names[:-1] if is_empty else self.names
 
     def query(self, pipe: str) -> str:
         """Return DuckDB's SQL to read the rows from a pipe."""

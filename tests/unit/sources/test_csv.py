@@ -62,6 +62,7 @@ def types(batch: Batch) -> dict[str, str]:
         ("a\n1\n \n\n2\n\n", [["1"], [" "], ["2"]]),
         ('a\n""\n\n1\n', [[None], ["1"]]),
         ("a;b\nx\n", [["x"]]),
+        ("a,b,\n1,2,\n3,,\n", [["1", "2"], ["3", None]]),
         # Concatenated files, whose lines end differently
         ("a,b\n1,2\r\n3,4\n", [["1", "2"], ["3", "4"]]),
         ("a,b\r\n1,2\n3,4\r5,6", [["1", "2"], ["3", "4"], ["5", "6"]]),
