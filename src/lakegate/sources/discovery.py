@@ -102,14 +102,16 @@ def discover(
         )
     kind: FileFormat = next(iter(examples), "parquet")
     same = tuple(file for file, found in formats.items() if found == kind)
-    folder = copies or Path(tempfile.mkdtemp(prefix="lakegate-"))
     if kind == "parquet":
         batch = _parquet_batch(same, narrator, problems, may_differ=may_differ)
-    elif kind == "csv":
-        options = normalise_options(csv, same)
-        batch = _csv_batch(same, options, folder, stores, narrator, problems, may_differ=may_differ and options.header)
     else:
-        batch = _copied_batch(kind, same, folder, stores, narrator, problems, may_differ=may_differ)
+        folder = copies or Path(tempfile.mkdtemp(prefix="lakegate-"))
+        if kind == "csv":
+            options = normalise_options(csv, same)
+            differ = may_differ and options.header
+            batch = _csv_batch(same, options, folder, stores, narrator, problems, may_differ=differ)
+        else:
+            batch = _copied_batch(kind, same, folder, stores, narrator, problems, may_differ=may_differ)
     if batch is None or problems:
         raise combine(problems)
     return batch
