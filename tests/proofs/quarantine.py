@@ -336,7 +336,9 @@ class _Quarantine:
         if case.killed is None:
             self._worker = self._worker or self._workers.start()
             answer = self._worker.do(job)
-            if answer["status"] != "published":
+            if answer["code"] == "not-revertable" and "has since" in answer["message"]:
+                self._refused = answer["message"]  # a later run has taken rows that it would remove
+            elif answer["status"] != "published":
                 yield f"it answered {answer}"
             return
         try:
