@@ -103,7 +103,8 @@ def resume(
 ) -> Run:
     """Resume a run where it stopped, and take it through the step ``until``. No step is repeated.
 
-    A run that failed, or whose branch was dropped, starts over. A run that wasn't started in steps, and whose process
+    A run that failed, or whose branch was dropped, starts over; one that was cancelled does so only with a ``request``.
+    A run that wasn't started in steps, and whose process
     died, is settled as :func:`~lakegate.wap.recover.recover` does.
 
     Args:
@@ -123,8 +124,10 @@ def resume(
     if lease is not None and lease.run.finished_at is None and lease.run.status not in OPEN:
         lease = Lease(run=settle_leased(context, lease, deadline=deadline))  # its process died while it ended the run
     run = lease.run if lease is not None else None
-    if run is not None and run.finished_at is not None and run.status != "failed":
-        return run
+    if run is not None and run.finished_at is not None:
+        is_over = request is None and run.order is None  # it was cancelled, or never taken in steps
+        if run.status != "failed" or is_over:
+            return run
     if lease is None or run is None or run.finished_at is not None:
         if run is not None and run.branch_kept:
             discard_own(context, run)  # the branch of the first attempt would block the second

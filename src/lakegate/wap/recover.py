@@ -133,11 +133,15 @@ def settle_leased(context: Context, lease: Lease, *, reason: str | None = None, 
             context.narrator.step(doing),
         ):
             if reason is not None and lease.run.finished_at is None and lease.run.status in OPEN:
-                _fail(session, _reason(lease.run, reason))  # whenever we die now, nobody publishes it
+                # Whenever we die now, nobody publishes it, and no late step takes it up again.
+                _fail(session, _reason(lease.run, reason), order=None)
             settle(context, session)
     except BaseException:
         session.give_up_lease()  # let another process try again at once
         raise
+    if session.run.status == "published":
+        with suppress(LakegateError):  # what its commit says about other runs; if this fails, the next run reads it
+            sync(context, session.run.target)
     if lease.run.finished_at is None or session.run.status != lease.run.status or unnoticed:
         session.tell(recovered=reason is None)  # else the process that ended it has told everybody
     return session.run
@@ -194,13 +198,14 @@ def _publish(context: Context, session: RunSession) -> Run:
     )
 
 
-def _fail(session: RunSession, reason: LakegateError) -> None:
+def _fail(session: RunSession, reason: LakegateError, **changes: object) -> None:
     # An interrupted publish is no reason to drop a user's branch.
     session.move(
         "failed",
         error=to_run_error(reason),
         branch_kept=session.run.is_users_branch,
         detail="Undone: nothing of it was published.",
+        **changes,
     )
 
 

@@ -31,6 +31,7 @@ from lakegate.wap import recover as recovery
 from lakegate.wap.ingest import ingest
 from lakegate.wap.rebuild import rebuild
 from lakegate.wap.recover import CannotPublishError, recover, recover_now
+from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
 from support.flow_support import branches, ordered, when_reached
 from support.ledger_support import properties
@@ -152,6 +153,14 @@ def test_one_run_that_cannot_be_recovered_stops_no_other(
     # A quiet command in JSON, as cron runs it, writes only warnings and errors.
     assert ("WARNING", note) in [(one.levelname, one.message) for one in caplog.records]
     assert [run.run_id for run in recover(house.context)] == ["a"]
+
+
+def test_a_recovered_revert_is_a_revert_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    house.add("a", rows(1))
+    house.dies_at(monkeypatch, "after-publish", lambda: revert(house.context, "a", new_run_id="undo"))
+    assert [(run.run_id, run.status) for run in recover(house.context)] == [("undo", "published")]
+    assert house.status("a") == ("reverted", "undo")
 
 
 TABLE = "nyc.trips"

@@ -261,3 +261,14 @@ def test_the_reason_for_cancelling_a_run_is_kept_without_secrets(house: FakeLake
     error = undo(house.context, "r1", reason="postgresql://me:hunter22@db/x doesn't answer.").error
     assert error is not None
     assert error.message == "postgresql://…@db/x doesn't answer."
+
+
+@pytest.mark.parametrize("until", STAGES)
+def test_a_cancelled_run_is_taken_up_again_only_with_its_paths(house: FakeLakehouse, until: Stage) -> None:
+    step(house, until if until != "publish" else "audit")
+    cancelled = undo(house.context, "r1", reason="Enough.")
+    assert cancelled.status == "failed"
+    for late in STAGES[1:]:
+        assert resume(house.context, "r1", until=late) == cancelled
+    assert (ids(house), branches(house)) == ([], ["main"])
+    assert all_steps(house).status == "published"
