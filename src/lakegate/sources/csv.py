@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -329,6 +328,8 @@ def _tables(source: _Source, blocks: Iterable[bytes], types: list[Inference]) ->
 
 def _batches(source: _Source, blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     settings: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    import duckdb  # when it's needed: a process that only loaded it may abort at its exit
+
     with duckdb.connect(config=settings) as connection, _piped(blocks) as (pipe, failures):
         try:
             yield from connection.execute(source.query(pipe)).to_arrow_reader(_BATCH_ROWS)
