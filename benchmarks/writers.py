@@ -121,9 +121,9 @@ def _write(home: Path, pipe: Connection, start: Barrier) -> None:
             one.end(status="published", publication=publication, branch_kept=False)
 
 
-def _publish(context: Context, progress: RunSession) -> tuple[Publication, float]:
+def _publish(context: Context, session: RunSession) -> tuple[Publication, float]:
     began = time.monotonic()
-    return publish(context, progress.run, fresh=True, progress=progress), time.monotonic() - began
+    return publish(context, session.run, fresh=True, session=session), time.monotonic() - began
 
 
 def _contestant(

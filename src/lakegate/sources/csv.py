@@ -328,7 +328,7 @@ def _tables(source: _Source, blocks: Iterable[bytes], types: list[Inference]) ->
 
 def _batches(source: _Source, blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     settings: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    import duckdb  # when it's needed: a process that only loaded it may abort at its exit
+    import duckdb  # only where it's needed: a process that is forked after it was loaded aborts at its exit
 
     with duckdb.connect(config=settings) as connection, _piped(blocks) as (pipe, failures):
         try:

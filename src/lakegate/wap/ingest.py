@@ -285,7 +285,7 @@ def publish_audited(context: Context, session: RunSession) -> None:
     """Publish a run that passed its audit, unless it fails a check against the current target."""
     try:
         with session.step("publish"):
-            publication = publish(context, session.run, fresh=not session.is_retried, progress=session)
+            publication = publish(context, session.run, fresh=not session.is_retried, session=session)
     except RejectedLateError:
         session.move("rejected")
         return

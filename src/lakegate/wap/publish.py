@@ -58,7 +58,7 @@ def publish(
     run: Run,
     *,
     fresh: bool = False,
-    progress: RunSession | None = None,
+    session: RunSession | None = None,
 ) -> Publication:
     """Publish the audited state of every table of ``run`` in one commit, exactly once, and drop its branch.
 
@@ -67,7 +67,7 @@ def publish(
     Args:
         run: The run, with ``staged`` and ``reports`` in the same order.
         fresh: Whether this is certainly the first attempt, so that the target can't have the run's commit yet.
-        progress: The run in progress. Its lease is checked right before each commit, and it records the reports of
+        session: The run in progress. Its lease is checked right before each commit, and it records the reports of
             rerun checks.
 
     Raises:
@@ -80,7 +80,7 @@ def publish(
     """
     for staged, report in zip(run.staged, run.reports, strict=True):
         _require_audited(run, staged, report)
-    deadline = NEVER if progress is None else progress.deadline
+    deadline = NEVER if session is None else session.deadline
     publication = None if fresh else find_publication(context, run)
     branch = None
     if publication is None:
@@ -94,13 +94,13 @@ def publish(
             run_id=run.run_id,
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
-            author = _StagedRun(context, run, progress)
+            author = _StagedRun(context, run, session)
             commit = commit_change(
                 context,
                 run,
                 author,
                 unknown=unknown,
-                confirm=None if progress is None else progress.require_lease,
+                confirm=None if session is None else session.require_lease,
                 wait_s=deadline.left_s,
             )
         publication = publication_of(run, str(commit), replayed=author.replayed)
@@ -138,10 +138,10 @@ class _StagedRun:
         replayed: Tables that the last change rebases onto a newer state.
     """
 
-    def __init__(self, context: Context, run: Run, progress: RunSession | None) -> None:
+    def __init__(self, context: Context, run: Run, session: RunSession | None) -> None:
         self._context = context
         self._run = run
-        self._progress = progress
+        self._session = session
         self._reports = run.reports
         self._base = run.base or run.staged[0].base
         self._checked_at = {report.table: report.at or self._base for report in run.reports}
@@ -219,8 +219,8 @@ class _StagedRun:
             reports.append(again)
             self._checked_at[report.table] = head.hash
         self._reports = tuple(reports)
-        if self._progress is not None:
-            self._progress.update(reports=self._reports)
+        if self._session is not None:
+            self._session.update(reports=self._reports)
         if run.accepted is None and not all(report.passed for report in reports):
             failing = [result for report in reports for result in report.failures]
             if run.kind == "ingest" and all(result.severity == "quarantine" for result in failing):

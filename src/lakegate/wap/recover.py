@@ -172,7 +172,7 @@ def settle(context: Context, session: RunSession) -> Run:
 def _publish(context: Context, session: RunSession) -> Run:
     run = session.run
     try:
-        publication = publish(context, run, fresh=True, progress=session)
+        publication = publish(context, run, fresh=True, session=session)
     except RejectedLateError:
         session.move("rejected", detail="Its audit had failed.")
         return close(context, session)

@@ -183,7 +183,7 @@ def _publish(context: Context, session: RunSession, own_branch: str) -> None:
     """
     try:
         with session.step("publish"):
-            publication = publish(context, session.run, progress=session)
+            publication = publish(context, session.run, session=session)
     except AuditFailedError:
         store_verdict(context, session.run)
         as_before = {"accepted": None, "actions": session.begun.actions}
