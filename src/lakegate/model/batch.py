@@ -310,9 +310,7 @@ class Batch(Value):
         if any(column.file_name is not None for column in self.columns):
             return self
         pairs = dict(zip((column.name for column in self.columns), names, strict=True))
-        columns = tuple(column.model_copy(update={"name": pairs[column.name]}) for column in self.columns)
-        texts = tuple(text.model_copy(update={"name": pairs[text.name]}) for text in self.texts)
-        return self.model_copy(update={"columns": columns, "texts": texts})
+        return self.renamed(pairs)
 
     def hiding(self, masked: Sequence[str]) -> Batch:
         """Return the batch without values of columns that match one of the patterns ``masked``."""

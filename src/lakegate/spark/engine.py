@@ -84,9 +84,6 @@ class SparkEngine:
             it restarted Spark.
     """
 
-    _file = FILE_COLUMN
-    """SQL of the file that a row is in."""
-
     def __init__(
         self,
         sessions: SessionFactory,
@@ -106,6 +103,11 @@ class SparkEngine:
         self._sources: dict[Batch, tuple[Any, Schema]] = {}
         self._opening_lock = threading.RLock()
         self._properties_lock = threading.Lock()
+
+    @property
+    def _file(self) -> str:
+        """SQL of the file that a row is in."""
+        return FILE_COLUMN
 
     @property
     def session(self) -> Any:

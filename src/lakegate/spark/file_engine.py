@@ -10,6 +10,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FailingCount, RowTest
 from lakegate.model.schema import FILE_COLUMN, Schema
+from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark import quarantine
 from lakegate.spark.engine import SparkEngine
@@ -26,8 +27,6 @@ class FileEngine(SparkEngine):
         sessions: Creates sessions; see :mod:`lakegate.spark.sessions`.
         shares_files: Whether the engine sees this machine's files under the same paths.
     """
-
-    _file = "input_file_name()"
 
     def __init__(self, sessions: SessionFactory, *, shares_files: bool, **options: Any) -> None:
         super().__init__(sessions, lambda _: {}, shares_files=shares_files, **options)
@@ -65,6 +64,13 @@ class FileEngine(SparkEngine):
         batch, schema = self._audited
         frame, source = self._source(batch)
         return read_as(self.session, batch, schema, frame=frame, source=source)
+
+    @property
+    def _file(self) -> str:
+        files = () if self._audited is None else self._audited[0].files
+        copies = [f"{sql_string(file.copy_uri)}, {sql_string(file.uri)}" for file in files if file.copy_uri is not None]
+        name = "input_file_name()"
+        return f"coalesce(map({', '.join(copies)})[{name}], {name})" if copies else name
 
     def _rows(self, rows: Rows) -> Any:
         if not isinstance(rows, AddedRows):
