@@ -18,10 +18,11 @@ import uvicorn
 
 from benchmarks.harness import Figure, interleave
 from lakegate.components import Components
+from lakegate.gate.app import create_app
+from lakegate.gate.server import ListenAddress, listen
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
-from lakegate.rest_catalog.app import ListenAddress, create_app, listen
 
 _MANY = 5_000
 _AT_ONCE = 20

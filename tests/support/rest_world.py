@@ -15,11 +15,11 @@ from uuid import uuid4
 from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
+from lakegate.gate.app import create_app
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.ports import Catalog
-from lakegate.rest_catalog.app import create_app
 from lakegate.testing.memory import MemoryCatalog
 from support.iceberg_tables import IcebergTables, append, pointer_to
 

@@ -13,22 +13,22 @@ from click.testing import CliRunner, Result
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
 from lakegate.components import Components
-from lakegate.rest_catalog import app
+from lakegate.gate import server
 from lakegate.testing.memory import MemoryCatalog
 
 TOKEN = "s3cret-of-readers"
 
 
 @pytest.fixture
-def served(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> list[app.ListenAddress]:
+def served(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> list[server.ListenAddress]:
     """Record the address, and end immediately."""
-    addresses: list[app.ListenAddress] = []
+    addresses: list[server.ListenAddress] = []
 
-    def run(app: Any, listening: Any, address: app.ListenAddress) -> None:
+    def run(app: Any, listening: Any, address: server.ListenAddress) -> None:
         addresses.append(address)
         listening.close()
 
-    monkeypatch.setattr(app, "run", run)
+    monkeypatch.setattr(server, "run", run)
     monkeypatch.setattr(Components, "catalog", MemoryCatalog())
     return addresses
 
@@ -37,7 +37,7 @@ def serve(*words: str) -> Result:
     return CliRunner().invoke(cli, ["serve", *words], obj=App())
 
 
-def test_it_prints_its_address_and_what_to_paste(served: list[app.ListenAddress]) -> None:
+def test_it_prints_its_address_and_what_to_paste(served: list[server.ListenAddress]) -> None:
     done = serve("--port", "0")
     assert done.exit_code == 0, done.output
     (address,) = served
@@ -46,14 +46,14 @@ def test_it_prints_its_address_and_what_to_paste(served: list[app.ListenAddress]
     assert f'load_catalog("lake", type="rest", uri="{address.url}")' in done.stdout
 
 
-def test_programs_get_one_line(served: list[app.ListenAddress], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_get_one_line(served: list[server.ListenAddress], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("READER", TOKEN)
     done = serve("--port", "0", "--host", "0.0.0.0", "--token", "env:READER", "-o", "json")
     assert json.loads(done.stdout) == {"url": served[0].url, "warehouse": "main", "token": True}
     assert "without TLS" in serve("--port", "0", "--host", "0.0.0.0", "--token", "env:READER").stderr
 
 
-def test_settings_come_from_the_project(served: list[app.ListenAddress], in_a_project: Path) -> None:
+def test_settings_come_from_the_project(served: list[server.ListenAddress], in_a_project: Path) -> None:
     (in_a_project / "lakegate.toml").write_text('[serve]\nhost = "localhost"\nport = 0\n')
     assert serve().exit_code == 0
     assert served[0].host == "localhost"
@@ -70,7 +70,7 @@ def test_settings_come_from_the_project(served: list[app.ListenAddress], in_a_pr
     ],
 )
 def test_invalid_addresses_are_refused_before_anything_starts(
-    served: list[app.ListenAddress], in_a_project: Path, words: tuple[str, ...], message: str
+    served: list[server.ListenAddress], in_a_project: Path, words: tuple[str, ...], message: str
 ) -> None:
     (in_a_project / "lakegate.toml").write_text("")
     done = serve(*words)
@@ -80,7 +80,7 @@ def test_invalid_addresses_are_refused_before_anything_starts(
     assert served == []
 
 
-def test_a_missing_extra_is_one_line(served: list[app.ListenAddress], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_one_line(served: list[server.ListenAddress], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = serve()
     assert done.exit_code == 2

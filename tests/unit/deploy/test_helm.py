@@ -23,7 +23,7 @@ from lakegate.cli.app import App
 from lakegate.cli.main import cli
 from lakegate.config import Settings
 from lakegate.dashboard.ui.access import decide_access
-from lakegate.rest_catalog.app import OPEN_PATHS
+from lakegate.gate.access import OPEN_PATHS
 from support.deploy_files import DEPLOY, NESSIE_VERSION, ROOT, configured, load, load_all, pod, properties
 
 VALUES = DEPLOY / "helm" / "nessie-values.yaml"

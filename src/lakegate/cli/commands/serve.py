@@ -17,7 +17,7 @@ from lakegate.errors import ConfigurationError
 from lakegate.progress import one_line, without_secrets
 
 if TYPE_CHECKING:
-    from lakegate.rest_catalog.app import ListenAddress
+    from lakegate.gate.server import ListenAddress
 
 _NEEDED = ("starlette", "uvicorn")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -59,8 +59,9 @@ def serve(app: App, /, **given: Any) -> None:
     _require_installed()
     from lakegate.config import load_settings
     from lakegate.credentials.secret import Secret
+    from lakegate.gate.app import create_app
+    from lakegate.gate.server import ListenAddress, listen, require_safe, run
     from lakegate.iceberg.files import TableFiles
-    from lakegate.rest_catalog.app import ListenAddress, create_app, listen, require_safe, run
 
     components = app.components()
     flags = {f"serve.{name}": value for name, value in given.items()}
@@ -121,7 +122,7 @@ def _announce(app: App, address: ListenAddress, *, has_token: bool) -> None:
 def _log_requests(app: App) -> None:
     """Show one line for each request on standard error, unless that's a log of JSON lines anyway."""
     if app.logs is None and not app.quiet:
-        logger = logging.getLogger("lakegate.rest_catalog")
+        logger = logging.getLogger("lakegate.gate")
         logger.setLevel(logging.INFO)
         logger.addHandler(_RequestLines())
         logger.propagate = app.debug

@@ -16,8 +16,9 @@ from pyiceberg.catalog.rest import ConfigResponse, ListNamespaceResponse, ListTa
 from starlette.types import Receive, Scope, Send
 
 from lakegate.errors import AlreadyExistsError, CatalogUnavailableError, ConfigurationError, InputError
+from lakegate.gate.app import ENDPOINTS
+from lakegate.gate.server import ListenAddress, listen, require_safe, run
 from lakegate.model.refs import NO_SNAPSHOT
-from lakegate.rest_catalog.app import ENDPOINTS, ListenAddress, listen, require_safe, run
 from lakegate.testing.memory import MemoryCatalog
 from support.iceberg_tables import append, pointer_to
 from support.rest_world import RestWorld, location_of, valid
@@ -263,7 +264,7 @@ def test_an_unexpected_failure_is_logged_and_says_nothing(
 
 
 def test_requests_are_logged_without_tokens(world: RestWorld, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="lakegate.rest_catalog")
+    caplog.set_level(logging.INFO, logger="lakegate.gate")
     world.commit(world.new_state("nyc.trips"))
     world.client(lambda: "s3cret").get(f"{TRIPS}?token=s3cret", headers={"Authorization": "Bearer s3cret"})
     (record,) = caplog.records

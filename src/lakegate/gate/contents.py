@@ -13,13 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from http import HTTPStatus
 from itertools import accumulate, islice
 from typing import Any, Final
 
-from starlette.responses import Response
-
-from lakegate.errors import EngineError, IdentifierError, LakegateError, NotFoundError, RetryableError
+from lakegate.errors import IdentifierError, NotFoundError
+from lakegate.gate.refusals import not_published, unavailable
 from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles, read_errors
 from lakegate.iceberg.metadata import Document
@@ -27,98 +25,6 @@ from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import MAIN, NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.ports import Catalog
-
-RETRY_AFTER_S = 5
-"""Seconds after which clients should retry while the catalog or the warehouse is unavailable."""
-
-_MAX_NAME_LENGTH = 300
-
-
-class RefusedError(Exception):
-    """An error response.
-
-    Args:
-        kind: Iceberg's name of the error, such as ``NoSuchTableException``, which clients map to their exceptions.
-        message: A sentence for people. It reveals nothing that the client didn't name.
-    """
-
-    def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.kind = kind
-        self.message = message
-        self.headers = dict(headers or {})
-
-    def response(self) -> Response:
-        """Return the error as a response."""
-        error = {"message": self.message, "type": self.kind, "code": int(self.status)}
-        return json_response({"error": error}, self.status, self.headers)
-
-
-def json_response(value: Any, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response."""
-    content = json.dumps(value, separators=(",", ":")).encode()
-    return Response(content, status, headers, media_type="application/json")
-
-
-def bad_request(message: str) -> RefusedError:
-    """Return the error for a malformed request."""
-    return RefusedError(HTTPStatus.BAD_REQUEST, "BadRequestException", message)
-
-
-def no_table(name: str) -> RefusedError:
-    """Return the error for a missing table."""
-    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table doesn't exist: {_clipped(name)}")
-
-
-def no_namespace(name: str) -> RefusedError:
-    """Return the error for a missing namespace."""
-    message = f"Namespace doesn't exist: {_clipped(name)}"
-    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchNamespaceException", message)
-
-
-def not_published(prefix: str) -> RefusedError:
-    """Return the error for a prefix that names no published state. It doesn't reveal whether a branch has the name."""
-    return RefusedError(
-        HTTPStatus.NOT_FOUND,
-        "NoSuchWarehouseException",
-        f"'{_clipped(prefix)}' names no published state. Use main, tag:NAME or commit:HASH; a tag or commit must be in "
-        "the history of main.",
-    )
-
-
-def _clipped(name: str) -> str:
-    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
-
-
-def read_only() -> RefusedError:
-    """Return the error for a request that doesn't read tables."""
-    return RefusedError(
-        HTTPStatus.FORBIDDEN,
-        "ForbiddenException",
-        "This catalog is read-only: it only lists and loads published tables. To change a table, use lakegate.",
-    )
-
-
-def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RefusedError:
-    """Return the error for a temporary outage."""
-    headers = {"Retry-After": str(retry_after_s)}
-    return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException", message, headers)
-
-
-def public_error(error: LakegateError) -> RefusedError:
-    """Return the error to show clients for one of ours, which may name addresses and files."""
-    if isinstance(error, EngineError):
-        return unavailable("The warehouse can't be read at the moment. Try again.")
-    if isinstance(error, RetryableError):
-        return unavailable("The catalog behind this server doesn't answer. Try again.")
-    return internal_error()
-
-
-def internal_error(message: str = "The server failed.") -> RefusedError:
-    """Return the error for any other failure of this server."""
-    return RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", f"{message} See the server's log.")
-
 
 Namespace = tuple[str, ...]
 

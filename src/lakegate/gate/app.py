@@ -1,42 +1,24 @@
-"""The part of Iceberg's REST API that reading needs: its handlers, who may call them, and the server."""
+"""The part of Iceberg's REST API that reading needs, and the app of all of it."""
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import hmac
-import logging
-import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-import uvicorn
-from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lakegate.errors import AlreadyExistsError, CatalogUnavailableError, ConfigurationError, InputError, LakegateError
-from lakegate.iceberg.files import TableFiles
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import MAIN, Ref, TablePointer
-from lakegate.model.secrets import is_loopback
-from lakegate.ports import Catalog
-from lakegate.rest_catalog.contents import (
-    Contents,
-    Namespace,
-    Published,
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, InputError, LakegateError
+from lakegate.gate.access import LOG, AccessMiddleware
+from lakegate.gate.contents import Contents, Namespace, Published
+from lakegate.gate.refusals import (
     RefusedError,
     bad_request,
     internal_error,
@@ -47,6 +29,10 @@ from lakegate.rest_catalog.contents import (
     read_only,
     unavailable,
 )
+from lakegate.iceberg.files import TableFiles
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN, Ref, TablePointer
+from lakegate.ports import Catalog
 
 ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
@@ -58,11 +44,6 @@ ENDPOINTS = (
 )
 """Endpoints besides the configuration. Clients that read this list don't try others."""
 
-OPEN_PATHS = ("/health", "/ready")
-"""Paths that need no token: probes of the server, which reveal nothing about the lake."""
-
-_LOG = logging.getLogger("lakegate.rest_catalog")
-_MAX_PATH_LENGTH = 500
 _SEPARATOR = "\x1f"
 
 
@@ -102,7 +83,7 @@ def create_app(
     app = Starlette(routes=routes, exception_handlers=handlers)
     # A path with an extra slash is a different path.
     app.router.redirect_slashes = False
-    return _RawPathMiddleware(_AccessMiddleware(app, token))
+    return _RawPathMiddleware(AccessMiddleware(app, token))
 
 
 class _CatalogHandle:
@@ -265,7 +246,7 @@ def _matches(condition: str, etag: str) -> bool:
 
 
 def _log_failure(error: LakegateError) -> None:
-    _LOG.warning("%s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
+    LOG.warning("%s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
 
 
 def _lakegate_failed(request: Request, error: LakegateError) -> Response:
@@ -282,222 +263,3 @@ def _no_route(request: Request, error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
     kind = "UnsupportedOperationException" if status == HTTPStatus.METHOD_NOT_ALLOWED else "NotFoundException"
     return RefusedError(status, kind, f"{status.phrase}. The API starts at /v1/config.", error.headers).response()
-
-
-class _AccessMiddleware:
-    """Authenticates requests, and logs each of them without tokens and query strings.
-
-    Args:
-        token: Returns the bearer token to require, read anew for each request; ``None`` to require none. Without a
-            token, only requests to this machine's own names are answered, because a web page could make its own host
-            name point here (DNS rebinding).
-    """
-
-    def __init__(self, app: ASGIApp, token: Callable[[], str] | None) -> None:
-        self._app = app
-        self._token = token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began = time.monotonic()
-        status, size, commit = 0, 0, None
-
-        async def recording(message: Message) -> None:
-            nonlocal status, size, commit
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                commit = Headers(raw=message["headers"]).get("x-lakegate-commit")
-            else:
-                size += len(message.get("body", b""))
-            await send(message)
-
-        failure: BaseException | None = None
-        try:
-            try:
-                await self._require_allowed(scope)
-                await self._app(scope, receive, recording)
-            except RefusedError as refusal:
-                await refusal.response()(scope, receive, recording)
-            except Exception as error:  # noqa: BLE001 - clients must get an answer, and the log the error
-                failure = error
-                if not status:
-                    await internal_error().response()(scope, receive, recording)
-        finally:
-            _log(scope, status, size, commit, time.monotonic() - began, failure)
-
-    async def _require_allowed(self, scope: Scope) -> None:
-        if scope["path"] in OPEN_PATHS:
-            return
-        headers = Headers(scope=scope)
-        if self._token is None:
-            if not is_loopback(_host(headers.get("host", ""))):
-                raise RefusedError(
-                    HTTPStatus.FORBIDDEN,
-                    "ForbiddenException",
-                    "This server has no token, so it only answers requests to this machine's names, such as localhost.",
-                )
-            return
-        try:
-            token = await run_sync(self._token)
-        except LakegateError as error:
-            _LOG.warning("%s", error.message)
-            raise unavailable("The server's token can't be read at the moment.") from error
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not _tokens_match(given.strip(), token):
-            raise RefusedError(
-                HTTPStatus.UNAUTHORIZED,
-                "NotAuthorizedException",
-                "This catalog needs a bearer token." if not given else "The bearer token is wrong.",
-                {"WWW-Authenticate": 'Bearer realm="lakegate"'},
-            )
-
-
-def _tokens_match(given: str, token: str) -> bool:
-    """Compare in constant time, which doesn't even reveal the token's length."""
-    digests = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, token))
-    return hmac.compare_digest(*digests)
-
-
-def _host(header: str) -> str:
-    """Return the host of a ``Host`` header, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    host, _, port = header.lower().partition(":")
-    return host if port.isdecimal() or host == header.lower() else header
-
-
-def _log(
-    scope: Scope, status: int, size: int, commit: str | None, seconds: float, failure: BaseException | None
-) -> None:
-    path = scope["path"][:_MAX_PATH_LENGTH]  # without the query string, in which somebody may have put a token
-    facts = {
-        "method": scope["method"],
-        "path": path,
-        "status": status,
-        "bytes": size,
-        "seconds": round(seconds, 3),
-        "client": (scope.get("client") or (None,))[0],
-        "user_agent": Headers(scope=scope).get("user-agent", "")[:_MAX_PATH_LENGTH] or None,
-        "commit": commit,
-    }
-    quiet = scope["path"] in OPEN_PATHS and status == HTTPStatus.OK
-    level = logging.ERROR if failure else logging.DEBUG if quiet else logging.INFO
-    _LOG.log(level, "%s %s %s", facts["method"], path, status, extra={"facts": facts}, exc_info=failure)
-
-
-_BACKLOG = 128
-_SHUTDOWN_TIMEOUT_S = 10
-
-
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """Where a server listens.
-
-    Attributes:
-        port: The port; 0 to pick a free one.
-        certificate: Certificate chain (PEM) for TLS.
-        key: Its private key (PEM).
-    """
-
-    host: str
-    port: int
-    certificate: Path | None = None
-    key: Path | None = None
-
-    @property
-    def url(self) -> str:
-        """The server's URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http{'' if self.certificate is None else 's'}://{host}:{self.port}"
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host)
-
-
-def require_safe(address: ListenAddress, *, has_token: bool) -> None:
-    """Raise if other machines could read without a token."""
-    if not has_token and not address.is_private:
-        raise ConfigurationError(
-            f"Anyone who reaches {address.host} could read the lake's metadata without a token.",
-            hint="Put a token into an environment variable and pass --token env:NAME (setting serve.token), or leave "
-            "out --host.",
-            setting="serve.token",
-            host=address.host,
-        )
-
-
-def listen(address: ListenAddress) -> socket.socket:
-    """Return a socket that listens at ``address``. Its own name has the actual port.
-
-    Raises:
-        AlreadyExistsError: Another program has the port.
-        InputError: This machine doesn't have the address, or this user may not use the port.
-    """
-    try:
-        family, *_, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"Can't listen on '{address.host}': there's no such host.", host=address.host) from error
-    try:
-        listening = socket.create_server(place, family=family, backlog=_BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise AlreadyExistsError(
-                f"Port {address.port} on {address.host} is in use by another program.",
-                hint="Pass another one: --port 8182, or --port 0 for any free one.",
-                host=address.host,
-                port=address.port,
-            ) from error
-        low = "Ports below 1024 need root: pass a higher one." if error.errno == errno.EACCES else None
-        raise InputError(
-            f"Can't listen on {address.host}, port {address.port}: {error.strerror or error}.",
-            hint=low or "Pass an address of this machine: --host 127.0.0.1.",
-            host=address.host,
-            port=address.port,
-        ) from error
-    # Connections inherit this, which asyncio doesn't set. Without it, a body waits 40 ms for the ACK of its headers.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-def run(app: ASGIApp, listening: socket.socket, address: ListenAddress) -> None:
-    """Serve until SIGINT or SIGTERM. Running requests get ten seconds to end.
-
-    Args:
-        listening: The socket; closed at the end.
-    """
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        log_level="warning",
-        access_log=False,  # the middleware's log leaves out tokens
-        lifespan="off",
-        ws="none",
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
-        ssl_certfile=address.certificate,
-        ssl_keyfile=address.key,
-    )
-    try:
-        config.load()
-    except OSError as error:  # includes ssl.SSLError
-        raise ConfigurationError(
-            f"Can't use the certificate {address.certificate} with the key {address.key}: {error.strerror or error}.",
-            hint="serve.tls_certificate and serve.tls_key name files in PEM format that belong together.",
-            setting="serve.tls_certificate",
-        ) from error
-    # uvicorn raises the signal again once it has stopped.
-    with listening, suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])

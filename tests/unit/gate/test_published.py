@@ -10,9 +10,10 @@ from uuid import uuid4
 
 import pytest
 
+from lakegate.gate.contents import Published
+from lakegate.gate.refusals import RefusedError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.rest_catalog.contents import Published, RefusedError
 from lakegate.testing.memory import ROOT_HASH
 from support.rest_world import RestWorld, valid
 

@@ -1,0 +1,124 @@
+"""Where a server listens, and how it runs."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from lakegate.errors import AlreadyExistsError, ConfigurationError, InputError
+from lakegate.model.secrets import is_loopback
+
+_BACKLOG = 128
+_SHUTDOWN_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where a server listens.
+
+    Attributes:
+        port: The port; 0 to pick a free one.
+        certificate: Certificate chain (PEM) for TLS.
+        key: Its private key (PEM).
+    """
+
+    host: str
+    port: int
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'' if self.certificate is None else 's'}://{host}:{self.port}"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+
+def require_safe(address: ListenAddress, *, has_token: bool) -> None:
+    """Raise if other machines could read without a token."""
+    if not has_token and not address.is_private:
+        raise ConfigurationError(
+            f"Anyone who reaches {address.host} could read the lake's metadata without a token.",
+            hint="Put a token into an environment variable and pass --token env:NAME (setting serve.token), or leave "
+            "out --host.",
+            setting="serve.token",
+            host=address.host,
+        )
+
+
+def listen(address: ListenAddress) -> socket.socket:
+    """Return a socket that listens at ``address``. Its own name has the actual port.
+
+    Raises:
+        AlreadyExistsError: Another program has the port.
+        InputError: This machine doesn't have the address, or this user may not use the port.
+    """
+    try:
+        family, *_, place = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"Can't listen on '{address.host}': there's no such host.", host=address.host) from error
+    try:
+        listening = socket.create_server(place, family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise AlreadyExistsError(
+                f"Port {address.port} on {address.host} is in use by another program.",
+                hint="Pass another one: --port 8182, or --port 0 for any free one.",
+                host=address.host,
+                port=address.port,
+            ) from error
+        low = "Ports below 1024 need root: pass a higher one." if error.errno == errno.EACCES else None
+        raise InputError(
+            f"Can't listen on {address.host}, port {address.port}: {error.strerror or error}.",
+            hint=low or "Pass an address of this machine: --host 127.0.0.1.",
+            host=address.host,
+            port=address.port,
+        ) from error
+    # Connections inherit this, which asyncio doesn't set. Without it, a body waits 40 ms for the ACK of its headers.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def run(app: ASGIApp, listening: socket.socket, address: ListenAddress) -> None:
+    """Serve until SIGINT or SIGTERM. Running requests get ten seconds to end.
+
+    Args:
+        listening: The socket; closed at the end.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # the middleware's log leaves out tokens
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
+        ssl_certfile=address.certificate,
+        ssl_keyfile=address.key,
+    )
+    try:
+        config.load()
+    except OSError as error:  # includes ssl.SSLError
+        raise ConfigurationError(
+            f"Can't use the certificate {address.certificate} with the key {address.key}: {error.strerror or error}.",
+            hint="serve.tls_certificate and serve.tls_key name files in PEM format that belong together.",
+            setting="serve.tls_certificate",
+        ) from error
+    # uvicorn raises the signal again once it has stopped.
+    with listening, suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
