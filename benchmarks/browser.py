@@ -140,10 +140,12 @@ def _serve_one_row(home: Path) -> None:
 
     from lakegate.dashboard.ui import server
     from lakegate.dashboard.ui.access import Access
+    from lakegate.listening import listen
 
     script = home / "one_row.py"
     script.write_text(_ONE_ROW, encoding="utf-8")
-    bootstrap.load_config_options(dict(server.options(Access(), opened := server.listen("127.0.0.1", 0))))
+    opened = listen("127.0.0.1", 0, command="lakegate ui")
+    bootstrap.load_config_options(dict(server.options(Access(), opened)))
     sys.stdout.write(server.address_of(opened) + "\n")
     sys.stdout.flush()
     config = uvicorn.Config(streamlit.App(script), lifespan="on", log_config=None, timeout_graceful_shutdown=1)

@@ -19,8 +19,8 @@ import uvicorn
 from benchmarks.harness import Figure, interleave
 from lakegate.components import Components
 from lakegate.gate.app import create_app
-from lakegate.gate.server import ListenAddress, listen
 from lakegate.iceberg.files import TableFiles
+from lakegate.listening import listen
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
 
@@ -94,7 +94,7 @@ def _commit(components: Components, few: TablePointer, many: TablePointer) -> No
 @contextmanager
 def _served(components: Components) -> Iterator[str]:
     app = create_app(components.catalog, TableFiles(components.settings.storage))
-    listening = listen(ListenAddress("127.0.0.1", 0))
+    listening = listen("127.0.0.1", 0, command="lakegate serve")
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

@@ -20,6 +20,7 @@ from lakegate.dashboard.ui import server
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.session import Shared
 from lakegate.lake import Lake
+from lakegate.listening import listen
 from lakegate.progress import SilentNarrator
 from lakegate.wap.ingest import ingest
 from support.big_lake import BigLake, big_lake
@@ -56,7 +57,7 @@ def share_house(house: FakeLakehouse, folder: Path, *, actions: bool = True) -> 
 def main(folder: Path, lake: str, port: int) -> None:
     """Serve until a signal comes."""
     shared = share_house(FakeLakehouse(), folder) if lake == "house" else share_big(folder, *map(int, lake.split("x")))
-    opened = server.listen("127.0.0.1", port)
+    opened = listen("127.0.0.1", port, command="lakegate ui")
 
     def ready() -> None:
         sys.stdout.write(server.address_of(opened) + "\n")

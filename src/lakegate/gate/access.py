@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakegate.errors import LakegateError
 from lakegate.gate.refusals import RefusedError, internal_error, unavailable
-from lakegate.model.secrets import is_loopback
+from lakegate.listening import may_ask
 
 OPEN_PATHS = ("/health", "/ready")
 """Paths that need no token: probes of the server, which reveal nothing about the lake."""
@@ -78,11 +78,12 @@ class AccessMiddleware:
             return
         headers = Headers(scope=scope)
         if self._token is None:
-            if not is_loopback(_host(headers.get("host", ""))):
+            if not may_ask(headers.getlist("host"), headers.getlist("origin")):
                 raise RefusedError(
                     HTTPStatus.FORBIDDEN,
                     "ForbiddenException",
-                    "This server has no token, so it only answers requests to this machine's names, such as localhost.",
+                    "This server has no token, so it only answers requests to this machine's names, such as localhost, "
+                    "and none of other servers' pages.",
                 )
             return
         try:
@@ -104,14 +105,6 @@ def _tokens_match(given: str, token: str) -> bool:
     """Compare in constant time, which doesn't even reveal the token's length."""
     digests = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, token))
     return hmac.compare_digest(*digests)
-
-
-def _host(header: str) -> str:
-    """Return the host of a ``Host`` header, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    host, _, port = header.lower().partition(":")
-    return host if port.isdecimal() or host == header.lower() else header
 
 
 def _log(

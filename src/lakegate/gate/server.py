@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +10,9 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from lakegate.errors import AlreadyExistsError, ConfigurationError, InputError
+from lakegate.errors import ConfigurationError
 from lakegate.model.secrets import is_loopback
 
-_BACKLOG = 128
 _SHUTDOWN_TIMEOUT_S = 10
 
 
@@ -55,41 +53,6 @@ def require_safe(address: ListenAddress, *, has_token: bool) -> None:
             setting="serve.token",
             host=address.host,
         )
-
-
-def listen(address: ListenAddress) -> socket.socket:
-    """Return a socket that listens at ``address``. Its own name has the actual port.
-
-    Raises:
-        AlreadyExistsError: Another program has the port.
-        InputError: This machine doesn't have the address, or this user may not use the port.
-    """
-    try:
-        family, *_, place = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"Can't listen on '{address.host}': there's no such host.", host=address.host) from error
-    try:
-        listening = socket.create_server(place, family=family, backlog=_BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise AlreadyExistsError(
-                f"Port {address.port} on {address.host} is in use by another program.",
-                hint="Pass another one: --port 8182, or --port 0 for any free one.",
-                host=address.host,
-                port=address.port,
-            ) from error
-        low = "Ports below 1024 need root: pass a higher one." if error.errno == errno.EACCES else None
-        raise InputError(
-            f"Can't listen on {address.host}, port {address.port}: {error.strerror or error}.",
-            hint=low or "Pass an address of this machine: --host 127.0.0.1.",
-            host=address.host,
-            port=address.port,
-        ) from error
-    # Connections inherit this, which asyncio doesn't set. Without it, a body waits 40 ms for the ACK of its headers.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
 
 
 def run(app: ASGIApp, listening: socket.socket, address: ListenAddress) -> None:

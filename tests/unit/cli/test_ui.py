@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,13 +50,14 @@ def test_other_addresses_need_a_login() -> None:
     assert "[ui]" in done.stderr
 
 
-def test_a_port_that_is_taken_is_named_with_what_to_type() -> None:
-    with server.listen("127.0.0.1", 0) as opened:
-        port = opened.getsockname()[1]
-        done = invoke(f"ui --port {port}")
+@pytest.mark.parametrize("command", ["ui", "serve"])
+def test_a_port_that_is_taken_is_named_with_what_to_type(command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = invoke(f"{command} --port {port}")
     assert done.exit_code == 3
     assert f"Port {port} on 127.0.0.1 is in use" in done.stderr
-    assert f"lakegate ui --port {port + 1}" in done.stderr
+    assert f"lakegate {command} --port {port + 1}" in done.stderr
 
 
 def test_without_streamlit_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

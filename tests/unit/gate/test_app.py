@@ -15,9 +15,9 @@ import pytest
 from pyiceberg.catalog.rest import ConfigResponse, ListNamespaceResponse, ListTablesResponse, TableResponse
 from starlette.types import Receive, Scope, Send
 
-from lakegate.errors import AlreadyExistsError, CatalogUnavailableError, ConfigurationError, InputError
+from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.gate.app import ENDPOINTS
-from lakegate.gate.server import ListenAddress, listen, require_safe, run
+from lakegate.gate.server import ListenAddress, require_safe, run
 from lakegate.model.refs import NO_SNAPSHOT
 from lakegate.testing.memory import MemoryCatalog
 from support.iceberg_tables import append, pointer_to
@@ -306,45 +306,9 @@ def test_a_token_that_cannot_be_read_lets_nobody_in(world: RestWorld) -> None:
     assert (response.status_code, response.json()["error"]["type"]) == (503, "ServiceUnavailableException")
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("localhost", 200),
-        ("localhost:8181", 200),
-        ("127.0.0.1:8181", 200),
-        ("[::1]:8181", 200),
-        ("evil.example.com", 403),
-        ("evil.example.com:8181", 403),
-        ("127.0.0.1.evil.example.com", 403),
-        ("localhost@evil.example.com", 403),
-        ("127.0.0.1:8181@evil.example.com", 403),
-        ("LOCALHOST:8181", 200),
-        ("", 403),
-    ],
-)
+@pytest.mark.parametrize(("host", "status"), [("localhost:8181", 200), ("[::1].evil.example.com", 403), ("", 403)])
 def test_without_a_token_only_this_machines_names_are_answered(world: RestWorld, host: str, status: int) -> None:
     assert world.client().get("/v1/config", headers={"Host": host}).status_code == status
-
-
-def test_a_port_that_is_taken_is_said_so() -> None:
-    with listen(ListenAddress("127.0.0.1", 0)) as first:
-        port = first.getsockname()[1]
-        with pytest.raises(AlreadyExistsError, match=f"Port {port} on 127.0.0.1 is in use") as error:
-            listen(ListenAddress("127.0.0.1", port))
-    assert "--port" in (error.value.hint or "")
-
-
-def test_a_body_does_not_wait_for_the_receipt_of_its_headers() -> None:
-    with listen(ListenAddress("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()):
-        connection, _ = listening.accept()
-        with connection:
-            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1", "a b", "x" * 300, "127.0.0.1:80"])
-def test_an_address_of_another_machine_is_said_so(host: str) -> None:
-    with pytest.raises(InputError, match="Can't listen on"):
-        listen(ListenAddress(host, 0))
 
 
 @pytest.mark.parametrize(

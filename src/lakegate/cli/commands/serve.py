@@ -60,8 +60,9 @@ def serve(app: App, /, **given: Any) -> None:
     from lakegate.config import load_settings
     from lakegate.credentials.secret import Secret
     from lakegate.gate.app import create_app
-    from lakegate.gate.server import ListenAddress, listen, require_safe, run
+    from lakegate.gate.server import ListenAddress, require_safe, run
     from lakegate.iceberg.files import TableFiles
+    from lakegate.listening import listen
 
     components = app.components()
     flags = {f"serve.{name}": value for name, value in given.items()}
@@ -72,7 +73,7 @@ def serve(app: App, /, **given: Any) -> None:
     token = None if wanted.token is None else Secret(wanted.token, setting="serve.token")
     if token is not None:
         token.value()  # fail now, not at each request, if it's missing
-    listening = listen(address)
+    listening = listen(wanted.host, wanted.port, command="lakegate serve")
     address = ListenAddress(address.host, listening.getsockname()[1], address.certificate, address.key)
     try:
         again = None if settings.catalog.uri else partial(components.find_catalog, timeout_s=settings.catalog.timeout_s)

@@ -13,6 +13,7 @@ import click
 from lakegate.cli.app import App, command
 from lakegate.cli.output import echo_json, safe, say
 from lakegate.errors import missing_package
+from lakegate.listening import listen
 
 _ON_TERMINALS = frozenset({"www-browser", "links", "elinks", "lynx", "w3m"})
 """Browsers that Python opens where there's no display. They'd take over the terminal, and can't show the dashboard."""
@@ -55,7 +56,7 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
     settings = app.settings().ui
     host = host or settings.host
     access = decide_access(settings, host, allow_actions=allow_actions)
-    opened = server.listen(host, settings.port if port is None else port)
+    opened = listen(host, settings.port if port is None else port, command="lakegate ui")
     address = server.address_of(opened) if settings.url is None else settings.url
     with closing(opened), app.lake() as lake:
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import gc
-import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,6 +13,10 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 import uvicorn
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.web import bootstrap
 
 from lakegate.dashboard.branches import list_branches
@@ -22,47 +24,13 @@ from lakegate.dashboard.overview import overview
 from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access, auth_secrets
 from lakegate.dashboard.ui.session import Shared
-from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.model.secrets import is_loopback
+from lakegate.errors import LakegateError
+from lakegate.listening import may_ask
 
 _SCRIPT = Path(__file__).parents[1] / "script.py"
 _SHUTDOWN_TIMEOUT_S = 2
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on ``host`` and ``port``; port 0 picks a free one.
-
-    Raises:
-        RetryableError: Another program has the port.
-        ConfigurationError: ``host`` isn't an address of this machine, or this user may not use the port.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no host can have this name"
-        raise ConfigurationError(
-            f"Can't listen on '{host}': {reason}.", hint="lakegate ui --host 127.0.0.1", host=host
-        ) from error
-    family, *_, address = found[0]
-    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-    try:
-        return socket.create_server(address, family=family, dualstack_ipv6=is_dual)
-    except PermissionError as error:
-        raise ConfigurationError(
-            f"This user may not listen on port {port} of {host}.", hint="lakegate ui --port 8484", port=port
-        ) from error
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise RetryableError(
-                f"Port {port} on {host} is in use by another program, perhaps another dashboard.",
-                hint=f"lakegate ui --port {port + 1 if port < 65_535 else 8484}",  # 65535 is the last port
-                port=port,
-            ) from error
-        raise ConfigurationError(
-            f"Can't listen on {host}:{port}: {os.strerror(error.errno or 0)}.",
-            hint="lakegate ui --host 127.0.0.1",
-            host=host,
-        ) from error
+_HEALTH = "/_stcore/health"
+"""Where probes ask, by any name. The answer reveals nothing about the lake."""
 
 
 def address_of(opened: socket.socket) -> str:
@@ -87,7 +55,8 @@ def serve(shared: Shared, opened: socket.socket, *, when_ready: Callable[[], Non
         yield
 
     bootstrap.load_config_options(dict(options(shared.access, opened)))
-    app = st.App(_SCRIPT, secrets=auth_secrets(shared.access), lifespan=lifespan)
+    own_pages = Middleware(OwnPagesMiddleware, url=shared.access.settings.url)
+    app = st.App(_SCRIPT, secrets=auth_secrets(shared.access), lifespan=lifespan, middleware=[own_pages])
     config = uvicorn.Config(
         app, lifespan="on", access_log=False, log_config=None, timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S
     )
@@ -98,6 +67,33 @@ def serve(shared: Shared, opened: socket.socket, *, when_ready: Callable[[], Non
     finally:
         opened.close()
         session.share(None)
+
+
+class OwnPagesMiddleware:
+    """Refuses requests by other host names than the server's, and from other pages than its own.
+
+    Args:
+        url: The server's public URL; ``None`` if it has none and is reached by this machine's names.
+    """
+
+    def __init__(self, app: ASGIApp, url: str | None) -> None:
+        self._app = app
+        self._url = url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "lifespan":
+            headers = Headers(scope=scope)
+            allowed = may_ask(headers.getlist("host"), headers.getlist("origin"), url=self._url)
+            if not allowed and scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+                return
+            if not allowed and not scope["path"].endswith(_HEALTH):
+                name = self._url or "this machine's names, such as localhost"
+                answer = PlainTextResponse(f"This dashboard only answers its own pages, at {name}.\n", 403)
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def _warm(shared: Shared) -> None:
@@ -115,8 +111,6 @@ def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
     """Return Streamlit's options. They override the user's own from files and variables."""
     host, port = opened.getsockname()[:2]
     url = urlsplit(access.settings.url or "")
-    # Another site's host name that points here (DNS rebinding) must not read anything.
-    hosts = ["localhost", "127.0.0.1", "::1"] if is_loopback(host) else []
     return {
         "browser.gatherUsageStats": False,
         "browser.serverAddress": url.hostname or "localhost",
@@ -128,8 +122,9 @@ def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
         "logger.level": "error",
         "runner.magicEnabled": False,
         "server.address": host,
-        "server.allowedHosts": [url.hostname] if url.hostname is not None else hosts,
+        "server.allowedHosts": [],  # OwnPagesMiddleware knows more names
         "server.baseUrlPath": url.path.strip("/"),
+        "server.enableAgentApi": False,
         "server.enableCORS": True,
         "server.enableStaticServing": False,
         "server.enableXsrfProtection": True,
@@ -137,6 +132,7 @@ def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
         "server.headless": True,
         "server.port": port,
         "server.runOnSave": False,
+        "server.trustedUserHeaders": "{}",
         "theme.baseFontSize": 14,
         "theme.headingFontSizes": ["1.7rem", "1.3rem", "1.1rem", "1rem", "1rem", "1rem"],
         "theme.primaryColor": "#1f5fbf",
