@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lakegate.contracts.dbt_tests import Arguments, CheckParts, translate
+from lakegate.contracts.dbt_tests import Arguments, CheckParts, severities, translate
 from lakegate.contracts.document import Document, Mark, Node
 from lakegate.contracts.draft import Draft, DraftColumn, NoCheckError, sql_type, text_of, words_of
 
@@ -59,11 +59,11 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
         config = source.get("config") or Node({}, source.mark)
         for draft in [table.read(names) for table in tables]:
             for node in (source, config):
-                draft.lose_unknown_keys(node, _SOURCE_KEYS, prefix="source ")
+                draft.note_unknown_keys(node, _SOURCE_KEYS, prefix="source ")
             _lose_jinja(draft, source, "schema")
             drafts.append(draft)
     if drafts:
-        drafts[0].lose_unknown_keys(root, (*_RESOURCES, "sources", "version"))
+        drafts[0].note_unknown_keys(root, (*_RESOURCES, "sources", "version"))
     return drafts
 
 
@@ -81,7 +81,7 @@ def _name_of(node: Node, key: str) -> str | None:
 def _lose_jinja(draft: Draft, node: Node, *keys: str) -> None:
     for key in keys:
         if _has_jinja(node.value_of(key)):
-            draft.lose(node.keys[key], key, f"it contains Jinja, which only dbt can render; the table is {draft.table}")
+            draft.note(node.keys[key], key, f"it contains Jinja, which only dbt can render; the table is {draft.table}")
 
 
 class _DbtTable:
@@ -128,12 +128,12 @@ class _DbtTable:
                 draft.lose(one.keys["data_type"], f"data_type {kind}", "not an Iceberg type; the column may have any")
         for one, column in listed:
             self._rules(one, column)
-            draft.lose_unknown_keys(one, _COLUMN_KEYS)
+            draft.note_unknown_keys(one, _COLUMN_KEYS)
         self._rules(node, None)
-        draft.lose_unknown_keys(node, _TABLE_KEYS)
+        draft.note_unknown_keys(node, _TABLE_KEYS)
         _lose_jinja(draft, node, "identifier")
         _lose_jinja(draft, config, "schema", "alias")
-        draft.lose_unknown_keys(config, _CONFIG_KEYS, prefix="config ")
+        draft.note_unknown_keys(config, _CONFIG_KEYS, prefix="config ")
         return draft
 
     def _rules(self, node: Node, column: DraftColumn | None) -> None:
@@ -159,17 +159,18 @@ class _DbtTable:
         if name is None:
             self._draft.lose(node.mark, "a test", "it's neither a name nor a name with arguments")
             return
+        # Since dbt 1.10, a test's arguments may be under a key of their own, also beside others.
+        if isinstance(inner := arguments.get("arguments"), dict):
+            arguments = {key: value for key, value in arguments.items() if key != "arguments"} | inner
         own = {key: value for key, value in arguments.items() if key not in _OPTIONS}
-        # Since dbt 1.10, a test's arguments may be under a key of their own.
-        own = own.pop("arguments") if isinstance(own.get("arguments"), dict) and len(own) == 1 else own
         config = arguments.get("config") if isinstance(arguments.get("config"), dict) else {}
         options = {key: value for key, value in {**arguments, **(config or {})}.items() if key in _OPTIONS}
         try:
             kind, columns, translated = self._check(name, own, column, options)
+            for severity in severities(kind, options):
+                self._draft.add(mark, name, kind, columns, {**translated, **severity})
         except NoCheckError as error:
             self._draft.lose(mark, name, str(error))
-            return
-        self._draft.add(mark, name, kind, columns, translated)
 
     def _check(self, name: str, arguments: Arguments, column: DraftColumn | None, options: Arguments) -> CheckParts:
         if _has_jinja(arguments):
@@ -221,17 +222,11 @@ def _translated_options(options: Arguments) -> Arguments:
         raise NoCheckError("it contains Jinja, which only dbt can render")
     if options.get("enabled") is False:
         raise NoCheckError("it is disabled")
-    for key in ("fail_calc", "error_if", "warn_if"):
-        if options.get(key) is not None:
-            raise NoCheckError(f"it has {key}; lakegate's checks count rows, and have a 'tolerance'")
+    if options.get("fail_calc") is not None:
+        raise NoCheckError("it has fail_calc; lakegate's checks count rows")
     translated: Arguments = {
         name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)
     }
     if isinstance(tags := translated.get("tags"), str):
         translated["tags"] = [tags]  # dbt takes one tag without a list
-    severity = str(options.get("severity", "error")).lower()
-    if severity not in ("error", "warn"):
-        raise NoCheckError(f"severity {severity!r} is neither error nor warn")
-    if severity == "warn":
-        translated["severity"] = "warn"
     return translated

@@ -25,6 +25,9 @@ _KEYS = {
     "unique_combination_of_columns": "combination_of_columns",
     "expect_compound_columns_to_be_unique": "column_list",
 }
+_NOT_ROWS = {"unique": "keys", "accepted_values": "values", "not_accepted_values": "values"}
+"""Checks whose tests count something else than failing rows."""
+_MORE_THAN = re.compile(r"\s*(?:(>=?)\s*(\d+)|(?:!=|<>)\s*0)\s*")
 RENAMED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     # dbt's own
     "accepted_values": ("accepted_values", {"values": "values"}),
@@ -96,6 +99,38 @@ def translate(
     if unknown:
         raise NoCheckError(f"no lakegate check takes {', '.join(map(repr, unknown))}")
     return check
+
+
+def severities(kind: str, options: Mapping[str, Any]) -> list[Arguments]:
+    """Return severity and tolerance of each check that a test becomes.
+
+    With severity ``error``, a test fails by ``error_if``, else warns by ``warn_if``: two checks, if both can happen.
+    With severity ``warn``, dbt ignores ``error_if``.
+
+    Raises:
+        NoCheckError: If a condition isn't a number of failing rows.
+    """
+    severity = str(options.get("severity", "error")).lower()
+    if severity not in ("error", "warn"):
+        raise NoCheckError(f"severity {severity!r} is neither error nor warn")
+    warning = _most_failing(kind, "warn_if", options)
+    found: list[Arguments] = [{"severity": "warn", "tolerance": warning or None}]
+    if severity == "warn":
+        return found
+    failing = _most_failing(kind, "error_if", options)
+    return [{"tolerance": failing or None}, *(found if warning < failing else [])]
+
+
+def _most_failing(kind: str, option: str, options: Mapping[str, Any]) -> int:
+    """Return the most failing rows for which a condition isn't true."""
+    text = str(options.get(option, "!= 0"))
+    match = _MORE_THAN.fullmatch(text)
+    most = -1 if match is None else int(match[2] or 0) - (match[1] == ">=")
+    if most < 0:
+        raise NoCheckError(f"{option} {text!r} isn't a number of failing rows to exceed, such as '>10'")
+    if most and kind in _NOT_ROWS:
+        raise NoCheckError(f"{option} {text!r} counts {_NOT_ROWS[kind]} in dbt, and lakegate's tolerance counts rows")
+    return most
 
 
 def _renamed(name: str, column: str | None, left: Arguments, table: Callable[[Any], str]) -> CheckParts:

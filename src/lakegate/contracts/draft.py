@@ -25,11 +25,13 @@ class Untranslated:
     Attributes:
         what: The key, check or property.
         why: Why it's missing, or how it differs.
+        is_check: Whether data that the other format refuses may pass, so that it must be seen.
     """
 
     line: int
     what: str
     why: str
+    is_check: bool
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.what}: {self.why}"
@@ -70,20 +72,24 @@ class Draft:
         """Return the column of this name: a new one, or the one that the file has listed before."""
         found = next((one for one in self.columns if one.name.lower() == name.lower()), None)
         if found is not None:
-            self.lose(mark, f"column {name}", "it's listed twice; this entry only adds to the first")
+            self.note(mark, f"column {name}", "it's listed twice; this entry only adds to the first")
             return found
         self.columns.append(DraftColumn(name))
         return self.columns[-1]
 
     def lose(self, mark: Mark, what: str, why: str) -> None:
-        """Note that something can't be translated."""
-        self.untranslated.append(Untranslated(mark.line, what, why))
+        """Note that a check can't be translated, or not exactly."""
+        self.untranslated.append(Untranslated(mark.line, what, why, is_check=True))
 
-    def lose_unknown_keys(self, node: Node, known_keys: Collection[str], *, prefix: str = "") -> None:
+    def note(self, mark: Mark, what: str, why: str) -> None:
+        """Note that something else than a check can't be translated."""
+        self.untranslated.append(Untranslated(mark.line, what, why, is_check=False))
+
+    def note_unknown_keys(self, node: Node, known_keys: Collection[str], *, prefix: str = "") -> None:
         """Note the keys of a mapping that aren't translated."""
         for key, mark in node.keys.items():
             if key not in known_keys:
-                self.lose(mark, f"{prefix}{key}", "lakegate has no such key")
+                self.note(mark, f"{prefix}{key}", "lakegate has no such key")
 
     def listed(self, node: Node, key: str) -> list[Node]:
         """Return the items of the list at ``key``, and note anything else there as lost."""

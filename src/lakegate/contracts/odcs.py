@@ -1,4 +1,4 @@
-"""Reads the Open Data Contract Standard (ODCS 3.0, 3.1) into contracts, and writes it, by its official model.
+"""Reads the Open Data Contract Standard (ODCS 3.0 to 3.2) into contracts, and writes it, by its official model.
 
 https://bitol-io.github.io/open-data-contract-standard
 """
@@ -33,7 +33,7 @@ from lakegate.model.types import struct_text
 
 WRITTEN = "v3.1.0"
 """The version of ODCS that is written."""
-_VERSION = re.compile(r"v3\.[01]\.\d+")
+_VERSION = re.compile(r"v3\.[0-2]\.\d+")
 _LOGICAL = {"string": "string", "date": "date", "boolean": "boolean", "integer": "long"}
 _LOGICAL_OF = {
     "boolean": "boolean", "int": "integer", "long": "integer", "float": "number", "double": "number", "date": "date",
@@ -59,13 +59,17 @@ _TABLE_KEYS = frozenset(
 _COLUMN_KEYS = frozenset(
     {"name", "physicalName", "description", "tags", "quality", "relationships", "logicalType", "physicalType",
      "logicalTypeOptions", "required", "unique", "primaryKey", "primaryKeyPosition", "partitioned",
-     "partitionKeyPosition", "properties", "items"}
+     "partitionKeyPosition", "properties", "items", "map", "enum", "semanticType"}
 )  # fmt: skip
 _QUALITY_KEYS = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
-     "dimension", "engine", "implementation", *_OPERATORS}
+     "dimension", "engine", "implementation", "validValues", *_OPERATORS}
 )  # fmt: skip
-_INNER_RULES = ("quality", "relationships", "logicalTypeOptions", "required", "unique", "primaryKey", "partitioned")
+_INNER_RULES = (
+    "quality", "relationships", "logicalTypeOptions", "required", "unique", "primaryKey", "partitioned", "enum",
+)  # fmt: skip
+_OLD_RULES = {"duplicateCount": "duplicateValues", "validValues": "invalidValues", "nullCheck": "nullValues"}
+"""Names of ODCS 3.0 for today's metrics."""
 
 
 def is_odcs(document: Document) -> bool:
@@ -80,7 +84,7 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
         namespace: The tables' namespace. Default: the schema of the first server that names one, else ``default``.
 
     Raises:
-        ConfigurationError: With the line, if the file isn't a contract of ODCS 3.0 or 3.1.
+        ConfigurationError: With the line, if the file isn't a contract of ODCS 3.0 to 3.2.
     """
     root = document.root
     contract = _validated(document)
@@ -108,7 +112,7 @@ def _validated(document: Document) -> OpenDataContractStandard:
     root = document.root
     version, kind = root.mapping["apiVersion"], root.mapping.get("kind")
     if not isinstance(version.value, str) or not _VERSION.fullmatch(version.value):
-        hint = "lakegate reads versions 3.0 and 3.1."
+        hint = "lakegate reads versions 3.0 to 3.2."
         raise document.error(version.mark, f"ODCS version {version.plain()!r} isn't supported.", hint=hint)
     if kind is None or kind.value != "DataContract":
         raise document.error(root.mark if kind is None else kind.mark, "'kind' must be DataContract.")
@@ -132,12 +136,13 @@ def _read_root(draft: Draft, contract: OpenDataContractStandard, root: Node) -> 
         if is_of_all and level.unit in _UNITS and type(level.value) is int and not draft.freshness:
             draft.freshness = f"{level.value}{_UNITS[level.unit or '']}"
         else:
-            draft.lose(node.mark, f"slaProperties {level.property}", "a contract has one freshness limit, of its table")
+            add = draft.lose if level.property in _FRESHNESS else draft.note
+            add(node.mark, f"slaProperties {level.property}", "a contract has one freshness limit, of its table")
     draft.tags = draft.tags or tuple(contract.tags or ())
     draft.owner = contract.team.name if isinstance(contract.team, Team) else None
     for key, mark in root.keys.items():
         if key not in _CONTRACT_KEYS:
-            draft.lose(mark, key, "metadata about the document, which lakegate doesn't keep")
+            draft.note(mark, key, "metadata about the document, which lakegate doesn't keep")
 
 
 class _OdcsTable:
@@ -164,13 +169,16 @@ class _OdcsTable:
             if not name:
                 draft.lose(inner.mark, "a property", "it has no name")
                 continue
+            if each.semanticType == "measure":
+                draft.note(inner.mark, f"property {name}", "a measure is computed from rows; it isn't a column")
+                continue
             self._columns[each.name or name] = name
             listed.append((each, inner, draft.column(inner.mark, name)))
         for each, inner, column in listed:
             self._column(each, inner, column)
         self._keys(listed)
         self._rules(table, node, None)
-        draft.lose_unknown_keys(node, _TABLE_KEYS)
+        draft.note_unknown_keys(node, _TABLE_KEYS)
         return draft
 
     def _column(self, each: SchemaProperty, node: Node, column: DraftColumn) -> None:
@@ -181,14 +189,17 @@ class _OdcsTable:
         column.type = column.type or self._type(each, node)
         if each.unique:
             draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
+        if each.enum:
+            values = [one.value for one in each.enum]
+            draft.add(node.keys["enum"], "enum", "accepted_values", [column.name], {"values": values})
         self._options(each.logicalTypeOptions or {}, node, column)
         self._rules(each, node, column)
-        inner_nodes = (found for key in ("properties", "items") if (found := node.get(key)) is not None)
+        inner_nodes = (found for key in ("properties", "items", "map") if (found := node.get(key)) is not None)
         for inner in (one for found in inner_nodes for one in walk(found)):
             for key in _INNER_RULES:
                 if inner.mapping and inner.plain().get(key):
                     draft.lose(inner.keys[key], f"inner {key}", "lakegate translates rules of whole columns only")
-        draft.lose_unknown_keys(node, _COLUMN_KEYS)
+        draft.note_unknown_keys(node, _COLUMN_KEYS)
 
     def _keys(self, listed: Sequence[tuple[SchemaProperty, Node, DraftColumn]]) -> None:
         keys = sorted((one for one in listed if one[0].primaryKey), key=lambda one: one[0].primaryKeyPosition or 0)
@@ -209,6 +220,15 @@ class _OdcsTable:
         if logical == "array" and each.items is not None:
             inner = self._type(each.items, node.mapping["items"])
             found = found if inner is None else f"list<{inner}>"
+        elif logical == "map" and each.map is not None:
+            at = node.mapping["map"].mapping
+            ends = [(each.map.key, at.get("key")), (each.map.value, at.get("value"))]
+            inner_types = [self._type(one, end) for one, end in ends if one is not None and end is not None]
+            found = (
+                f"map<{', '.join(map(str, inner_types))}>"
+                if len(inner_types) == len(ends) and all(inner_types)
+                else found
+            )
         elif logical == "object":
             inner_nodes = node.items_of("properties")
             kinds = [(_physical_name(one), self._type(one, at)) for one, at in zip(each.properties or [], inner_nodes)]  # noqa: B905 - validated
@@ -245,8 +265,12 @@ class _OdcsTable:
 
     def _rules(self, each: SchemaObject | SchemaProperty, node: Node, column: DraftColumn | None) -> None:
         for rule, at in zip(each.quality or [], node.items_of("quality"), strict=True):
-            self._draft.lose_unknown_keys(at, _QUALITY_KEYS, prefix="quality ")
+            self._draft.note_unknown_keys(at, _QUALITY_KEYS, prefix="quality ")
             kind = rule.type or ("library" if rule.metric or rule.rule else "text")
+            kind = "library" if kind == "default" else kind  # its name in ODCS 3.0
+            if kind == "text":
+                self._draft.note(at.mark, "quality of type text", "it's documentation, not a check")
+                continue
             subject = (rule.metric or rule.rule or kind) if kind == "library" else f"quality of type {kind}"
             try:
                 for check in self._checks(rule, at, kind, column):
@@ -289,11 +313,10 @@ class _OdcsTable:
         if kind == "sql":
             raise NoCheckError("a query of a database; lakegate's own are custom_sql and expression_is_true")
         if kind != "library":
-            why = "it's documentation, not a check" if kind == "text" else f"it's for {rule.engine or 'another engine'}"
-            raise NoCheckError(why)
+            raise NoCheckError(f"it's for {rule.engine or 'another engine'}")
         if (rule.unit or "rows").lower() not in ("rows", "percent"):
             raise NoCheckError(f"the unit {rule.unit!r} is neither rows nor percent")
-        name, columns, arguments = self._metric(rule, column)
+        name, columns, arguments = self._metric(rule, node, column)
         severity = (rule.severity or "error").lower()
         if name == "unique" and arguments.get("tolerance"):
             self._draft.lose(node.mark, "duplicateValues", "'unique' counts all rows that share a key")
@@ -301,8 +324,10 @@ class _OdcsTable:
         options = {"name": rule.name, "description": one_line_of(rule.description), "tags": tags or None}
         yield _Rule(name, columns, {**arguments, **options, "severity": "warn" if severity in _WARNS else None})
 
-    def _metric(self, rule: DataQuality, column: DraftColumn | None) -> _Rule:
-        metric, given = rule.metric or rule.rule, rule.arguments or {}
+    def _metric(self, rule: DataQuality, node: Node, column: DraftColumn | None) -> _Rule:
+        metric, given = rule.metric or _OLD_RULES.get(rule.rule or "", rule.rule), dict(rule.arguments or {})
+        if (listed := node.get("validValues")) is not None:  # in ODCS 3.0
+            given["validValues"] = listed.plain()
         if metric == "rowCount":
             return _Rule("row_count", (), _row_limits(rule))
         if metric == "duplicateValues":
@@ -314,7 +339,8 @@ class _OdcsTable:
             raise NoCheckError("lakegate has no check like this metric")
         if column is None:
             raise NoCheckError("it must be listed under a property")
-        tolerance = {"tolerance": _tolerance(rule)}
+        is_plain = rule.rule in ("validValues", "nullCheck") and not any(key in node.mapping for key in _OPERATORS)
+        tolerance = {"tolerance": None if is_plain else _tolerance(rule)}
         if metric == "nullValues":
             return _Rule("not_null", [column.name], tolerance)
         values, pattern = given.get("validValues"), given.get("pattern")
@@ -340,8 +366,11 @@ def _limits(rule: DataQuality) -> tuple[float | None, float | None]:
     ends = value if isinstance(value, list) and name == "mustBeBetween" else [value, value]
     if len(given) != 1 or not all(map(_is_number, ends)):
         raise NoCheckError("it needs one operator and a number")
-    limits = {"mustBe": ends, "mustBeBetween": ends, "mustBeGreaterOrEqualTo": (ends[0], None),
-              "mustBeLessOrEqualTo": (None, ends[0])}.get(name)  # fmt: skip
+    first: Any = ends[0]
+    if name in ("mustBeLessThan", "mustBeGreaterThan") and (rule.unit or "rows").lower() == "rows":
+        return (None, math.ceil(first) - 1) if name == "mustBeLessThan" else (math.floor(first) + 1, None)
+    limits = {"mustBe": ends, "mustBeBetween": ends, "mustBeGreaterOrEqualTo": (first, None),
+              "mustBeLessOrEqualTo": (None, first)}.get(name)  # fmt: skip
     if limits is None:
         raise NoCheckError(f"lakegate translates no limit like {name}; write mustBeLessOrEqualTo or mustBeBetween")
     return limits[0], limits[1]

@@ -22,10 +22,17 @@ def project(in_a_project: Path) -> Path:
 
 def test_an_imported_contract_is_written_listed_and_exported(project: Path) -> None:
     (project / "schema.yml").write_text(DBT, encoding="utf-8")
-    imported = invoke(["check", "import", "schema.yml", "--namespace", "shop"])
+    refused = invoke("check import schema.yml --namespace shop")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "line 4: mine: lakegate has no check of this name" in refused.stderr
+    assert "lakegate check import schema.yml --namespace shop --allow-lost" in refused.stderr
+    assert not (project / "contracts").exists()
+    (told,) = json.loads(invoke("check import schema.yml -o json").stdout)
+    assert told["file"] is None
+    assert [(one["line"], one["what"], one["is_check"]) for one in told["untranslated"]] == [(4, "mine", True)]
+    imported = invoke("check import schema.yml --namespace shop --allow-lost")
     assert imported.exit_code == 0
     assert imported.stdout.strip().endswith("contracts/shop.t.yaml")
-    assert "line 4: mine: lakegate has no check of this name" in imported.stderr
 
     (listed,) = json.loads(invoke("check list -o json").stdout)
     assert (listed["table"], listed["checks"]) == ("shop.t", ["unique(id, scope='table')"])
@@ -34,7 +41,7 @@ def test_an_imported_contract_is_written_listed_and_exported(project: Path) -> N
 
 def test_an_import_never_overwrites_a_contract(project: Path) -> None:
     (project / "schema.yml").write_text(DBT, encoding="utf-8")
-    invoke("check import schema.yml")
+    invoke("check import schema.yml --allow-lost")
     again = invoke("check import schema.yml")
     assert again.exit_code == 2
     assert "default.t already has a contract" in again.stderr

@@ -97,6 +97,10 @@ def test_a_model_becomes_a_contract() -> None:
             "accepted_values(c, values=[1, 2], where='x')",
         ),
         ("accepted_values: {values: [1, 2], quote: false}", "accepted_values(c, values=[1, 2])"),
+        (
+            "accepted_values: {arguments: {values: [1, 2]}, quote: false, config: {severity: warn}}",
+            "accepted_values(c, values=[1, 2], severity='warn')",
+        ),
         ("dbt_expectations.expect_column_values_to_match_regex: {regex: '^a'}", "matches(c, pattern='^a')"),
         ("dbt_utils.expression_is_true: {expression: '> 3'}", "expression_is_true(c, expression='`c` > 3')"),
         ("unique: {config: {where: 'x > 1'}, limit: 5}", "unique(c, where='x > 1', scope='table')"),
@@ -119,7 +123,10 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
         ("not_null: {config: {enabled: false}}", "it is disabled"),
         ("accepted_values: {values: \"{{ var('states') }}\"}", "it contains Jinja"),
         ("relationships: {to: customers, field: id}", "neither a ref nor a source"),
-        ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it has error_if"),
+        ("unique: {config: {error_if: '>10'}}", "counts keys in dbt"),
+        ("accepted_values: {values: [a], config: {severity: warn, warn_if: '>1'}}", "counts values in dbt"),
+        ("not_null: {config: {error_if: 'between 1 and 5'}}", "isn't a number of failing rows to exceed"),
+        ("not_null: {config: {error_if: '>=0'}}", "isn't a number of failing rows to exceed"),
         ("not_null: {config: {fail_calc: 'sum(n)'}}", "it has fail_calc"),
         ("dbt_expectations.expect_column_values_to_be_within_n_stdevs", "lakegate has no check for it"),
         ("dbt_expectations.expect_column_max_to_be_between: {max_value: 2, strictly: true}", "takes 'strictly'"),
@@ -138,6 +145,22 @@ def test_what_no_check_says_is_listed_with_its_line_and_why(test: str, why: str)
     (lost,) = draft.untranslated
     assert lost.line == 6
     assert why in lost.why
+
+
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ("severity: warn, error_if: '>10'", ["not_null(c, severity='warn')"]),
+        ("severity: warn, warn_if: '>=3'", ["not_null(c, tolerance=2, severity='warn')"]),
+        ("severity: error, error_if: '> 10'", ["not_null(c, tolerance=10)", "not_null(c, severity='warn')"]),
+        ("error_if: '>10', warn_if: '>10'", ["not_null(c, tolerance=10)"]),
+        ("error_if: '!=0', warn_if: '> 5'", ["not_null(c)"]),
+    ],
+)
+def test_conditions_of_severities_are_tolerances(config: str, made: list[str]) -> None:
+    (draft,) = read(f"models: [{{name: m, columns: [{{name: c, tests: [not_null: {{config: {{{config}}}}}]}}]}}]")
+    assert checks(draft) == made
+    assert draft.untranslated == []
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
     ("rule", "check"),
     [
         ("metric: rowCount, mustBe: 5", "row_count(min=5, max=5)"),
-        ("metric: rowCount, mustBeGreaterThan: 5", None),
+        ("metric: rowCount, mustBeGreaterThan: 5", "row_count(min=6)"),
+        ("rule: rowCount, type: default, mustBeLessThan: 5.5", "row_count(max=5)"),
         ("metric: rowCount, mustBeGreaterOrEqualTo: 5", "row_count(min=5)"),
         ("metric: rowCount, mustBeLessOrEqualTo: 5", "row_count(max=5)"),
         ("metric: rowCount, mustBe: 5.5", None),
@@ -158,6 +159,8 @@ def test_each_operator_of_a_table_s_metric(rule: str, check: str | None) -> None
     [
         ("mustBe: 0", None),
         ("mustBeLessOrEqualTo: 3", 3),
+        ("mustBeLessThan: 1", None),
+        ("mustBeLessThan: 5", 4),
         ("mustBeBetween: [0, 3]", 3),
         ("mustBeLessOrEqualTo: 0.00001, unit: percent", "0.00001%"),
     ],
@@ -172,7 +175,7 @@ def test_operators_that_limit_failing_rows_are_tolerances(rule: str, tolerance: 
     "rule",
     [
         "unit: rows",
-        "mustBeLessThan: 1",
+        "mustBeLessThan: 1, unit: percent",
         "mustBe: many",
         "mustBe: [1, 2]",
         "mustBe: 3",
@@ -184,6 +187,43 @@ def test_operators_that_are_no_upper_limit_are_listed(rule: str) -> None:
     (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{{metric: nullValues, {rule}}}]}}]}}]")
     assert loaded(draft).checks == ()
     assert any(one.what == "nullValues" for one in draft.untranslated)
+
+
+@pytest.mark.parametrize(
+    ("rule", "made"),
+    [
+        ("rule: duplicateCount, mustBe: 0", "unique(a, scope='table')"),
+        ("rule: validValues, validValues: [x]", "accepted_values(a, values=['x'])"),
+        ("rule: validValues, validValues: [x], mustBeLessThan: 3", "accepted_values(a, values=['x'], tolerance=2)"),
+        ("type: library, rule: nullCheck, severity: error, businessImpact: operational", "not_null(a)"),
+    ],
+)
+def test_rules_have_other_names_in_odcs_3_0(rule: str, made: str) -> None:
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{{{rule}}}]}}]}}]")
+    assert [str(check) for check in loaded(draft).checks] == [made]
+    assert not any(one.is_check for one in draft.untranslated)
+
+
+def test_a_document_of_odcs_3_2_is_read() -> None:
+    text = """
+    schema:
+      - name: products
+        context: {overview: Sold in Norway.}
+        properties:
+          - name: state
+            logicalType: string
+            enum: [{value: new, label: New}, {value: used}]
+          - {name: counts, logicalType: map, map: {key: {logicalType: string}, value: {logicalType: integer}}}
+          - {name: revenue, semanticType: measure, transformLogic: SUM(price)}
+    """
+    (draft,) = read_odcs(parse_document(HEAD.replace("v3.1.0", "v3.2.0") + textwrap.dedent(text), name="x"))
+    made = loaded(draft)
+    assert [str(check) for check in made.checks] == ["accepted_values(state, values=['new', 'used'])"]
+    assert [(one.name, one.type) for one in made.terms.columns] == [
+        ("state", "string"),
+        ("counts", "map<string, long>"),
+    ]
+    assert not any(one.is_check for one in draft.untranslated)
 
 
 @pytest.mark.parametrize(

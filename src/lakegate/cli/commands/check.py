@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,12 +189,13 @@ def _write_new(path: Path, text: str) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--namespace", metavar="NAME", help="Namespace of the tables. Default: the file's, else default.")
 @click.option("--stdout", "prints", is_flag=True, help="Print the contracts instead of writing them to contracts/.")
-def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: bool) -> None:
+@click.option("--allow-lost", is_flag=True, help="Write the contracts without the checks that can't be translated.")
+def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: bool, allow_lost: bool) -> None:
     """Convert an ODCS contract or a dbt properties file into contracts.
 
-    FILE is an ODCS contract (3.0, 3.1), or a properties file of dbt (schema.yml). Writes one contract per table.
-    Anything that can't be translated is listed with its line, and in a comment in the contract. Never overwrites a
-    contract.
+    FILE is an ODCS contract (3.0 to 3.2), or a properties file of dbt (schema.yml). Writes one contract per table.
+    Anything that can't be translated is listed with its line, and in a comment in the contract. If that includes a
+    check, exits with 1 and writes nothing, unless --allow-lost is given. Never overwrites a contract.
     """
     from lakegate.contracts.draft import sorted_notes
     from lakegate.contracts.interchange import read_foreign
@@ -203,9 +205,14 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
     texts = [draft.text(file.name) for draft in drafts]
     folder = app.folder() / FOLDER
     paths = [folder / f"{draft.table}.yaml" for draft in drafts]
+    notes = {one for draft in drafts for one in draft.untranslated}
+    lost = sorted_notes(one for one in notes if one.is_check)
+    refuses = bool(lost) and not allow_lost
+    writes = not prints and not refuses
     if not prints:
         for draft, path in zip(drafts, paths, strict=True):
             _require_free(app, draft.table, path)
+    if writes:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in zip(paths, texts, strict=True):
             _write_new(path, text)
@@ -214,23 +221,29 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
             [
                 {
                     "table": draft.table,
-                    "file": None if prints else str(path),
+                    "file": str(path) if writes else None,
                     "contract": text,
-                    "untranslated": [
-                        {"line": one.line, "what": one.what, "why": one.why} for one in draft.untranslated
-                    ],
+                    "untranslated": [asdict(one) for one in draft.untranslated],
                 }
                 for draft, path, text in zip(drafts, paths, texts, strict=True)
             ]
         )
-        return
-    if prints:
+    elif prints:
         click.echo("---\n".join(texts), nl=False)
-    else:
+    elif writes:
         click.echo("\n".join(map(str, paths)))
-    lost = list(map(one_line, sorted_notes({one for draft in drafts for one in draft.untranslated})))
-    if lost:
-        click.echo("\n".join(("", f"Not translated from {file}:", *lost)), err=True)
+    if not app.json:
+        _show_notes(f"Checks lost from {file}:", lost)
+        _show_notes("Not translated, but not a check:", sorted_notes(one for one in notes if not one.is_check))
+    if refuses:
+        command = f"{app.command_without_dry_run()} --allow-lost"
+        click.echo(f"\nTo import the rest without {counted(len(lost), 'check')}:\n  {command}", err=True)
+        raise click.exceptions.Exit(ExitCode.AUDIT_FAILED)
+
+
+def _show_notes(title: str, notes: list[str]) -> None:
+    if notes:
+        click.echo("\n".join(("", title, *(f"  {one_line(note)}" for note in notes))), err=True)
 
 
 @check.command(
