@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
@@ -132,12 +132,16 @@ class Journal:
         Returns:
             The run as it is now, changed or not; ``None`` if it doesn't exist.
         """
+        return self.revise(run, lambda known: known.model_copy(update=changes))
+
+    def revise(self, run: Run, change: Callable[[Run], Run]) -> Run | None:
+        """Change a run as :meth:`amend` does, by a function of what it is now."""
         with self._database.writing() as tx:
             self._require_nobody(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
             if known is None or known.status != run.status or isinstance(known, runs.UnreadRun):
                 return known
-            return runs.put(tx, known.model_copy(update=changes), known)
+            return runs.put(tx, change(known), known)
 
     def get(self, run_id: str) -> Run | None:
         """Return the run, or ``None``."""

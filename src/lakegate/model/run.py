@@ -22,9 +22,9 @@ from lakegate.model.states import RunStatus
 from lakegate.model.tables import ChangeKind
 from lakegate.model.words import counted
 
-RunKind = Literal["ingest", "transaction", "branch", "maintenance", "revert", "restore"]
-"""What started a run. ``branch``: the audit or publish of another writer's branch. ``maintenance``: a compaction, an
-expiry or a rename, which change no row."""
+RunKind = Literal["ingest", "transaction", "gate", "branch", "maintenance", "revert", "restore"]
+"""What started a run. ``gate``: another engine wrote through the gate. ``branch``: the audit or publish of another
+writer's branch. ``maintenance``: a compaction, an expiry or a rename, which change no row."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
@@ -102,7 +102,7 @@ def total_removed(staged: Iterable[StagedTable]) -> int | None:
     return None if None in known else sum(filter(None, known))
 
 
-BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
+BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "gate", "branch")
 """Kinds of runs that bring data."""
 
 
@@ -203,6 +203,20 @@ class Acceptance(Value):
     at: datetime
 
 
+class Opening(Value):
+    """The time in which other engines may write to a run's branch through the gate.
+
+    Attributes:
+        token_sha256: Hash of the token that they show, in hexadecimal.
+        deadline: Until when they may, unless it's sealed before.
+        writers: What the engines that wrote call themselves, in the order in which they first wrote.
+    """
+
+    token_sha256: str
+    deadline: datetime
+    writers: tuple[str, ...] = ()
+
+
 class Action(Value):
     """What somebody did to a run manually, and who."""
 
@@ -236,6 +250,7 @@ class Run(Value):
         reports: Its audit reports, by table.
         publication: Its commit, once published.
         accepted: Who published it although its audit failed, and why.
+        opening: Who may write to its branch through the gate, and until when.
         actions: What people did to it by hand, if they gave their names.
         steps: Its steps, with times.
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
@@ -269,6 +284,7 @@ class Run(Value):
     reports: tuple[AuditReport, ...] = ()
     publication: Publication | None = None
     accepted: Acceptance | None = None
+    opening: Opening | None = None
     actions: tuple[Action, ...] = ()
     steps: tuple[RunStep, ...] = ()
     skipped_files: tuple[KnownFile, ...] = ()
@@ -311,8 +327,8 @@ class Run(Value):
 
     @property
     def is_users_branch(self) -> bool:
-        """Whether a user made its branch. Only publishing it may drop the branch."""
-        return self.adopted or self.kind == "branch"
+        """Whether a user made its branch or wrote to it. Only publishing it may drop the branch."""
+        return self.adopted or self.kind in {"branch", "gate"}
 
     @property
     def may_be_published(self) -> bool:

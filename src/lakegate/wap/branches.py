@@ -263,6 +263,8 @@ def _known_run(context: Context, on_branch: Mapping[str, Run], run_id: str) -> R
 
 def _require_complete(context: Context, run: Run, branch: str, snapshots: Sequence[Snapshot], *, base: str) -> None:
     """Check that the branch still holds everything that the run wrote, perhaps among other changes."""
+    if run.opening is not None and not run.staged:
+        raise _not_sealed(run, branch)
     half = run.status in {"created", "planned", "failed"} and not run.staged
     gone, number = False, ""
     if run.request is not None:
@@ -292,6 +294,18 @@ def _require_complete(context: Context, run: Run, branch: str, snapshots: Sequen
             branch=branch,
             run_id=run.run_id,
         )
+
+
+def _not_sealed(run: Run, branch: str) -> InputError:
+    hint = f"Drop the branch: lakegate discard {branch}"
+    if run.finished_at is None:
+        hint = f"When its writer is done: lakegate gate seal {branch}"
+    return InputError(
+        f"Branch {branch} was never sealed: its writer may not have finished. It can't be audited or published.",
+        hint=hint,
+        branch=branch,
+        run_id=run.run_id,
+    )
 
 
 def ends_with_quarantine(context: Context, branch: str, base: str) -> bool:

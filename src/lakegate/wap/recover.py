@@ -123,7 +123,8 @@ def settle_leased(context: Context, lease: Lease, *, reason: str | None = None, 
         # Another process read its commit from the history. It still has a lease, so nobody has ended the run: its end
         # hasn't been counted, and no alert was sent.
         session.begun = lease.run.model_copy(update={"finished_at": None})
-    why = "which waited for its next step" if lease.run.is_stepwise else "whose process died"
+    waited = lease.run.is_stepwise or (lease.run.opening is not None and lease.run.status == "created")
+    why = "which waited for its next step" if waited else "whose process died"
     doing = f"Recovering run {lease.run.run_id}, {why}" if reason is None else f"Undoing run {lease.run.run_id}"
     try:
         with (
@@ -204,7 +205,9 @@ def _fail(session: RunSession, reason: LakegateError, **changes: object) -> None
         "failed",
         error=to_run_error(reason),
         branch_kept=session.run.is_users_branch,
-        detail="Undone: nothing of it was published.",
+        detail="Nothing of it was published."
+        if session.run.is_users_branch
+        else "Undone: nothing of it was published.",
         **changes,
     )
 
@@ -281,6 +284,8 @@ def _adopt_verdict(context: Context, session: RunSession) -> None:
 
 def _reason(run: Run, given: str | None = None) -> LakegateError:
     """Return why a run ends. If it was suspended because a step failed, that includes the step's error."""
+    if run.opening is not None and run.status == "created":
+        return LakegateError(given or f"It wasn't sealed by its deadline ({run.opening.deadline:%Y-%m-%d %H:%M} UTC).")
     if not run.is_stepwise:
         return LakegateError(given or "Its process died before the audit was done.")
     why = given or "It wasn't audited, and nobody started its next step."

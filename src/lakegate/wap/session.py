@@ -45,6 +45,7 @@ class RunSession:
         order: The request as the user made it, for a run that may have to start over.
         before: The run as it was before somebody published its branch by name; it's that again if the publish fails.
         is_retried: Whether an earlier attempt may have written or published something.
+        suspend_s: How long the run may be suspended before recovery ends it, in seconds.
         measured: Metrics that aren't in the journal yet.
         ended: Whether this process has ended the run, even if it couldn't write that to the journal.
     """
@@ -63,6 +64,7 @@ class RunSession:
         self.before: Run | None = None
         self.is_retried = is_taken_over
         self.ended = False
+        self.suspend_s = context.suspend_s
         self.measured = Measurements(tracing.observer())
         self._lost = threading.Event()
         self._written = False
@@ -168,7 +170,7 @@ class RunSession:
     def suspend(self, error: LakegateError | None = None) -> None:
         """Suspend the run until its next step, or until this step is retried if it failed with ``error``."""
         self.run = self.run.model_copy(update={"error": None if error is None else to_run_error(error)})
-        self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s, counted=self._count())
+        self._context.journal.suspend(self.run, self.token, for_s=self.suspend_s, counted=self._count())
         _log(self.run)
 
     def go_back(self, before: Run, error: LakegateError | None = None) -> None:

@@ -441,18 +441,20 @@ def find_staged(context: Context, branch_name: str) -> tuple[StagedTable, ...]:
 
 
 def staged_since(
-    context: Context, base: Ref, branch: Ref, *, target: str, run_id: str | None
+    context: Context, base: Ref, branch: Ref, *, target: str, run_id: str | None, by_anyone: bool = False
 ) -> tuple[StagedTable, ...]:
     """Return the change of each table that ``branch`` changed since ``base``.
 
     Args:
         base: Commit of ``target`` that the branch was created from.
         run_id: The run that made all changes; ``None`` to read it from the snapshots, or else make a new id.
+        by_anyone: Whether others than lakegate's engine wrote; so it is without ``run_id``.
 
     Raises:
         InputError: When the branch drops a table, or leaves one in a state that can't be published.
     """
     found = []
+    by_anyone = by_anyone or run_id is None
     tables = cache(lambda: all_tables(context, base, branch, target))
     for difference in context.catalog.diff(base, branch):
         if difference.kind != "table":
@@ -465,7 +467,7 @@ def staged_since(
                 table=difference.table,
             )
         change = _checked_change(context, difference.left, difference.right, branch)
-        if run_id is None:  # a transaction chooses the folders, and refuses to move them
+        if by_anyone:  # a transaction chooses the folders, and refuses to move them
             require_own_files(context, difference.left, difference.right, branch, tables)
         found.append((difference.left, difference.right, change))
     _require_clock(context, branch, [(before, after) for before, after, _ in found])
@@ -473,7 +475,7 @@ def staged_since(
     owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()
     return tuple(
         staged_table(owner, target, base.hash, branch, before, after, change).model_copy(
-            update={"schema_changes": changes_between(context.reader, before, after), "by_anyone": run_id is None}
+            update={"schema_changes": changes_between(context.reader, before, after), "by_anyone": by_anyone}
         )
         for before, after, change in found
     )

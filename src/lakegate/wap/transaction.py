@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from lakegate.checks import parse_checks, require_runnable, validate_checks
@@ -32,15 +33,15 @@ from lakegate.model.types import type_words
 from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
-from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
+from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.branches import store_run
 from lakegate.wap.discard import discard, ref_exists
-from lakegate.wap.ingest import publish_audited
 from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.quarantine import renames_column, require_not_reserved
-from lakegate.wap.recover import close, recover, running
+from lakegate.wap.recover import recover, running
 from lakegate.wap.session import RunSession
-from lakegate.wap.stage import ensure_namespace, new_table, staged_since, until_when
+from lakegate.wap.stage import ensure_namespace, new_table, until_when
+from lakegate.wap.written import audit_written, publish_written, stage_written
 
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
 """Suffixes by which Iceberg reads another state of a table (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
@@ -396,51 +397,28 @@ def transaction(
             raise until_when(context, error, [one for one in written.values() if one is not None]) from error
         finally:
             engine.close()
-        _stage(context, session, tx, base)
-        _audit(context, session)
+        stage_written(
+            context,
+            session,
+            base,
+            tx._all_checks,  # noqa: SLF001
+            reads=tx.reads,
+            require=partial(_require_written, tx),
+            nothing="The transaction changed no table.",
+        )
+        audit_written(context, session)
         _publish(context, session)
     if session.run.status == "rejected":
         raise _rejected(session.run)
 
 
-def _stage(context: Context, session: RunSession, tx: Transaction, base: Ref) -> None:
-    """Find out what the body wrote."""
-    head = context.catalog.get_ref(tx.branch)
-    staged = staged_since(context, base, head, target=session.run.target, run_id=session.run.run_id)
-    _require_written(tx, staged)
-    failpoints.reach("after-stage")
-    if not staged:
-        discard(context, tx.branch)
-        session.end(status="skipped", reads=tx.reads, reverts=(), detail="The transaction changed no table.")
-        return
-    tables = tuple(str(one.table) for one in staged)
-    checks = {str(one.table): tx._all_checks(one.table) for one in staged}  # noqa: SLF001
-    session.move("staged", tables=tables, staged=staged, reads=tx.reads, checks=checks, branch_kept=True)
-    store_run(context, session.run, context.catalog.get_ref(tx.branch))
-
-
-def _audit(context: Context, session: RunSession) -> None:
-    run = session.run
-    if run.status != "staged":
-        return
-    with session.step("audit"):
-        reports = tuple(
-            audit(context, one, resolve_checks(context, one, run.checks[str(one.table)], run.staged), beside=run.staged)
-            for one in run.staged
-        )
-    session.move("audited" if all(report.passed for report in reports) else "rejected", reports=reports)
-
-
 def _publish(context: Context, session: RunSession) -> None:
     try:
-        if session.run.status == "audited":
-            publish_audited(context, session)
+        publish_written(context, session)
     except ConflictError:
         # The rows were computed from a target that has changed: only running the block again helps.
         discard(context, session.run.branch)
         raise
-    if session.run.status == "rejected":
-        close(context, session)
 
 
 def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:

@@ -1,0 +1,274 @@
+"""Openings: other engines write to a branch through the gate for a while; then it's sealed, audited, and published.
+
+An opening is a run. While it's ``created``, whoever shows its token may write to its branch. The seal moves it to
+``planned``, and then commits to the branch. The gate commits only on top of a head that it read before it looked
+whether the opening is open. So a write is either below the seal's commit, and audited, or refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from lakegate.context import Context
+from lakegate.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    NotReplayableError,
+    RetryableError,
+)
+from lakegate.ledger.sync import sync
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.refs import Ref
+from lakegate.model.run import Lease, Opening, Run, StagedTable
+from lakegate.model.states import OPEN
+from lakegate.wap.audit import ConfiguredChecks
+from lakegate.wap.branches import store_run
+from lakegate.wap.discard import ref_exists
+from lakegate.wap.publish import require_untouched
+from lakegate.wap.recover import close, recover, running, settle_leased
+from lakegate.wap.session import RunSession, to_run_error
+from lakegate.wap.written import audit_written, publish_written, stage_written
+
+if TYPE_CHECKING:
+    from lakegate.journal.journal import Journal
+
+_SEAL_ATTEMPTS = 20
+
+
+class ClosedError(InputError):
+    """A token doesn't open a branch, or not any more."""
+
+
+def open_branch(
+    context: Context,
+    *,
+    run_id: str,
+    name: str | None,
+    branch: str,
+    target: str,
+    checks: Mapping[TableIdentifier, Sequence[Check]],
+    open_s: float,
+) -> tuple[Run, str]:
+    """Make a branch that a writer may write to through the gate.
+
+    Args:
+        name: The user's name for what is written.
+        checks: Checks for tables, in addition to those of their contracts and settings.
+        open_s: Seconds after which the opening expires, unless it's sealed before.
+
+    Returns:
+        The run, and the token that the writer shows. It's stored nowhere.
+
+    Raises:
+        AlreadyExistsError: When the branch exists.
+    """
+    validate_ref_name(branch)
+    recover(context)
+    if ref_exists(context, branch):
+        raise AlreadyExistsError(
+            f"Branch '{branch}' exists already.",
+            hint=f"Choose another name, or drop it: lakegate discard {branch}",
+            branch=branch,
+        )
+    base = sync(context, target)
+    token = f"{run_id}.{secrets.token_urlsafe(32)}"
+    now = datetime.now(UTC)
+    run = Run(
+        run_id=run_id,
+        kind="gate",
+        name=name,
+        tables=(),
+        branch=branch,
+        status="created",
+        started_at=now,
+        target=target,
+        base=base.hash,
+        checks={str(table): tuple(of_table) for table, of_table in checks.items()},
+        branch_kept=True,
+        opening=Opening(token_sha256=_hashed(token), deadline=now + timedelta(seconds=open_s)),
+    )
+    with running(context, run, suspends=True) as session:
+        context.require_writable()
+        store_run(context, session.run, context.catalog.create_branch(branch, base))
+        session.suspend_s = open_s
+    return session.run, token
+
+
+def require_open(journal: Journal, token: str) -> Run:
+    """Return the run of an opening that ``token`` may write to now.
+
+    Raises:
+        ClosedError: When the token is unknown, or its opening is sealed or has expired.
+    """
+    run_id = token.partition(".")[0]
+    run = journal.get(run_id)
+    if run is None or run.opening is None or not hmac.compare_digest(_hashed(token), run.opening.token_sha256):
+        raise ClosedError("The token is unknown.", hint="lakegate gate open makes a new one.")
+    if run.status == "created" and run.finished_at is None and datetime.now(UTC) < run.opening.deadline:
+        return run
+    happened = "is sealed" if run.status in OPEN and run.status != "created" else f"has ended ({run.status})"
+    if run.status == "created":
+        happened = f"has expired ({run.opening.deadline:%Y-%m-%d %H:%M} UTC)"
+    raise ClosedError(
+        f"Branch {run.branch} takes no more writes: its opening {happened}.",
+        hint=f"See lakegate runs {run_id}, or open another branch: lakegate gate open",
+        branch=run.branch,
+        run_id=run_id,
+    )
+
+
+def note_use(journal: Journal, run: Run, *, reads: Sequence[str] = (), writer: str | None = None) -> None:
+    """Record what a writer has read through the gate, and what the writer calls itself, once each.
+
+    The publish fails if a table that it read, and didn't write, has changed on the target since.
+    """
+
+    def used(known: Run) -> Run:
+        opening = known.opening
+        if opening is not None and writer is not None:
+            opening = opening.model_copy(update={"writers": _with(opening.writers, [writer])})
+        return known.model_copy(update={"reads": _with(known.reads, reads), "opening": opening})
+
+    if used(run) != run:
+        with suppress(RetryableError):  # somebody seals it: nothing that is written from now on counts
+            journal.revise(run, used)
+
+
+def renew(context: Context, run_id: str, *, open_s: float) -> Run:
+    """Give an opening ``open_s`` more seconds from now, with the same token."""
+    lease = _lease(context, run_id)
+    if lease.token is None or lease.run.status != "created" or lease.run.opening is None:
+        if lease.token is not None:
+            context.journal.abandon(run_id, lease.token)
+        raise _closed(lease.run)
+    deadline = datetime.now(UTC) + timedelta(seconds=open_s)
+    run = lease.run.model_copy(update={"opening": lease.run.opening.model_copy(update={"deadline": deadline})})
+    context.journal.suspend(run, lease.token, for_s=open_s)
+    return run
+
+
+def give_up(context: Context, run_id: str, reason: str) -> Run:
+    """End an opening without publishing anything. Its branch stays, so that it can be looked at."""
+    return settle_leased(context, _lease(context, run_id), reason=reason)
+
+
+def seal(context: Context, run_id: str, configured: ConfiguredChecks) -> Run:
+    """Let nobody write to the branch of an opening any more, then audit each table, and publish all of them or nothing.
+
+    If this was interrupted, calling it again continues. A run that has ended is returned as it is.
+
+    Args:
+        configured: Returns the checks of a table's contract and settings.
+
+    Returns:
+        The run: ``published``, ``rejected``, or ``skipped`` if nothing was written.
+
+    Raises:
+        ClosedError: When the opening expired, or was given up or discarded.
+        ConflictError: When a table changed on the target in a way that rules out a rebase. The branch stays.
+        InputError: When something was written that can't be published, such as a dropped table. The branch stays.
+        NotFoundError: When there's no such opening.
+    """
+    lease = _lease(context, run_id)
+    if lease.token is None:
+        if lease.run.status in {"failed", "discarded"}:
+            raise _closed(lease.run)
+        return lease.run
+    with running(context, lease.run, token=lease.token, suspends=True) as session:
+        if session.run.status == "created":
+            session.move("planned")
+        if session.run.status == "planned":
+            _close_branch(context, session)
+            _stage(context, session, configured)
+        elif session.run.staged:
+            require_untouched(context, session.run)
+        audit_written(context, session)
+        try:
+            publish_written(context, session)
+        except NotReplayableError as error:  # the writer must write again
+            session.move("failed", error=to_run_error(error), branch_kept=True)
+            close(context, session)
+            raise
+    return session.run
+
+
+@retry(retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(_SEAL_ATTEMPTS), reraise=True)
+def _close_branch(context: Context, session: RunSession) -> None:
+    """Commit to the branch, so that a commit on top of an earlier head is refused."""
+    store_run(context, session.run, context.catalog.get_ref(session.run.branch))
+
+
+def _stage(context: Context, session: RunSession, configured: ConfiguredChecks) -> None:
+    run = session.run
+    asked = {TableIdentifier.stored(name): checks for name, checks in run.checks.items()}
+
+    def checks(table: TableIdentifier) -> Sequence[Check]:
+        given = (*configured(table), *asked.get(table, ()))
+        return tuple({str(check): check for check in given}.values())
+
+    def require_asked(staged: Sequence[StagedTable]) -> None:
+        written = {one.table for one in staged}
+        unknown = [str(table) for table in asked if table not in written]
+        if staged and unknown:
+            raise InputError(
+                f"Checks were asked for on {', '.join(unknown)}, but nothing was written to it on branch {run.branch}.",
+                hint=f"lakegate diff {run.target} {run.branch}",
+                tables=unknown,
+                branch=run.branch,
+            )
+
+    tables = [one.table for one in context.catalog.diff(_base(run), context.catalog.get_ref(run.branch))]
+    stage_written(
+        context,
+        session,
+        _base(run),
+        checks,
+        reads=[name for name in run.reads if name not in set(map(str, tables))],
+        require=require_asked,
+        nothing=f"Nothing was written to {run.branch}. Did the writer use the gate?",
+        by_anyone=True,
+    )
+
+
+def _base(run: Run) -> Ref:
+    if run.base is None:
+        raise AssertionError("an opening has a base")
+    return Ref.detached(run.base)
+
+
+def _lease(context: Context, run_id: str) -> Lease:
+    lease = context.journal.resume(run_id, wait_s=context.lease_s * 1.2)
+    if lease is None or lease.run.opening is None:
+        if lease is not None and lease.token is not None:
+            context.journal.abandon(run_id, lease.token)
+        raise NotFoundError(f"Run '{run_id}' isn't an opening of the gate.", hint="lakegate gate status", run_id=run_id)
+    return lease
+
+
+def _closed(run: Run) -> ClosedError:
+    why = f": {run.error.message}" if run.error is not None else "."
+    return ClosedError(
+        f"The opening of {run.branch} has ended ({run.status}){why}",
+        hint=f"lakegate runs {run.run_id}",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
+
+
+def _with(known: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*known, *more]))
+
+
+def _hashed(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
