@@ -132,16 +132,15 @@ class Journal:
         Returns:
             The run as it is now, changed or not; ``None`` if it doesn't exist.
         """
-        return self.revise(run, lambda known: known.model_copy(update=changes))
-
-    def revise(self, run: Run, change: Callable[[Run], Run]) -> Run | None:
-        """Change a run as :meth:`amend` does, by a function of what it is now."""
         with self._database.writing() as tx:
             self._require_nobody(tx, run.run_id)
-            known = runs.get(tx, run.run_id, to_change=True)
-            if known is None or known.status != run.status or isinstance(known, runs.UnreadRun):
-                return known
-            return runs.put(tx, change(known), known)
+            return _changed(tx, run, lambda known: known.model_copy(update=changes))
+
+    def note(self, run: Run, change: Callable[[Run], Run]) -> Run | None:
+        """Change a run as :meth:`amend` does, but also one that somebody is working on, who must expect it."""
+        with self._database.writing() as tx:
+            _locked(tx, run.run_id)
+            return _changed(tx, run, change)
 
     def get(self, run_id: str) -> Run | None:
         """Return the run, or ``None``."""
@@ -580,6 +579,13 @@ class Journal:
         # A dead process won't renew its lease. An invalid time would never expire, so it counts as expired.
         expired = not is_time(lease.expires_at) or lease.expires_at <= as_text(now)
         return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
+
+
+def _changed(tx: JournalTransaction, run: Run, change: Callable[[Run], Run]) -> Run | None:
+    known = runs.get(tx, run.run_id, to_change=True)
+    if known is None or known.status != run.status or isinstance(known, runs.UnreadRun):
+        return known
+    return runs.put(tx, change(known), known)
 
 
 def _locked(tx: JournalTransaction, run_id: str) -> SqlRow[Any] | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from lakegate.errors import (
     InputError,
     NotFoundError,
     NotReplayableError,
-    RetryableError,
 )
 from lakegate.ledger.sync import sync
 from lakegate.model.checks import Check
@@ -50,22 +50,26 @@ class ClosedError(InputError):
     """A token doesn't open a branch, or not any more."""
 
 
-def open_branch(
-    context: Context,
-    *,
-    run_id: str,
-    name: str | None,
-    branch: str,
-    target: str,
-    checks: Mapping[TableIdentifier, Sequence[Check]],
-    open_s: float,
-) -> tuple[Run, str]:
-    """Make a branch that a writer may write to through the gate.
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to open.
 
-    Args:
+    Attributes:
         name: The user's name for what is written.
         checks: Checks for tables, in addition to those of their contracts and settings.
         open_s: Seconds after which the opening expires, unless it's sealed before.
+    """
+
+    run_id: str
+    name: str | None
+    branch: str
+    target: str
+    checks: Mapping[TableIdentifier, Sequence[Check]]
+    open_s: float
+
+
+def open_branch(context: Context, order: Order) -> tuple[Run, str]:
+    """Make a branch that a writer may write to through the gate, until :func:`seal` or its deadline.
 
     Returns:
         The run, and the token that the writer shows. It's stored nowhere.
@@ -73,36 +77,56 @@ def open_branch(
     Raises:
         AlreadyExistsError: When the branch exists.
     """
-    validate_ref_name(branch)
+    with _begun(context, order, suspends=True) as (session, token):
+        session.suspend_s = order.open_s
+    return session.run, token
+
+
+@contextmanager
+def opened(context: Context, order: Order, configured: ConfiguredChecks) -> Iterator[tuple[RunSession, str]]:
+    """Open a branch as :func:`open_branch` does while the body works, then do what :func:`seal` does.
+
+    If the body fails, or this process dies, nothing is published; the branch stays.
+
+    Args:
+        configured: Returns the checks of a table's contract and settings.
+    """
+    with _begun(context, order) as (session, token):
+        yield session, token
+        _seal(context, session, configured)
+
+
+@contextmanager
+def _begun(context: Context, order: Order, *, suspends: bool = False) -> Iterator[tuple[RunSession, str]]:
+    validate_ref_name(order.branch)
     recover(context)
-    if ref_exists(context, branch):
+    if ref_exists(context, order.branch):
         raise AlreadyExistsError(
-            f"Branch '{branch}' exists already.",
-            hint=f"Choose another name, or drop it: lakegate discard {branch}",
-            branch=branch,
+            f"Branch '{order.branch}' exists already.",
+            hint=f"Choose another name, or drop it: lakegate discard {order.branch}",
+            branch=order.branch,
         )
-    base = sync(context, target)
-    token = f"{run_id}.{secrets.token_urlsafe(32)}"
+    base = sync(context, order.target)
+    token = f"{order.run_id}.{secrets.token_urlsafe(32)}"
     now = datetime.now(UTC)
     run = Run(
-        run_id=run_id,
+        run_id=order.run_id,
         kind="gate",
-        name=name,
+        name=order.name,
         tables=(),
-        branch=branch,
+        branch=order.branch,
         status="created",
         started_at=now,
-        target=target,
+        target=order.target,
         base=base.hash,
-        checks={str(table): tuple(of_table) for table, of_table in checks.items()},
+        checks={str(table): tuple(checks) for table, checks in order.checks.items()},
         branch_kept=True,
-        opening=Opening(token_sha256=_hashed(token), deadline=now + timedelta(seconds=open_s)),
+        opening=Opening(token_sha256=_hashed(token), deadline=now + timedelta(seconds=order.open_s)),
     )
-    with running(context, run, suspends=True) as session:
+    with running(context, run, suspends=suspends) as session:
         context.require_writable()
-        store_run(context, session.run, context.catalog.create_branch(branch, base))
-        session.suspend_s = open_s
-    return session.run, token
+        store_run(context, session.run, context.catalog.create_branch(order.branch, base))
+        yield session, token
 
 
 def require_open(journal: Journal, token: str) -> Run:
@@ -141,8 +165,7 @@ def note_use(journal: Journal, run: Run, *, reads: Sequence[str] = (), writer: s
         return known.model_copy(update={"reads": _with(known.reads, reads), "opening": opening})
 
     if used(run) != run:
-        with suppress(RetryableError):  # somebody seals it: nothing that is written from now on counts
-            journal.revise(run, used)
+        journal.note(run, used)
 
 
 def renew(context: Context, run_id: str, *, open_s: float) -> Run:
@@ -186,21 +209,26 @@ def seal(context: Context, run_id: str, configured: ConfiguredChecks) -> Run:
             raise _closed(lease.run)
         return lease.run
     with running(context, lease.run, token=lease.token, suspends=True) as session:
-        if session.run.status == "created":
-            session.move("planned")
-        if session.run.status == "planned":
-            _close_branch(context, session)
-            _stage(context, session, configured)
-        elif session.run.staged:
-            require_untouched(context, session.run)
-        audit_written(context, session)
-        try:
-            publish_written(context, session)
-        except NotReplayableError as error:  # the writer must write again
-            session.move("failed", error=to_run_error(error), branch_kept=True)
-            close(context, session)
-            raise
+        _seal(context, session, configured)
     return session.run
+
+
+def _seal(context: Context, session: RunSession, configured: ConfiguredChecks) -> None:
+    if session.run.status == "created":
+        used = context.journal.get(session.run.run_id) or session.run  # what the gate noted meanwhile
+        session.move("planned", reads=used.reads, opening=used.opening)
+    if session.run.status == "planned":
+        _close_branch(context, session)
+        _stage(context, session, configured)
+    elif session.run.staged:
+        require_untouched(context, session.run)
+    audit_written(context, session)
+    try:
+        publish_written(context, session)
+    except NotReplayableError as error:  # the writer must write again
+        session.move("failed", error=to_run_error(error), branch_kept=True)
+        close(context, session)
+        raise
 
 
 @retry(retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(_SEAL_ATTEMPTS), reraise=True)

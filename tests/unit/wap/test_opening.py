@@ -18,11 +18,12 @@ from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
-from lakegate.wap.opening import ClosedError, give_up, note_use, open_branch, renew, require_open, seal
+from lakegate.wap.opening import ClosedError, Order, give_up, note_use, open_branch, renew, require_open, seal
+from lakegate.wap.opening import opened as opened_while
 from lakegate.wap.recover import recover
 from lakegate.wap.review import accepted, discard_run, publish_branch
 from lakegate.wap.stage import ensure_namespace, new_table
-from support.fakes import FakeLakehouse
+from support.fakes import Died, FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
 from support.steps_support import commits, ids, known
 
@@ -30,12 +31,13 @@ BRANCH = "wap/nightly"
 ZONES = TableIdentifier.parse("nyc.zones")
 
 
-def opened(house: FakeLakehouse, *checks: str, run: str = "g1", branch: str = BRANCH, open_s: float = 3600.0) -> str:
+def order(*checks: str, run: str = "g1", open_s: float = 3600.0) -> Order:
     asked = {TRIPS: [check for text in checks for check in parse_checks(text)]} if checks else {}
-    _, token = open_branch(
-        house.context, run_id=run, name="nightly", branch=branch, target="main", checks=asked, open_s=open_s
-    )
-    return token
+    return Order(run_id=run, name="nightly", branch=BRANCH, target="main", checks=asked, open_s=open_s)
+
+
+def opened(house: FakeLakehouse, *checks: str, **options: Any) -> str:
+    return open_branch(house.context, order(*checks, **options))[1]
 
 
 def write(house: FakeLakehouse, rows: Sequence[dict[str, Any]] = CLEAN, table: TableIdentifier = TRIPS) -> None:
@@ -253,3 +255,29 @@ def test_unknown_openings_and_taken_branches_are_named(house: FakeLakehouse) -> 
     opened(house)
     with pytest.raises(LakegateError, match="exists already"):
         opened(house, run="g2")
+
+
+def test_a_branch_that_is_open_while_a_block_runs_is_sealed_at_its_end(house: FakeLakehouse) -> None:
+    with opened_while(house.context, order(), lambda _: parse_checks("row_count(min=1)")) as (session, token):
+        run = require_open(house.journal, token)
+        note_use(house.journal, run, reads=("nyc.zones",), writer="dbt")
+        write(house)
+        assert house.journal.suspended() == {}
+    assert (session.run.status, session.run.reads, ids(house)) == ("published", ("nyc.zones",), [1, 2])
+    assert session.run.opening is not None
+    assert session.run.opening.writers == ("dbt",)
+
+
+@pytest.mark.parametrize("error", [LakegateError("dbt build exited with 2."), KeyboardInterrupt(), Died()])
+def test_a_block_that_fails_or_dies_publishes_nothing(house: FakeLakehouse, error: BaseException) -> None:
+    def build() -> None:
+        with opened_while(house.context, order(), lambda _: ()):
+            write(house)
+            raise error
+
+    with pytest.raises(type(error)):
+        build()
+    house.kill()
+    recover(house.context)
+    assert (known(house, "g1").status, known(house, "g1").branch_kept) == ("failed", True)
+    assert (BRANCH in branches(house), ids(house)) == (True, [])
