@@ -304,7 +304,7 @@ _TYPED: Mapping[str, _Work] = {
     "$ lakegate runs": _typed("runs"),
     "$ lakegate table show TABLE": _typed("table", "show", "{table}"),
     "$ lakegate table show TABLE --at COMMIT": _typed("table", "show", "{table}", "--at", "{commit}"),
-    "$ lakegate journal status": _typed("journal", "status"),
+    "$ lakegate admin journal status": _typed("admin", "journal", "status"),
 }
 _GROWING: Mapping[str, _Work] = {
     "log, with what each commit changed": lambda one: lambda: list(one.lake.log(limit=_SHOWN)),

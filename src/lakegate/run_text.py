@@ -184,7 +184,7 @@ def _waits(run: Run) -> bool:
 def _commands(run: Run) -> Iterator[tuple[str, str]]:
     yield "See the run", _join("runs", run.run_id)
     if run.status in ("created", "planned"):
-        yield "If its process died, finish or undo it", _join("recover")
+        yield "If its process died, finish or undo it", _join("admin", "recover")
     if _waits(run) or (run.status in ("staged", "audited") and run.branch_kept):
         if run.tables:  # a transaction may fail before it writes to a table
             yield "See the rows", _join("query", rows_query(run.tables[0], limit=20), "--ref", run.branch)

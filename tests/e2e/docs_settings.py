@@ -21,8 +21,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md
 FLAGS = {
     "catalog.uri": "--catalog",
     "engine.url": "--engine",
-    "gc.keep": "lakegate gc --grace",
-    "ingest.keep_rejected": "lakegate gc --keep-rejected",
+    "gc.keep": "lakegate admin gc --grace",
+    "ingest.keep_rejected": "lakegate admin gc --keep-rejected",
     "ingest.on_busy": "--on-busy",
     "ingest.on_changed": "--on-changed",
     "ingest.on_failure": "--on-failure",

@@ -41,12 +41,12 @@ def test_a_webhook_hears_of_everything_in_order(
     first = cli.json("ingest", table, files[0])
     server.odd.append("500")
     second = cli.json("ingest", table, files[1])  # exits with 0: it is published
-    (status,) = cli.json("downstream", "status")
+    (status,) = cli.json("admin", "downstream", "status")
     assert (status["pending"], status["sent"], status["reason"]) == (1, 1, "It answered 500.")
     killed = Cli(home, {**variables, "LAKEGATE_FAULT": "after-publish:kill"}).run("ingest", table, files[2])
     assert killed.returncode == -9
-    third = cli.json("recover")[0]
-    cli.run("downstream", "retry")
+    third = cli.json("admin", "recover")[0]
+    cli.run("admin", "downstream", "retry")
     reverted = cli.json("revert", third["run_id"])
 
     told = [DownstreamEvent.model_validate_json(one.body) for one in server.received if one.path == "/hook"]

@@ -211,7 +211,7 @@ def test_nessie_killed_while_one_writes_one_publishes_and_one_serves(
     assert f"while writing {table} on branch {branches[0]}" in ended[0][2]
     assert set(cli.branches()) == {*before, *branches}
 
-    assert cli.run("recover").returncode == 0
+    assert cli.run("admin", "recover").returncode == 0
     assert cli.branches() == before
     require_works(cli, late, source)
     require_works(cli, table, source)

@@ -113,7 +113,7 @@ def test_a_lake_comes_back_from_its_backup_and_takes_what_came_since_again(
     # The catalog and the files alone: the journal knows of a run, and of a file, that are no more.
     restore("lake_catalog")
     with nessie(tmp_path, variables=from_compose(postgres, tmp_path, "lake_catalog")) as uri:
-        assert look(uri, "journal", "rebuild") == list(range(10))
+        assert look(uri, "admin", "journal", "rebuild") == list(range(10))
 
     restore("lake_catalog", "lake_journal")
     with nessie(tmp_path, variables=from_compose(postgres, tmp_path, "lake_catalog")) as uri:

@@ -163,7 +163,7 @@ def test_secrets_are_in_no_journal_log_report_or_other_session(
         cli.run("ingest", f"{namespace}.t", good, *check, "--output", "json"),
         cli.run("ingest", f"{namespace}.t", bad, *check, "--debug"),
         cli.run("runs", "--output", "json"),
-        cli.run("config", "show", "--output", "json"),
+        cli.run("admin", "config", "show", "--output", "json"),
         cli.run("query", f"SELECT nothing FROM {namespace}.t", "--debug"),
         cli.run("branch", "list", "--debug", "--output", "json"),
     ]

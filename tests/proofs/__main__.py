@@ -78,7 +78,7 @@ def _run(name: str, proof: Proof, home: Path, seed: int) -> ProofResult:
 
 
 def _unsound(home: Path) -> Iterator[str]:
-    """Yield what ``lakegate verify`` finds in the proofs' lake, but for what their outsiders committed."""
+    """Yield what ``lakegate admin verify`` finds in the proofs' lake, but for what their outsiders committed."""
     if StackFolder(home).read() is None:
         return
     with connect(home) as lake:

@@ -41,6 +41,7 @@ PREFECT = "lakegate.integrations.prefect"
 _PACKAGES = (
     "catalogs",
     "checks",
+    "cli.admin",
     "cli.commands",
     "iceberg",
     "journal",

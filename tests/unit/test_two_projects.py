@@ -47,7 +47,7 @@ def test_another_project_leaves_the_runs_of_a_journal_alone(tmp_path: Path) -> N
             with pytest.raises(ConfigurationError, match="is that of another catalog") as caught:
                 work()
             assert caught.value.context["setting"] == "journal.url"
-            assert "lakegate journal rebuild" in (caught.value.hint or "")
+            assert "lakegate admin journal rebuild" in (caught.value.hint or "")
         assert [one.status for one in other.runs()] == ["created"], "what doesn't ask the catalog isn't refused"
     with project(tmp_path / "moved", path, ours) as lake:
         assert [one.status for one in lake.recover()] == ["failed"]

@@ -127,7 +127,7 @@ class Dispatcher:
             guess = nearest(channel, list(named))
             raise NotFoundError(
                 f"Channel '{channel}' doesn't exist." + (f" Did you mean '{guess}'?" if guess else ""),
-                hint="lakegate notify list",
+                hint="lakegate admin notify list",
                 channel=channel,
             )
         chosen = list(named.values()) if channel is None else [named[channel]]

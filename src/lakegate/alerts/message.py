@@ -141,8 +141,8 @@ def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
         yield from describe_run(notice.run).commands
     elif notice.delivery is not None:
         name = notice.delivery.downstream
-        yield "See what's waiting", shlex.join(("lakegate", "downstream", "status", name))
-        yield "After fixing it", shlex.join(("lakegate", "downstream", "retry", name))
+        yield "See what's waiting", shlex.join(("lakegate", "admin", "downstream", "status", name))
+        yield "After fixing it", shlex.join(("lakegate", "admin", "downstream", "retry", name))
     elif notice.file is not None and notice.file.run_id is not None:
         yield "See its last run", shlex.join(("lakegate", "runs", notice.file.run_id))
     elif notice.late is not None:

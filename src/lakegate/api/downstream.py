@@ -120,7 +120,9 @@ class Downstream:
         skipped = [waiting for waiting in oldest if delivery in (None, waiting.delivery_id)]
         if not skipped:
             what = "Nothing" if delivery is None else f"No delivery {delivery}"
-            raise NotFoundError(f"{what} is queued for downstream '{name}'.", hint=f"lakegate downstream status {name}")
+            raise NotFoundError(
+                f"{what} is queued for downstream '{name}'.", hint=f"lakegate admin downstream status {name}"
+            )
         outbox.ended(skipped, "skipped", reason)
         return tuple(waiting.model_copy(update={"state": "skipped", "reason": reason}) for waiting in skipped)
 
@@ -169,6 +171,6 @@ class Downstream:
             guess = did_you_mean(name, known)
             raise NotFoundError(
                 f"Downstream '{name}' doesn't exist in the settings. {guess}".rstrip(),
-                hint="lakegate downstream status",
+                hint="lakegate admin downstream status",
                 downstream=name,
             )

@@ -29,24 +29,22 @@ from lakegate.errors import ExitCode, LakegateError
 from lakegate.progress import one_line, without_secrets
 
 PANELS = {
-    "Getting started": ("demo", "generate", "up", "down", "status"),
-    "Ingest": (
+    "Every day": (
         "inspect",
         "ingest",
-        "watch",
-        "backfill",
-        "checks",
-        "check",
-        "audit",
+        "query",
+        "runs",
+        "ui",
+        "diff",
         "publish",
         "discard",
         "quarantine",
-        "runs",
-        "report",
+        "revert",
     ),
-    "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
-    "Maintenance": ("maintain", "revert", "recover", "verify", "gc", "journal", "notify", "downstream", "metrics"),
-    "Other": ("config", "completion", "version"),
+    "Checks": ("check", "checks", "audit"),
+    "Tables": ("table", "log", "branch", "tag"),
+    "Unattended": ("watch", "backfill", "report", "serve"),
+    "Project": ("demo", "generate", "up", "down", "status", "admin"),
 }
 """Headings of the help, and the commands below each, in order. Commands that aren't listed come last."""
 _COMMANDS = Path(__file__).parent / "commands"
@@ -73,7 +71,7 @@ class Root(click.Group):
         """The commands below each heading of the help."""
         panels = {panel: list(names) for panel, names in PANELS.items()}
         listed = {name for names in PANELS.values() for name in names}
-        panels["Other"] += sorted({path.stem for path in _COMMANDS.glob("[a-z]*.py")} - listed)
+        panels["Project"] += sorted({path.stem for path in _COMMANDS.glob("[a-z]*.py")} - listed)
         return panels
 
     @cached_property
@@ -105,6 +103,8 @@ class Root(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
+            if (_COMMANDS.parent / "admin" / f"{args[0]}.py").is_file():
+                ctx.fail(f"No such command '{args[0]}'. Did you mean 'admin {args[0]}'?")
             raise click.exceptions.NoSuchCommand(args[0], possibilities=self.summaries, ctx=ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -99,7 +99,7 @@ class JournalSettings(Section):
     keep_detail: Duration | None = None
     """How long to keep steps, reports and alerts of runs that have ended, such as ``90d``. Default: forever.
 
-    ``lakegate gc`` deletes older ones. What runs did stays.
+    ``lakegate admin gc`` deletes older ones. What runs did stays.
     """
 
     @field_validator("url")
@@ -126,7 +126,7 @@ class LocalSettings(Section):
 
 
 class MaintenancePolicy(Section):
-    """What ``lakegate maintain`` does to a table, and when."""
+    """What ``lakegate admin maintain`` does to a table, and when."""
 
     enabled: bool = True
     """Whether to maintain tables at all."""
@@ -145,10 +145,10 @@ class MaintenancePolicy(Section):
 
 
 class MaintenanceSettings(MaintenancePolicy):
-    """Defaults of ``lakegate maintain``, for tables that don't say otherwise."""
+    """Defaults of ``lakegate admin maintain``, for tables that don't say otherwise."""
 
     gc: bool = True
-    """Whether to run ``lakegate gc`` afterwards."""
+    """Whether to run ``lakegate admin gc`` afterwards."""
     within: Interval | None = None
     """Start no new work in a round after this long. Default: until everything is done."""
     every: Interval | None = None
@@ -181,7 +181,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         format_version: FormatVersion = 2
         """Iceberg format version of new tables: ``2``, which every engine reads, or ``3``."""
         keep_rejected: Duration = "7d"
-        """How long to keep the branch of a rejected run before ``lakegate gc`` drops it."""
+        """How long to keep the branch of a rejected run before ``lakegate admin gc`` drops it."""
         branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
         """Prefix of the names of the branches that runs write to."""
 
@@ -210,7 +210,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         csv: CsvOptions = CsvOptions()
         """How to read CSV."""
         maintenance: MaintenancePolicy | None = None
-        """What ``lakegate maintain`` does to this table, where it differs from the section ``maintenance``."""
+        """What ``lakegate admin maintain`` does to this table, where it differs from the section ``maintenance``."""
         quarantine_limit: Tolerance | None = None
         """How many rows of a batch may be quarantined, such as ``100`` or ``"5%"``. With more, the batch is rejected.
 
@@ -254,7 +254,7 @@ class PublishSettings(Section):
 
 
 class GcSettings(Section):
-    """What ``lakegate gc`` may delete."""
+    """What ``lakegate admin gc`` may delete."""
 
     keep: Duration = "3d"
     """How long to keep a file after the last commit that needed it, and how far back ``revert`` and ``restore`` go."""

@@ -133,7 +133,7 @@ class Contract(TableOptions):
     tags: tuple[str, ...] = ()
     """Words to find the contract by."""
     freshness: Annotated[str, AfterValidator(_interval)] | None = None
-    """How often something should be published to the table, such as ``1d``; ``lakegate notify late`` reports it."""
+    """How often something should be published, such as ``1d``; ``lakegate admin notify late`` reports late tables."""
     extra_columns: Literal["allow", "refuse"] = "allow"
     """Whether the table may have columns that aren't listed."""
     columns: tuple[ContractColumn, ...] = ()

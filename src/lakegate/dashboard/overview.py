@@ -65,7 +65,7 @@ class Overview(ResultPage[TableOverview]):
     Attributes:
         needing: Number of tables that need a human, on all pages.
         branches: Number of branches besides ``main``; ``None`` if the catalog is unavailable.
-        interrupted: Runs whose process died; ``lakegate recover`` finishes or undoes them.
+        interrupted: Runs whose process died; ``lakegate admin recover`` finishes or undoes them.
     """
 
     needing: int = 0

@@ -31,7 +31,7 @@ class DownstreamType:
     Attributes:
         extra: The extra that installs its packages; ``None`` if it needs none.
         mirrors: Whether such a system points at the tables' metadata files. If so, only the newest state of a table
-            matters to it, and ``lakegate gc`` keeps the state that it points at.
+            matters to it, and ``lakegate admin gc`` keeps the state that it points at.
     """
 
     module: str

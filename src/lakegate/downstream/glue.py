@@ -44,7 +44,7 @@ _INPUT_FIELDS = {
 _MISSING = "EntityNotFoundException"
 _CONFLICTS = ("AlreadyExistsException", "ConcurrentModificationException", "VersionMismatchException")
 _REFUSED = ("AccessDeniedException", "InvalidInputException", "ValidationException", "GlueEncryptionException")
-_PERMISSIONS_HINT = "To see the permissions that the role needs, run: lakegate downstream policy NAME"
+_PERMISSIONS_HINT = "To see the permissions that the role needs, run: lakegate admin downstream policy NAME"
 _TYPES = {
     "boolean": "boolean",
     "int": "int",

@@ -259,14 +259,14 @@ class SnowflakeTarget:
             return DownstreamUnavailableError(
                 f"Snowflake account '{settings.account}' doesn't answer: {reason}",
                 hint=f"Check the network and downstream.{self._name}.account; then run: "
-                f"lakegate downstream retry {self._name}",
+                f"lakegate admin downstream retry {self._name}",
             )
         if self._connection is None:
             return SnowflakeError(
                 f"Snowflake refused the sign-in of user '{settings.user}' with role '{settings.role}': {reason}",
                 number=number,
                 hint=f"Check downstream.{self._name}; names are case-sensitive. Then run: "
-                f"lakegate downstream test {self._name}",
+                f"lakegate admin downstream test {self._name}",
             )
         return SnowflakeError(
             f"Snowflake refused a statement: {reason}",
@@ -289,7 +289,7 @@ class TakenError(DownstreamError):
     def __init__(self, place: str, table: TableIdentifier) -> None:
         super().__init__(
             f"{place} exists in Snowflake, but lakegate didn't create it for {table}, which isn't shown there.",
-            hint="Rename or drop it there, then run: lakegate downstream retry",
+            hint="Rename or drop it there, then run: lakegate admin downstream retry",
             table=str(table),
         )
 

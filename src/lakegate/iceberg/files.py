@@ -163,8 +163,8 @@ def read_errors(what: str, pointer: TablePointer) -> Iterator[None]:
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{what} doesn't exist.",
-            hint="If nothing has needed it for gc.keep, `lakegate gc` deleted it. Otherwise, it was moved or deleted "
-            "outside lakegate, or this machine can't reach it.",
+            hint="If nothing has needed it for gc.keep, `lakegate admin gc` deleted it. Otherwise, it was moved or "
+            "deleted outside lakegate, or this machine can't reach it.",
             table=str(pointer.table),
             path=pointer.metadata_location,
         ) from error

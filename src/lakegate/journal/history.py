@@ -459,7 +459,7 @@ def _add_commits(tx: JournalTransaction, target: str, commits: Sequence[PastComm
     while extends and times and before != (oldest := as_text(min(indexed_times(times)))):
         # Those that move to an earlier time may move others.
         for commit, made in tx.execute(_SINCE, {"target": target, "time": oldest}).tuples().all():
-            with suppress(OverflowError, TypeError, ValueError):  # a damaged row, which `lakegate verify` reports
+            with suppress(OverflowError, TypeError, ValueError):  # a damaged row, which `lakegate admin verify` reports
                 if commit not in runs:
                     times.append(datetime.fromisoformat(made).astimezone(UTC))
                     runs[commit] = ""

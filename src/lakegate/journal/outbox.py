@@ -98,7 +98,7 @@ class Outbox:
         with self._database.writing() as tx:
             tx.lock(_OUTBOX_LOCK)
             if not tx.execute(delete(DOWNSTREAMS).where(DOWNSTREAMS.c.name == name)).rowcount:
-                raise NotFoundError(f"Downstream '{name}' isn't known.", hint="lakegate downstream status")
+                raise NotFoundError(f"Downstream '{name}' isn't known.", hint="lakegate admin downstream status")
             tx.execute(delete(MIRRORED).where(MIRRORED.c.downstream == name))
             return _end(tx, _waiting_for(name), "skipped", "The system was forgotten.")
 

@@ -268,7 +268,7 @@ def ensure_schema(database: Database) -> None:
             f"The journal {database.name} is in {'an unknown format' if number is None else f'format {number}'}; this "
             f"lakegate reads and writes format {FORMAT} only.",
             hint="Use the lakegate that created it. Or set journal.url or journal.path to an empty database, and fill "
-            "it from the catalog: lakegate journal rebuild",
+            "it from the catalog: lakegate admin journal rebuild",
             format=number,
             known=FORMAT,
         )
@@ -291,7 +291,7 @@ def require_catalog(database: Database, identity: str) -> None:
             f"The journal {database.name} is that of another catalog ({known}; this one is {identity}). The branches "
             "of its runs are there, so nothing was read or changed.",
             hint="Set journal.url to a database of this catalog's own. If this catalog has replaced the other one, set "
-            "it to an empty database, and fill that from the catalog: lakegate journal rebuild",
+            "it to an empty database, and fill that from the catalog: lakegate admin journal rebuild",
             setting="journal.url",
             catalog=identity,
             journal_catalog=known,

@@ -159,7 +159,7 @@ class JournalStatus(Value):
         synced: Commit of ``main`` up to which the history was read; ``None`` if none was.
         runs: Number of runs by status.
         files: Versions of source files that are published, counted once for each table.
-        abandoned: Ids of runs whose process died. ``lakegate recover`` finishes or undoes them.
+        abandoned: Ids of runs whose process died. ``lakegate admin recover`` finishes or undoes them.
         newest: Id of the newest run.
     """
 

@@ -45,7 +45,7 @@ _WIDER = {
 _TEXTS = frozenset({"string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
 """Types inferred from text in JSON."""
 _UPLOADS = ".lakegate-sources"
-"""Folder in the warehouse for the uploads. ``lakegate gc`` deletes what killed processes left there."""
+"""Folder in the warehouse for the uploads. ``lakegate admin gc`` deletes what killed processes left there."""
 _ENDINGS = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){1,2}$")
 
 
@@ -323,7 +323,7 @@ def _upload_file(file: SourceFile, folder: str, store: ObjectStore) -> SourceFil
 
 
 def drop_uploads(files: Sequence[SourceFile], storage: StorageSettings) -> None:
-    """Delete the uploaded copies. If that fails, ``lakegate gc`` deletes them later."""
+    """Delete the uploaded copies. If that fails, ``lakegate admin gc`` deletes them later."""
     uris = [file.copy_uri for file in files if file.copy_uri is not None and f"/{_UPLOADS}/" in file.copy_uri]
     if uris:
         with suppress(LakegateError, OSError):

@@ -181,12 +181,13 @@ _REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException"
 _FILE_MISSING = "iceberg.exceptions.NotFoundException"
 _READING_TABLES = ("org.apache.iceberg.spark.source.BaseReader", _FILE_MISSING)
 _HINT_MISSING = (
-    "If nothing has needed it for gc.keep, `lakegate gc` deleted it. Otherwise, it was moved or deleted outside "
+    "If nothing has needed it for gc.keep, `lakegate admin gc` deleted it. Otherwise, it was moved or deleted outside "
     "lakegate, or "
-    "Spark can't reach it. To see which of the lake's tables lack files, and what to do: lakegate verify"
+    "Spark can't reach it. To see which of the lake's tables lack files, and what to do: lakegate admin verify"
 )
 _HINT_DAMAGED = (
-    "It may be damaged. To see which of the lake's tables have damaged files, and what to do: lakegate verify --deep"
+    "It may be damaged. To see which of the lake's tables have damaged files, and what to do: "
+    "lakegate admin verify --deep"
 )
 _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )?")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")

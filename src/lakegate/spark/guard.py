@@ -40,7 +40,7 @@ _HINTS = {
     "DROP": "To drop a table, which older commits still have: lakegate table drop TABLE",
     **dict.fromkeys(("CACHE", "DECLARE", "REFRESH", "RESET", "SET", "UNCACHE", "USE"), _SETTING_HINT),
     "CALL": "`lakegate table optimize` compacts a table, `lakegate revert` and `lakegate table restore` undo changes, "
-    "`lakegate gc` removes old files.",
+    "`lakegate admin gc` removes old files.",
 }
 
 

@@ -326,7 +326,7 @@ def _orphaned(garbage: Garbage) -> Iterator[VerifyFinding]:
             kind="orphaned-files",
             message=f"{counted(number, 'file')} ({size(size_bytes)}) in {counted(len(folders), 'table folder')} "
             f"{'is' if number == 1 else 'are'} not needed by any branch or tag.",
-            fix="Delete them: lakegate gc",
+            fix="Delete them: lakegate admin gc",
             files=tuple(path for one in folders for path in one.sample),
             number=number,
             size_bytes=size_bytes,

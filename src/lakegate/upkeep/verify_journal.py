@@ -21,7 +21,7 @@ _PROGRESS_EVERY = 100
 _RUNS_AT_ONCE = 500
 _FILES_AT_ONCE = 10_000
 _SHOWN = 12
-_REBUILD = "Read it again from main's commits: lakegate journal rebuild"
+_REBUILD = "Read it again from main's commits: lakegate admin journal rebuild"
 
 
 @dataclass
@@ -164,7 +164,7 @@ def _lost(run: Run) -> VerifyFinding:
     return VerifyFinding(
         kind="lost-lease",
         message=f"Run {run.run_id}{of} is {run.status}, but its process is gone.",
-        fix=f"Finish or undo it: lakegate recover {run.run_id}",
+        fix=f"Finish or undo it: lakegate admin recover {run.run_id}",
         table=next(iter(run.tables), None),
         run_id=run.run_id,
     )

@@ -2,7 +2,7 @@
 
 Events are in the journal's outbox before they're sent (:mod:`lakegate.journal.outbox`). The process that ended a run
 sends due events, within a time budget; so do ``recover``, ``watch``, every later run, and
-``lakegate downstream retry``. Only one process at a time sends to a system. Nothing here changes a run's outcome.
+``lakegate admin downstream retry``. Only one process at a time sends to a system. Nothing here changes a run's outcome.
 """
 
 from __future__ import annotations
@@ -201,13 +201,15 @@ class _Sender:
         if isinstance(error, DownstreamError) or now - since > self._subscriber.give_up:
             ended = delivery.model_copy(update={"state": "failed", "reason": reason, "ended_at": now})
             self._outbox.ended([delivery], "failed", reason)
-            self._narrate(f"{reason} Given up. After fixing it: lakegate downstream retry {self.name}", delivery)
+            self._narrate(f"{reason} Given up. After fixing it: lakegate admin downstream retry {self.name}", delivery)
             alert_undelivered(self._context, ended)
         else:
             next_at = now + timedelta(seconds=_wait_s(delivery.tries, error))
             ended = delivery.model_copy(update={"reason": reason, "next_at": next_at, "failing_since": since})
             self._outbox.postponed(delivery, reason, next_at=next_at)
-            self._narrate(f"{reason} It will be retried. To retry now: lakegate downstream retry {self.name}", delivery)
+            self._narrate(
+                f"{reason} It will be retried. To retry now: lakegate admin downstream retry {self.name}", delivery
+            )
         self.tried.append(ended)
 
     def _narrate(self, text: str, delivery: Delivery) -> None:

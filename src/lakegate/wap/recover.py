@@ -90,7 +90,7 @@ def _note(context: Context, run: Run, text: str) -> None:
 
 def _unsettled(run_id: str, error: Exception) -> str:
     known = error if isinstance(error, LakegateError) else internal_error(error)
-    return f"Run {run_id} couldn't be recovered: {known.message} After fixing it: lakegate recover {run_id}"
+    return f"Run {run_id} couldn't be recovered: {known.message} After fixing it: lakegate admin recover {run_id}"
 
 
 def recover_now(context: Context, run_id: str) -> Run:
@@ -530,7 +530,7 @@ def _leave_to_recovery(session: RunSession) -> str:
     session.give_up_lease()
     return (
         f"The catalog doesn't answer: run {run_id} may or may not have been published. "
-        f"When it's back: lakegate recover; lakegate runs {run_id}"
+        f"When it's back: lakegate admin recover; lakegate runs {run_id}"
     )
 
 

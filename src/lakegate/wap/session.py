@@ -137,7 +137,7 @@ class RunSession:
             self.run = ended
             self._context.narrator.note(
                 f"Run {ended.run_id} has ended ({ended.status}), but the journal couldn't be written: {error.message} "
-                "The next command will write it. To write it now: lakegate recover"
+                "The next command will write it. To write it now: lakegate admin recover"
             )
         self.ended = True
         _log(self.run)

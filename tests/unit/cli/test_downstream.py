@@ -1,4 +1,4 @@
-"""``lakegate downstream``: its output, its exit codes, and its errors for names that don't exist."""
+"""``lakegate admin downstream``: its output, its exit codes, and its errors for names that don't exist."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ FAILED = delivery("failed", reason="It answered 403.")
 
 
 def test_status_shows_what_is_queued_and_what_to_do() -> None:
-    shown = invoke("downstream status", FakeLake(downstream_status=[GOOD, BAD, OLD]))
+    shown = invoke("admin downstream status", FakeLake(downstream_status=[GOOD, BAD, OLD]))
     assert shown.exit_code == 3
-    for part in ("dbt", "It answered 403.", "unknown here", "lakegate downstream retry hook"):
+    for part in ("dbt", "It answered 403.", "unknown here", "lakegate admin downstream retry hook"):
         assert part in shown.stdout, part
-    assert "lakegate downstream forget old" in shown.stdout
-    calm = invoke("downstream status", FakeLake(downstream_status=[GOOD]))
+    assert "lakegate admin downstream forget old" in shown.stdout
+    calm = invoke("admin downstream status", FakeLake(downstream_status=[GOOD]))
     assert (calm.exit_code, "Next" in calm.stdout) == (0, False)
-    assert "No downstream systems." in invoke("downstream status", FakeLake(downstream_status=[])).output
+    assert "No downstream systems." in invoke("admin downstream status", FakeLake(downstream_status=[])).output
 
 
 def test_status_of_one_shows_its_deliveries() -> None:
     lake = FakeLake(downstream_status=[GOOD, BAD], downstream_deliveries=[FAILED])
-    shown = invoke("downstream status hook", lake)
+    shown = invoke("admin downstream status hook", lake)
     assert ("17" in shown.stdout, "nyc.trips" in shown.stdout, "dbt" in shown.stdout) == (True, True, False)
-    payload = json.loads(invoke("downstream status hook -o json", lake).stdout)
+    payload = json.loads(invoke("admin downstream status hook -o json", lake).stdout)
     assert (payload["failed"], payload["deliveries"][0]["delivery_id"]) == (1, 17)
-    missing = invoke("downstream status hoook", lake)
+    missing = invoke("admin downstream status hoook", lake)
     assert missing.exit_code == 2
     assert "'hoook' isn't known" in missing.output
 
@@ -78,9 +78,9 @@ def test_status_of_one_shows_its_deliveries() -> None:
 def test_unsent_deliveries_decide_the_exit_code(command: str, method: str) -> None:
     waiting = delivery("pending", next_at=NOW, reason="It can't be reached.")
     for tried, code in (([delivery()], 0), ([delivery(), FAILED], 3), ([waiting], 3), ([], 0)):
-        shown = invoke(f"downstream {command}", FakeLake(**{method: tried}))
+        shown = invoke(f"admin downstream {command}", FakeLake(**{method: tried}))
         assert shown.exit_code == code
-        assert json.loads(invoke(f"downstream {command} -o json", FakeLake(**{method: tried})).stdout) == [
+        assert json.loads(invoke(f"admin downstream {command} -o json", FakeLake(**{method: tried})).stdout) == [
             one.model_dump(mode="json") for one in tried
         ]
 
@@ -88,8 +88,8 @@ def test_unsent_deliveries_decide_the_exit_code(command: str, method: str) -> No
 def test_test_says_what_was_checked() -> None:
     works = DownstreamCheck(name="dbt", type="command", works=True, detail="Found /usr/bin/dbt; it wasn't run.")
     fails = DownstreamCheck(name="hook", type="webhook", works=False, detail="It can't be reached.")
-    assert invoke("downstream test", FakeLake(downstream_test=[works])).exit_code == 0
-    shown = invoke("downstream test", FakeLake(downstream_test=[works, fails]))
+    assert invoke("admin downstream test", FakeLake(downstream_test=[works])).exit_code == 0
+    shown = invoke("admin downstream test", FakeLake(downstream_test=[works, fails]))
     assert (shown.exit_code, "It can't be reached." in shown.stdout) == (3, True)
 
 

@@ -85,7 +85,7 @@ def test_names_in_errors_cannot_control_the_terminal(monkeypatch: pytest.MonkeyP
     assert terminal.getvalue() == shown
 
 
-@pytest.mark.parametrize("words", ["runs", "runs --nope", "ingest nyc.trips a.csv", "config show"])
+@pytest.mark.parametrize("words", ["runs", "runs --nope", "ingest nyc.trips a.csv", "admin config show"])
 def test_in_a_folder_that_was_deleted_commands_say_so(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +118,7 @@ def test_an_interrupt_points_at_the_run_if_the_command_makes_one(words: str, met
     [
         ("ingset a b", "Did you mean one of: 'ingest', 'inspect'?"),
         ("dif a b", "Did you mean 'diff'?"),
+        ("recover", "Did you mean 'admin recover'?"),
         ("ingest a b --chek x", "'--check'"),
         ("branch lst", "list"),
         ("ingest", "Missing argument 'TABLE'"),
@@ -138,14 +139,13 @@ def test_usage_errors_are_json_too_when_json_was_asked_for() -> None:
 
 
 def test_every_command_has_help_with_examples() -> None:
-    names = [[name] for name in cli.summaries]
-    for words in names:
+    commands = [([name], cli.get_command(click.Context(cli), name)) for name in cli.summaries]
+    for words, command in commands:
         outcome = invoke([*words, "-h"])
         assert outcome.exit_code == 0, f"{words}: {outcome.output} {outcome.exception!r}"
-        assert f"Examples:\n  {'lakegate' if words != ['completion'] else 'bash:'}" in outcome.stdout, words
-        command = cli.get_command(click.Context(cli), words[0])
-        if len(words) == 1 and isinstance(command, click.Group):
-            names += [[*words, inner] for inner in command.commands]
+        assert f"Examples:\n  {'bash:' if words[-1] == 'completion' else 'lakegate'}" in outcome.stdout, words
+        if isinstance(command, click.Group):
+            commands += [([*words, name], inner) for name, inner in command.commands.items()]
             assert "..." not in outcome.stdout.partition("Commands:")[2].partition("Examples:")[0], words
     text = invoke("--help").stdout
     assert all(f"  {name} " in text and summary in text for name, summary in cli.summaries.items())

@@ -122,11 +122,11 @@ def test_settings_and_variables_choose_the_format_and_flags_override_them(
     assert invoke(INGEST, FakeLake(ingest=PUBLISHED)).stderr == ""
     monkeypatch.setenv("LAKEGATE_LOG_FORMAT", "json")
     settings.write_text("[engin]\n")
-    assert lines(invoke("config show"))[0]["code"] == "configuration"
+    assert lines(invoke("admin config show"))[0]["code"] == "configuration"
     monkeypatch.setenv("LAKEGATE_LOG_FORMAT", "xml")
     settings.unlink()
-    assert "'log.format': must be 'text' or 'json'" in invoke("config show").stderr
-    assert invoke("config show --log-format xml").exit_code == 2
+    assert "'log.format': must be 'text' or 'json'" in invoke("admin config show").stderr
+    assert invoke("admin config show --log-format xml").exit_code == 2
 
 
 def test_secrets_that_settings_refer_to_are_in_no_line(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

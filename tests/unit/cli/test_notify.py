@@ -1,4 +1,4 @@
-"""``lakegate notify``, its settings, and the alerts that `lakegate runs` shows."""
+"""``lakegate admin notify``, its settings, and the alerts that `lakegate runs` shows."""
 
 from __future__ import annotations
 
@@ -52,39 +52,39 @@ def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_list_shows_channels_and_which_secrets_are_missing() -> None:
-    text = invoke("notify list").stdout
+    text = invoke("admin notify list").stdout
     for part in ("ops", "nyc.*", "TEST_HOOK_URL (set)", "TEST_BOT_TOKEN (not set)", "rejected, late"):
         assert part in text
-    told = json.loads(invoke("notify list -o json").stdout)
+    told = json.loads(invoke("admin notify list -o json").stdout)
     assert [(one["name"], one["missing"]) for one in told] == [("ops", []), ("bot", ["TEST_BOT_TOKEN"])]
-    assert "verysecretpath" not in text + json.dumps(told) + invoke("config show").stdout
+    assert "verysecretpath" not in text + json.dumps(told) + invoke("admin config show").stdout
 
 
 def test_a_test_shows_the_response() -> None:
     lake = FakeLake(alerts_test=[SENT])
-    outcome = invoke("notify test ops", lake)
+    outcome = invoke("admin notify test ops", lake)
     assert (outcome.exit_code, lake.calls) == (0, [("alerts_test", ("ops",), {})])
     assert "sent" in outcome.stdout
-    failed = invoke("notify test", FakeLake(alerts_test=[SENT, FAILED]))
+    failed = invoke("admin notify test", FakeLake(alerts_test=[SENT, FAILED]))
     assert failed.exit_code == 3
     assert "it answered 500" in failed.stdout
-    told = json.loads(invoke("notify test -o json", FakeLake(alerts_test=[FAILED])).stdout)
+    told = json.loads(invoke("admin notify test -o json", FakeLake(alerts_test=[FAILED])).stdout)
     assert told == [{**FAILED.model_dump(mode="json")}]
 
 
 def test_late_tables_are_shown_with_their_alerts() -> None:
     late = LateTable(table="nyc.trips", expected_every="1d", last=NOW, run_id="r1", notifications=(SENT,))
-    outcome = invoke("notify late", FakeLake(alerts_late=[late]))
+    outcome = invoke("admin notify late", FakeLake(alerts_late=[late]))
     assert outcome.exit_code == 0
     for part in ("nyc.trips", "1d", "2026-01-31T07:05:09Z", "r1", "ops: sent"):
         assert part in outcome.stdout
     untold = late.model_copy(update={"notifications": (FAILED,), "last": None, "run_id": None})
-    failed = invoke("notify late", FakeLake(alerts_late=[untold]))
+    failed = invoke("admin notify late", FakeLake(alerts_late=[untold]))
     assert (failed.exit_code, "never" in failed.stdout) == (3, True)
     assert "'mail' didn't get the alert for nyc.trips: it answered 500" in failed.stderr
-    none = invoke("notify late", FakeLake(alerts_late=[]))
+    none = invoke("admin notify late", FakeLake(alerts_late=[]))
     assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No table is late.\n")
-    assert json.loads(invoke("notify late -o json", FakeLake(alerts_late=[late])).stdout)[0]["run_id"] == "r1"
+    assert json.loads(invoke("admin notify late -o json", FakeLake(alerts_late=[late])).stdout)[0]["run_id"] == "r1"
 
 
 def test_a_run_shows_its_alerts() -> None:
@@ -118,7 +118,19 @@ def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path) -> None:
         for kind in ("slack", "apprise")
     )
     (tmp_path / "lakegate.toml").write_text("".join(channels), encoding="utf-8")
-    words = [sys.executable, "-m", "lakegate", "--debug", "--log-format", "json", "notify", "test", "-o", "json"]
+    words = [
+        sys.executable,
+        "-m",
+        "lakegate",
+        "--debug",
+        "--log-format",
+        "json",
+        "admin",
+        "notify",
+        "test",
+        "-o",
+        "json",
+    ]
     hooks = {f"TEST_HOOK_URL_{number}": place for number, place in enumerate(places)}
     environment = {**os.environ, **hooks, "PYTHONWARNINGS": "default"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)

@@ -161,7 +161,7 @@ def test_maintenance_shows_what_was_due_and_the_outcomes() -> None:
     )
     report = MaintenanceReport(dry_run=False, tables=4, steps=steps)
     lake = FakeLake(maintenance_maintain=report)
-    outcome = invoke(["maintain", "nyc.*", "--within", "1h", "--no-gc"], lake)
+    outcome = invoke(["admin", "maintain", "nyc.*", "--within", "1h", "--no-gc"], lake)
     assert (outcome.exit_code, lake.calls) == (
         3,
         [("maintenance_maintain", (("nyc.*",),), {"dry_run": False, "within": timedelta(hours=1), "gc": False})],
@@ -169,8 +169,8 @@ def test_maintenance_shows_what_was_due_and_the_outcomes() -> None:
     assert "maintained  4 tables: 1 step done, 1 failed" in outcome.stdout
     for said in ("90 files below 64m; run", "busy", "Wait.", "The next round will do the rest."):
         assert said in outcome.stdout
-    assert json.loads(invoke("maintain -o json", lake).stdout)["steps"][1]["error"]["message"] == "busy"
+    assert json.loads(invoke("admin maintain -o json", lake).stdout)["steps"][1]["error"]["message"] == "busy"
     due = FakeLake(maintenance_maintain=report.model_copy(update={"dry_run": True, "steps": steps[2:]}))
-    outcome = invoke("maintain --dry-run", due)
+    outcome = invoke("admin maintain --dry-run", due)
     assert (outcome.exit_code, "1 step due for 4 tables" in outcome.stdout) == (0, True)
-    assert "lakegate maintain\n" in outcome.stdout
+    assert "lakegate admin maintain\n" in outcome.stdout

@@ -72,7 +72,7 @@ def test_config_show_shows_origins_and_no_secret(tmp_path: Path, monkeypatch: py
         '[tables."nyc.trips"]\nchecks = ["unique(id)"]\n'
     )
     monkeypatch.setenv("LAKEGATE_LOCAL_NESSIE_MEMORY", "1g")
-    outcome = invoke("--engine sc://h:1/;token=hunter2 config show -o json")
+    outcome = invoke("--engine sc://h:1/;token=hunter2 admin config show -o json")
     told = json.loads(outcome.stdout)
     assert "hunter2" not in outcome.stdout
     assert told["engine.url"] == {"value": "sc://h:1/;token=…", "origin": "flag"}
@@ -82,19 +82,19 @@ def test_config_show_shows_origins_and_no_secret(tmp_path: Path, monkeypatch: py
     assert told["catalog.uri"]["origin"] == "lakegate.toml"
     assert told["ingest.on_failure"] == {"value": "keep", "origin": "default"}
     assert told['tables."nyc.trips".checks'] == {"value": ["unique(id)"], "origin": "lakegate.toml"}
-    assert "engine.url" in invoke("config show").stdout
-    assert invoke("config path").stdout == f"{tmp_path / 'lakegate.toml'}\n"
+    assert "engine.url" in invoke("admin config show").stdout
+    assert invoke("admin config path").stdout == f"{tmp_path / 'lakegate.toml'}\n"
 
 
 def test_a_wrong_settings_file_is_an_error_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "lakegate.toml").write_text("[engin]\n")
-    outcome = invoke("config show")
+    outcome = invoke("admin config show")
     assert outcome.exit_code == 2
     assert "did you mean 'engine'" in outcome.stderr
 
 
 def test_version() -> None:
-    assert set(json.loads(invoke("version -o json").stdout)) >= {"lakegate", "python", "pyspark", "pyiceberg"}
+    assert set(json.loads(invoke("admin version -o json").stdout)) >= {"lakegate", "python", "pyspark", "pyiceberg"}
     assert invoke("--version").stdout.startswith("lakegate ")
 
 
@@ -148,8 +148,18 @@ def test_checks_are_listed_and_explained() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("log", "runs", "query SELECT", "table", "branch create b", "publish wap/x", "gc", "journal status", "serve"),
-        *("maintain", "table truncate a.b --yes", "table delete a.b --where id=1"),
+        *(
+            "log",
+            "runs",
+            "query SELECT",
+            "table",
+            "branch create b",
+            "publish wap/x",
+            "admin gc",
+            "admin journal status",
+            "serve",
+        ),
+        *("admin maintain", "table truncate a.b --yes", "table delete a.b --where id=1"),
     ],
 )
 def test_commands_that_need_a_project_create_none(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

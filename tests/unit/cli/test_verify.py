@@ -1,4 +1,4 @@
-"""``lakegate verify``."""
+"""``lakegate admin verify``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPORT = VerifyReport(deep=False, tables=2, states=30, files=1200, size_bytes=3_
 
 def test_verify_lists_problems_and_exits_with_1() -> None:
     lake = FakeLake(maintenance_verify=REPORT.model_copy(update={"findings": (MISSING, *[FOREIGN] * 12)}))
-    outcome = invoke("verify nyc.trips --deep --since v1 --grace 2h", lake)
+    outcome = invoke("admin verify nyc.trips --deep --since v1 --grace 2h", lake)
     assert outcome.exit_code == 1
     asked = {"deep": True, "since": "v1", "grace": timedelta(hours=2)}
     assert lake.calls == [("maintenance_verify", (("nyc.trips",),), asked)]
@@ -44,7 +44,9 @@ def test_verify_lists_problems_and_exits_with_1() -> None:
     assert "\x1b" not in outcome.stdout
     assert "[bold]3" not in outcome.stdout
     told = json.loads(
-        invoke("verify -o json", FakeLake(maintenance_verify=REPORT.model_copy(update={"findings": (MISSING,)}))).stdout
+        invoke(
+            "admin verify -o json", FakeLake(maintenance_verify=REPORT.model_copy(update={"findings": (MISSING,)}))
+        ).stdout
     )
     assert (told["passed"], told["findings"][0]["kind"], len(told["findings"][0]["files"])) == (
         False,
@@ -54,5 +56,5 @@ def test_verify_lists_problems_and_exits_with_1() -> None:
 
 
 def test_verify_of_a_sound_lake_exits_with_0() -> None:
-    outcome = invoke("verify", FakeLake(maintenance_verify=REPORT))
+    outcome = invoke("admin verify", FakeLake(maintenance_verify=REPORT))
     assert (outcome.exit_code, outcome.stdout.splitlines()[0]) == (0, "sound  no problems")

@@ -239,7 +239,7 @@ def test_missing_rights_are_named() -> None:
     glue.fails = "AccessDeniedException"
     with pytest.raises(DownstreamError, match="glue:GetTable with AccessDeniedException") as caught:
         target(glue).deliver(event(), None)
-    assert caught.value.hint == "To see the permissions that the role needs, run: lakegate downstream policy NAME"
+    assert caught.value.hint == "To see the permissions that the role needs, run: lakegate admin downstream policy NAME"
 
 
 def test_the_policy_names_what_is_called_and_where() -> None:

@@ -213,7 +213,7 @@ def test_a_refused_sign_in_says_what_to_check(account: SnowflakeAccount, changes
     error = refusal(account, **changes)
     assert isinstance(error, DownstreamError)
     assert re.search(reason, error.message)
-    assert "lakegate downstream test snowflake" in str(error.hint)
+    assert "lakegate admin downstream test snowflake" in str(error.hint)
 
 
 def test_an_account_that_does_not_exist(account: SnowflakeAccount) -> None:

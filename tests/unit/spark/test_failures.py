@@ -129,7 +129,7 @@ def test_a_tables_file_that_cannot_be_read_is_named(text: str, cause: str, *, qu
         raise SparkException(text)
     assert caught.value.message == "Spark couldn't read a table's file while working: SparkException."
     assert caught.value.detail == f"{cause}."
-    assert (caught.value.hint or "").endswith("lakegate verify" if "NotFound" in text else "lakegate verify --deep")
+    assert (caught.value.hint or "").endswith("admin verify" if "NotFound" in text else "admin verify --deep")
 
 
 @pytest.mark.parametrize("query", [True, False])

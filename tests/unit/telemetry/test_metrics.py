@@ -164,15 +164,17 @@ def test_odd_names_are_read() -> None:
 @pytest.mark.usefixtures("in_a_project")
 def test_the_command_prints_them_or_replaces_a_file(tmp_path: Path) -> None:
     lake = FakeLake(maintenance_metrics=[Sample(RETRIES.name, (), 3.0)])
-    assert "lakegate_conflict_retries_total 3.0" in invoke("metrics", lake).stdout
-    assert json.loads(invoke("metrics -o json", lake).stdout) == [{"name": RETRIES.name, "labels": {}, "value": 3.0}]
+    assert "lakegate_conflict_retries_total 3.0" in invoke("admin metrics", lake).stdout
+    assert json.loads(invoke("admin metrics -o json", lake).stdout) == [
+        {"name": RETRIES.name, "labels": {}, "value": 3.0}
+    ]
     file = tmp_path / "lakegate.prom"
     file.write_text("old")
-    assert invoke(["metrics", "--file", str(file)], lake).exit_code == 0
+    assert invoke(["admin", "metrics", "--file", str(file)], lake).exit_code == 0
     assert "lakegate_build_info" in file.read_text(encoding="utf-8")
     assert [one.name for one in tmp_path.iterdir() if one.is_file()] == [file.name]
-    assert invoke(["metrics", "--file", str(tmp_path / "no" / "x")], lake).exit_code == 2
-    assert invoke(["metrics", "-o", "json", "--file", str(file)], lake).exit_code == 2
+    assert invoke(["admin", "metrics", "--file", str(tmp_path / "no" / "x")], lake).exit_code == 2
+    assert invoke(["admin", "metrics", "-o", "json", "--file", str(file)], lake).exit_code == 2
 
 
 def test_metrics_keep_prometheus_rules_for_names() -> None:

@@ -301,7 +301,7 @@ def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> N
     assert lake.verify().passed
     (found,) = lake.verify(now=datetime.now(UTC) + timedelta(days=2)).findings
     # Besides, the metadata file of the table before its first publish.
-    assert (found.kind, found.number, found.fix) == ("orphaned-files", 3, "Delete them: lakegate gc")
+    assert (found.kind, found.number, found.fix) == ("orphaned-files", 3, "Delete them: lakegate admin gc")
     assert lake.verify(now=datetime.now(UTC) + timedelta(days=2)).passed  # they only take room
     assert found.size_bytes is not None
     assert found.size_bytes > 10
@@ -353,18 +353,18 @@ def lose_lease_row(lake: Lake) -> None:
 
 
 JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
-    (["lost-lease"], lose_lease, "lakegate recover r9"),
-    (["lost-lease"], lose_lease_early, "lakegate recover r9"),
-    (["lost-lease"], lose_lease_row, "lakegate recover r9"),
-    (["run-without-commit"], lambda lake: lake.journal.save(run_of(lake, "r8")), "lakegate journal rebuild"),
-    (["unknown-run"], forget_run, "lakegate journal rebuild"),
+    (["lost-lease"], lose_lease, "lakegate admin recover r9"),
+    (["lost-lease"], lose_lease_early, "lakegate admin recover r9"),
+    (["lost-lease"], lose_lease_row, "lakegate admin recover r9"),
+    (["run-without-commit"], lambda lake: lake.journal.save(run_of(lake, "r8")), "lakegate admin journal rebuild"),
+    (["unknown-run"], forget_run, "lakegate admin journal rebuild"),
     (
         ["differing-run"],
         lambda lake: lake.damage_journal(
             "UPDATE runs SET status = 'failed', document = replace(document, '\"published\"', '\"failed\"') "
             "WHERE run_id = 'r2'"
         ),
-        "lakegate journal rebuild",
+        "lakegate admin journal rebuild",
     ),
     (
         ["differing-run"],
@@ -372,17 +372,17 @@ JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
             f"UPDATE runs SET document = replace(document, '{lake.commits[1]}', '{lake.commits[0]}') "
             "WHERE run_id = 'r2'"
         ),
-        "lakegate journal rebuild",
+        "lakegate admin journal rebuild",
     ),
     (
         ["source-files", "source-files"],
         lambda lake: lake.damage_journal("UPDATE claims SET path = 'file:///in/9' WHERE run_id = 'r2'"),
-        "lakegate journal rebuild",
+        "lakegate admin journal rebuild",
     ),
     (
         ["source-files", "source-files"],
         lambda lake: lake.damage_journal("UPDATE claims SET version = 'w' WHERE run_id = 'r2'"),
-        "lakegate journal rebuild",
+        "lakegate admin journal rebuild",
     ),
 ]
 

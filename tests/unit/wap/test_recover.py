@@ -148,7 +148,7 @@ def test_one_run_that_cannot_be_recovered_stops_no_other(
         with pytest.raises(type(error)):
             recover_now(house.context, "a")
     said = "A file is missing." if isinstance(error, LakegateError) else "Internal error: KeyError."
-    note = f"Run a couldn't be recovered: {said} After fixing it: lakegate recover a"
+    note = f"Run a couldn't be recovered: {said} After fixing it: lakegate admin recover a"
     assert note in notes
     # A quiet command in JSON, as cron runs it, writes only warnings and errors.
     assert ("WARNING", note) in [(one.levelname, one.message) for one in caplog.records]

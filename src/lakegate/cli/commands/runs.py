@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from lakegate.cli.admin.downstream import show_deliveries
+from lakegate.cli.admin.notify import show_notifications
 from lakegate.cli.app import App, command
 from lakegate.cli.check_output import show_all
-from lakegate.cli.commands.downstream import show_deliveries
-from lakegate.cli.commands.notify import show_notifications
 from lakegate.cli.commands.report import RUN_FORMATS, write_run
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
 from lakegate.cli.output import Styled, echo_json, safe, say, show_rows

@@ -243,8 +243,8 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     Afterwards, the number of rows is compared with the one before. To go back to the files before: lakegate table
     restore.
 
-    Replaced files stay as long as older commits need them; see lakegate gc. Exits with 3 if others kept rewriting the
-    same files.
+    Replaced files stay as long as older commits need them; see lakegate admin gc. Exits with 3 if others kept rewriting
+    the same files.
     """
     with app.lake() as lake:
         run = lake.maintenance.optimize(table, sort=sort, where=where)
@@ -270,7 +270,7 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
     """Remove old snapshots from TABLE's metadata on main.
 
     Makes one new commit, and deletes no file. Tags, branches, older commits and downstream systems keep the metadata
-    that they point to. `lakegate gc` then deletes what nothing has needed for gc.keep.
+    that they point to. `lakegate admin gc` then deletes what nothing has needed for gc.keep.
     """
     with app.lake() as lake:
         run = lake.maintenance.expire(table, older_than=older_than, keep=keep)
@@ -311,7 +311,7 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
 
     Publishes the change if an empty table passes TABLE's checks. Unlike after `lakegate table delete`, its source files
     can be ingested again. To get the rows back: lakegate revert RUN. Their data stays in the warehouse until
-    `lakegate gc` may delete it.
+    `lakegate admin gc` may delete it.
 
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """
@@ -329,7 +329,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
     """Drop TABLE on main, and its quarantine table, in one new commit.
 
     Older commits still have them: `lakegate table restore` brings them back. TABLE's source files can be ingested
-    again. Its own files stay as long as older commits need them; see lakegate gc.
+    again. Its own files stay as long as older commits need them; see lakegate admin gc.
     """
     require_consent(f"Drop {TableIdentifier.parse(table)}? Older commits still have it.", yes=yes)
     with app.lake() as lake:
@@ -350,7 +350,7 @@ def delete_rows(app: App, /, *, table: str, where: str) -> None:
     """Delete rows of TABLE on main, if the rest passes its checks.
 
     It's a run like any other: written to a branch, audited as a whole table, published in one commit. To get the rows
-    back: lakegate revert RUN. Their data stays in the warehouse until `lakegate gc` may delete it.
+    back: lakegate revert RUN. Their data stays in the warehouse until `lakegate admin gc` may delete it.
 
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """

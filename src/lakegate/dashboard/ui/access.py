@@ -80,7 +80,7 @@ def decide_access(settings: UiSettings, host: str, *, allow_actions: bool) -> Ac
         if missing:
             raise ConfigurationError(
                 f"A login with OpenID Connect also needs {', '.join(missing)}.",
-                hint="lakegate config shows what is set; docs/how-to/use-the-dashboard.md has an example.",
+                hint="lakegate admin config shows what is set; docs/how-to/use-the-dashboard.md has an example.",
                 setting=missing[0],
             )
         return Access(login=True, allow_actions=allow_actions, settings=settings)

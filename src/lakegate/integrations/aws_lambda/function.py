@@ -24,7 +24,7 @@ from lakegate.progress import LogNarrator, bound, without_secrets
 from lakegate.telemetry import tracing
 from lakegate.wap.deadline import Deadline
 
-_NOTIFY_LATE = {"lakegate": "notify late"}
+_NOTIFY_LATE = {"lakegate": "admin notify late"}
 """The schedule's event, on which the function does the same as that command."""
 _MAX_FILES_SHOWN = 3
 _OFTEN_TIMES = 8
@@ -55,7 +55,7 @@ def handler(event: Any, context: LambdaContext) -> dict[str, Any]:
 
     Args:
         event: A notification from S3, or a batch of them from SQS, SNS or EventBridge. A schedule sends
-            ``{"lakegate": "notify late"}`` to run that command.
+            ``{"lakegate": "admin notify late"}`` to run that command.
 
     Returns:
         For SQS, the messages that aren't done, in the form of ``ReportBatchItemFailures``; otherwise nothing.

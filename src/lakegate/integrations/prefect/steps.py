@@ -135,7 +135,7 @@ def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
         except NotFoundError:
             return
         except LakegateError as error:
-            text = "%s To undo the run, or to publish it if it passed its audit: lakegate recover %s"
+            text = "%s To undo the run, or to publish it if it passed its audit: lakegate admin recover %s"
             logger.warning(text, error_line(error), run_id)
         else:
             logger.info("Run %s is %s.", run_id, run.status)

@@ -339,7 +339,7 @@ def test_the_error_that_aws_gets_has_no_secrets(lakes: FakeLakes, monkeypatch: p
     assert "5ecret" not in str(caught.value)
 
 
-SCHEDULED = {"lakegate": "notify late"}
+SCHEDULED = {"lakegate": "admin notify late"}
 """What the template's schedule calls the function with; test_aws_template compares."""
 
 

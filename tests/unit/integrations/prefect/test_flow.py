@@ -225,7 +225,7 @@ def test_a_failed_undo_names_the_command_that_will_do_it(
     lake = ScriptedLake(does={"audit": [InputError("Bad.")], "undo": [EngineUnavailableError("Away.")]})
     state = ran(monkeypatch, lake)
     assert (state.name, state.message) == ("Failed", "Bad.")
-    assert f"lakegate recover prefect-{state.state_details.flow_run_id}" in caplog.text
+    assert f"lakegate admin recover prefect-{state.state_details.flow_run_id}" in caplog.text
 
 
 def test_a_report_that_cannot_be_shown_changes_nothing(

@@ -33,7 +33,7 @@ def show() -> None:
     parts.problems(found.problems)
     if found.interrupted:
         st.warning(f"{counted(len(found.interrupted), 'run')} lost the process. The next ingest finishes or undoes it.")
-        parts.commands(["lakegate recover"])
+        parts.commands(["lakegate admin recover"])
     if found.items:
         parts.listing(
             [_row(one) for one in found.items],
@@ -99,7 +99,7 @@ def _show_downstream(found: Overview) -> None:
         for one in found.downstream
     ]
     parts.table(rows, label="Downstream systems")
-    parts.commands(f"lakegate downstream retry {one.name}" for one in found.downstream if one.failed)
+    parts.commands(f"lakegate admin downstream retry {one.name}" for one in found.downstream if one.failed)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @command(
     "gc",
-    examples=("lakegate gc --dry-run", "lakegate gc", "lakegate gc --keep-rejected 30d --grace 12h -o json"),
+    examples=(
+        "lakegate admin gc --dry-run",
+        "lakegate admin gc",
+        "lakegate admin gc --keep-rejected 30d --grace 12h -o json",
+    ),
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be dropped and deleted. Changes nothing.")
 @click.option(

@@ -25,7 +25,9 @@ _STYLES = {"failed": "red", "grouped": "dim"}
 _complete_channels = complete_configured(lambda settings: (channel.name for channel in settings.notify.channels))
 
 
-@group("notify", examples=("lakegate notify list", "lakegate notify test ops", "lakegate notify late"))
+@group(
+    "notify", examples=("lakegate admin notify list", "lakegate admin notify test ops", "lakegate admin notify late")
+)
 def notify() -> None:
     """Show and test alert channels, and send alerts about late tables.
 
@@ -33,7 +35,7 @@ def notify() -> None:
     """
 
 
-@notify.command("list", examples=("lakegate notify list", "lakegate notify list -o json"))
+@notify.command("list", examples=("lakegate admin notify list", "lakegate admin notify list -o json"))
 def list_channels(app: App) -> None:
     """List the channels and their events, and whether their secrets are set. Secrets are never shown."""
     channels = app.settings().notify.channels
@@ -54,7 +56,7 @@ def list_channels(app: App) -> None:
     show_rows(("channel", "type", "events", "tables", "severity", "secrets"), rows, empty="No channels.")
 
 
-@notify.command("test", examples=("lakegate notify test", "lakegate notify test ops -o json"))
+@notify.command("test", examples=("lakegate admin notify test", "lakegate admin notify test ops -o json"))
 @click.argument("channel", required=False, shell_complete=_complete_channels)
 def test(app: App, /, *, channel: str | None) -> None:
     """Send a test message to CHANNEL, or to all channels.
@@ -70,7 +72,7 @@ def test(app: App, /, *, channel: str | None) -> None:
     raise click.exceptions.Exit(_exit_code(sent))
 
 
-@notify.command("late", examples=("lakegate notify late", "lakegate notify late -o json"))
+@notify.command("late", examples=("lakegate admin notify late", "lakegate admin notify late -o json"))
 def late(app: App) -> None:
     """List late tables and send an alert for each.
 

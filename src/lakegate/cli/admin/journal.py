@@ -7,7 +7,7 @@ from lakegate.cli.output import echo_json, next_commands, safe, say
 from lakegate.model.words import count, counted
 
 
-@group("journal", examples=("lakegate journal status", "lakegate journal rebuild"))
+@group("journal", examples=("lakegate admin journal status", "lakegate admin journal rebuild"))
 def journal() -> None:
     """Show the journal of runs, or rebuild it from the catalog's history.
 
@@ -15,7 +15,7 @@ def journal() -> None:
     """
 
 
-@journal.command("status", examples=("lakegate journal status", "lakegate journal status -o json"))
+@journal.command("status", examples=("lakegate admin journal status", "lakegate admin journal status -o json"))
 def status(app: App) -> None:
     """Show where the journal is and what it holds. Starts nothing."""
     with app.lake() as lake:
@@ -36,10 +36,10 @@ def status(app: App) -> None:
     if found.abandoned:
         died = counted(len(found.abandoned), "run")
         say("", f"{died} left unfinished by a process that died: {safe(', '.join(found.abandoned))}")
-        next_commands(("Finish or undo them", app.command("recover")))
+        next_commands(("Finish or undo them", app.command("admin", "recover")))
 
 
-@journal.command("rebuild", examples=("lakegate journal rebuild", "lakegate journal rebuild -o json"))
+@journal.command("rebuild", examples=("lakegate admin journal rebuild", "lakegate admin journal rebuild -o json"))
 def rebuild(app: App) -> None:
     """Rebuild the journal from main's history.
 

@@ -23,9 +23,9 @@ _MOST_OF_A_KIND = 10
 @command(
     "verify",
     examples=(
-        "lakegate verify",
-        "lakegate verify nyc.trips --deep",
-        "lakegate verify --since 2026-q1 -o json",
+        "lakegate admin verify",
+        "lakegate admin verify nyc.trips --deep",
+        "lakegate admin verify --since 2026-q1 -o json",
     ),
 )
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_tables)

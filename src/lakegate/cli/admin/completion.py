@@ -12,9 +12,9 @@ from lakegate.cli.app import PROGRAM, App, command
     "completion",
     formats=(),
     examples=(
-        "bash: echo 'eval \"$(lakegate completion bash)\"' >> ~/.bashrc",
-        "zsh:  echo 'eval \"$(lakegate completion zsh)\"' >> ~/.zshrc",
-        "fish: lakegate completion fish > ~/.config/fish/completions/lakegate.fish",
+        "bash: echo 'eval \"$(lakegate admin completion bash)\"' >> ~/.bashrc",
+        "zsh:  echo 'eval \"$(lakegate admin completion zsh)\"' >> ~/.zshrc",
+        "fish: lakegate admin completion fish > ~/.config/fish/completions/lakegate.fish",
     ),
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @command(
     "recover",
     makes_run=True,
-    examples=("lakegate recover", "lakegate recover 20260131T0705", "lakegate recover -o json"),
+    examples=("lakegate admin recover", "lakegate admin recover 20260131T0705", "lakegate admin recover -o json"),
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
@@ -53,7 +53,7 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     if left:
         others = f" and {count(len(left) - 1)} more" if len(left) > 1 else ""
         click.echo(f"Run {left[0]}{others} couldn't be recovered.", err=True)
-        click.echo(f"To try again and see why: {app.command('recover', left[0])}", err=True)
+        click.echo(f"To try again and see why: {app.command('admin', 'recover', left[0])}", err=True)
         raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
 
@@ -93,4 +93,4 @@ def _note_suspended(app: App, suspended: Mapping[str, datetime]) -> None:
         number = count(len(suspended))
         note = f"{number} runs are suspended until their next step; the first is left alone until {moment(until)}."
     click.echo(note, err=True)
-    click.echo(f"To finish or undo one now: {app.command('recover', first)}", err=True)
+    click.echo(f"To finish or undo one now: {app.command('admin', 'recover', first)}", err=True)

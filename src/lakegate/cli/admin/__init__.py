@@ -1,0 +1,1 @@
+"""The commands of ``lakegate admin``, one module each."""
