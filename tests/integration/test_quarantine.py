@@ -283,3 +283,31 @@ def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> 
     world.lake.quarantine.release(world.table, run_id=run.run_id, changes={"id": "9"})
     world.lake.quarantine.release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
     assert world.ids() == [1, 2, 2, 9, 10]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("bucket(4, id)",)])
+def test_a_batch_brings_new_columns_and_rows_to_quarantine(world: World, partition_by: Sequence[str]) -> None:
+    world.ingest(world.file("a", [1, None]), [NOT_NULL], partition_by=partition_by)
+    rows: dict[str, Any] = {
+        "id": pa.array([2, None], pa.int64()),
+        "fare": [2.0, 3.0],
+        "tip": [7, 8],
+        "zone": ["x", "y"],
+    }
+    pq.write_table(pa.table(rows), world.folder / "b.parquet")
+    run = world.ingest(world.folder / "b.parquet", [NOT_NULL], schema="evolve")
+    assert (run.status, run.quarantined) == ("published", 1)
+    assert [(one.change, list(map(str, one.schema_changes))) for one in run.staged] == [
+        ("evolve", ["add column tip (long)", "add column zone (string)"]),
+        ("evolve", []),
+    ]
+    kept = sorted(rows_of(world.lake, world.table, "id", "fare", "tip", "zone"), key=lambda row: row["id"])
+    assert kept == [
+        {"id": 1, "fare": 1.0, "tip": None, "zone": None},
+        {"id": 2, "fare": 2.0, "tip": 7, "zone": "x"},
+    ]
+    aside = rows_of(world.lake, world.aside, "id", "fare", "tip", "zone")
+    assert {"id": None, "fare": 3.0, "tip": 8, "zone": "y"} in aside
+    assert len(aside) == 2
+    world.lake.quarantine.release(world.table, run_id=run.run_id, changes={"id": "3"})
+    assert {"id": 3, "fare": 3.0, "tip": 8, "zone": "y"} in rows_of(world.lake, world.table)

@@ -214,6 +214,11 @@ class Schema(Value):
                 columns[columns.index(known)] = known.model_copy(update={"type": change.type})
         return Schema(columns=tuple(columns))
 
+    def pending(self, changes: Iterable[SchemaChange]) -> tuple[SchemaChange, ...]:
+        """Return the ``changes`` that aren't made yet, each with the column's type of now."""
+        left = ((one, self.find(one.column)) for one in changes if self.changed([one]) != self)
+        return tuple(one.model_copy(update={"before": column and column.type}) for one, column in left)
+
     def nearest(self, name: str) -> str | None:
         """Return the column name most similar to ``name``; ``None`` if none is close."""
         return nearest(name, self.names)

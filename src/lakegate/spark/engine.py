@@ -313,7 +313,9 @@ class SparkEngine:
     def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
         """Append the ``rows`` that aren't among ``quarantined``."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
-            self._writer(target).append(quarantine.others(self._rows(rows), self._rows(quarantined)))
+            writer = self._writer(target)
+            writer.evolve(target.schema_changes)
+            writer.append(quarantine.others(self._rows(rows), self._rows(quarantined)))
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Open the transaction of a run on ``branch``, in its own session."""

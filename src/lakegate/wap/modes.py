@@ -199,7 +199,7 @@ def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
     if named is not None:
         raise CheckError(
             f"Rows can't be quarantined in mode {mode}, and {named} has severity 'quarantine'.",
-            hint="Use severity='error' or 'warn' for it, or append.",
+            hint="Add the rows with --mode append, or give the check severity='error' or 'warn'.",
             check=str(named),
         )
 

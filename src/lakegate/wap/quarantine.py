@@ -89,8 +89,6 @@ def audit_and_quarantine(
     failing = quarantining(request.checks, report)
     if not failing:
         return Audited((staged,), (report,))
-    if request.schema_changes:
-        return Audited((staged,), (report,), _changes_columns(request))
     split = _Split(context, request, staged, failing)
     if not split.failing:  # for instance, a time that was in the future during the audit has passed
         return Audited((staged,), (audited(staged),))
@@ -106,14 +104,6 @@ def quarantining(checks: Sequence[Check], report: AuditReport) -> list[tuple[str
     """Return the checks whose failing rows are to be quarantined, each with its name in the ``report``."""
     answered = zip(checks, report.results, strict=True)
     return [(result.name, check) for check, result in answered if result.severity == "quarantine" and result.blocks]
-
-
-def _changes_columns(request: IngestRequest) -> str:
-    changes = ", ".join(map(str, request.schema_changes))
-    return (
-        f"The batch has rows to quarantine, and it also changes the table's columns ({changes}). One run can't do "
-        "both, so the whole batch is rejected. Change the table first, with a batch that passes or in a transaction."
-    )
 
 
 def require_quarantinable(context: Context, table: TableIdentifier, schema: Schema, base: Ref) -> None:
@@ -192,7 +182,8 @@ def with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[st
 def _require_sum(request: IngestRequest, staged: StagedTable, quarantine: StagedTable) -> None:
     """Check that each source row is in exactly one of the two tables."""
     # A quarantine table that gets its table's new columns isn't a pure append, but it only gains rows.
-    if staged.rows + quarantine.rows == request.batch.rows and staged.only_adds and quarantine.rows_removed == 0:
+    only_adds = staged.only_adds or (staged.keeps_rows and request.schema_changes)
+    if staged.rows + quarantine.rows == request.batch.rows and only_adds and quarantine.rows_removed == 0:
         return
     reason = staged.reason or quarantine.reason
     raise EngineError(
@@ -241,15 +232,13 @@ class _Split:
             failpoints.reach("after-leaving-out")
             unstage()
             self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target(), self._provenance())
-            quarantined = find_changes(self._context, staged, names[1:])[self._name]
+            quarantined = find_changes(self._context, staged, names[1:], evolves=True)[self._name]
             failpoints.reach("after-quarantine")
-            create = None
-            if staged.before is None:
-                create = new_table(self._context, staged.table, staged.run_id, partition_by=self._request.partition_by)
-            self._engine.append_passing(self._rows, added_rows(quarantined), self._target(staged.table, create))
-            changes = find_changes(self._context, staged, names)
+            self._engine.append_passing(self._rows, added_rows(quarantined), self._passing_target())
+            changes = find_changes(self._context, staged, names, evolves=True)
         failpoints.reach("after-split")
-        return changes[staged.table], changes[self._name]
+        passing = changes[staged.table].model_copy(update={"schema_changes": staged.schema_changes})
+        return passing, changes[self._name]
 
     def _undo_write(self) -> None:
         """Put the table back to its state before the write. Its rows stay readable at the branch's earlier commit.
@@ -269,6 +258,15 @@ class _Split:
             properties={RUN_ID_PROPERTY: staged.run_id},
         )
         self._context.catalog.commit(undo)
+
+    def _passing_target(self) -> WriteTarget:
+        staged, request = self._staged, self._request
+        if staged.before is None:
+            create = new_table(self._context, staged.table, staged.run_id, partition_by=request.partition_by)
+            return self._target(staged.table, create)
+        schema = self._context.reader.metadata(staged.before).table_schema
+        changes = schema.pending(request.schema_changes)
+        return self._target(staged.table, None).model_copy(update={"schema_changes": changes})
 
     def _quarantine_target(self) -> WriteTarget:
         branch = self._context.catalog.get_ref(self._staged.branch)

@@ -99,16 +99,20 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
 
 
 def find_changes(
-    context: Context, known: StagedTable, tables: Sequence[TableIdentifier]
+    context: Context, known: StagedTable, tables: Sequence[TableIdentifier], *, evolves: bool = False
 ) -> dict[TableIdentifier, StagedTable]:
-    """Return the changes that the run of ``known`` has made on its branch, for those of ``tables`` that exist there."""
+    """Return the changes that the run of ``known`` has made on its branch, for those of ``tables`` that exist there.
+
+    Args:
+        evolves: Whether the run was expected to add or widen columns.
+    """
     branch, pointers = context.catalog.get_ref_with_tables(known.branch, tables)
     before = context.catalog.get_tables(tables, Ref.detached(known.base))
     found = {}
     for table in tables:
         pointer = pointers[table]
         if pointer is not None:
-            change = _checked_change(context, before[table], pointer, branch)
+            change = _checked_change(context, before[table], pointer, branch, evolves=evolves)
             of_run = known.run_id, known.target, known.base
             found[table] = staged_table(*of_run, branch, before[table], pointer, change)
     return found
@@ -294,9 +298,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         there = context.catalog.get_table(request.table, branch)
         now = context.reader.metadata(there or before).table_schema
         schema = now.changed(request.schema_changes)
-        left = (one for one in request.schema_changes if now.changed([one]) != now)
-        known = ((one, now.find(one.column)) for one in left)
-        changes = tuple(one.model_copy(update={"before": column and column.type}) for one, column in known)
+        changes = now.pending(request.schema_changes)
     target = WriteTarget(
         table=request.table,
         ref=request.branch,

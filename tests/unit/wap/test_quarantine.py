@@ -199,17 +199,19 @@ def test_rows_whose_types_their_quarantine_table_cannot_follow_are_refused() -> 
     assert house.writes == 2
 
 
-def test_a_batch_that_changes_columns_and_has_rows_to_quarantine_is_rejected_as_a_whole() -> None:
+@pytest.mark.parametrize("point", ["after-quarantine", "after-split"])
+def test_killed_while_a_batch_with_new_columns_is_split_the_run_starts_over(
+    monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
     house = FakeLakehouse()
     ingest(house.context, request(house, "a", [{"id": 1}], checks=CHECKS[:1]))
-    # A write that finds the columns changed already, by an attempt that was killed, is asked what it was to change.
-    evolving = request(
-        house, "b", [{"id": 2, "tip": 1}, {"id": None, "tip": 2}], checks=CHECKS[:1], schema_mode="evolve"
-    )
-    run = ingest(house.context, evolving)
-    assert (run.status, run.tables) == ("rejected", (TABLE,))
-    assert run.detail is not None
-    assert "also changes the table's columns (add column tip (long))" in run.detail
+    rows: list[dict[str, Any]] = [{"id": 2, "tip": 1}, {"id": None, "tip": 2}]
+    evolving = request(house, "b", rows, checks=CHECKS[:1], schema_mode="evolve")
+    house.dies_at(monkeypatch, point, lambda: ingest(house.context, evolving, suspends=True))
+    run = resume(house.context, evolving.run_id, until="publish")
+    assert (run.status, run.tables) == ("published", (TABLE, ASIDE))
+    assert [str(change) for change in run.staged[0].schema_changes] == ["add column tip (long)"]
+    assert (ids(house, TABLE), ids(house, ASIDE)) == ([1, 2], [None])
 
 
 def retype(house: FakeLakehouse, table: str, column: str, kind: str) -> None:
