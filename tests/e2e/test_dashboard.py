@@ -92,7 +92,7 @@ def _fits_any_screen(page: Page) -> None:
 def test_every_page_of_a_large_lake_is_sound_and_can_be_shared(browser: Browser, tmp_path: Path) -> None:
     with _serving(tmp_path, _LAKE) as url, _window(browser, url) as page:
         _open(page, url)
-        page.get_by_text("Need you").wait_for()
+        page.get_by_text("Need attention", exact=True).wait_for()
         if folder := os.environ.get("LAKEGATE_PICTURES"):
             page.wait_for_timeout(1_000)
             page.screenshot(path=Path(folder, "dashboard-home.png"))
@@ -146,6 +146,22 @@ def test_a_branch_is_accepted_with_a_reason(browser: Browser, tmp_path: Path) ->
         page.get_by_role("button", name="Accept and publish", exact=True).click()
         page.get_by_role("heading", name="Run r2").wait_for()
         page.get_by_text("The vendor confirmed it. (by ann@example.com").wait_for()
+
+
+def test_a_branch_is_discarded_after_what_is_lost_was_said(browser: Browser, tmp_path: Path) -> None:
+    with _serving(tmp_path, "house") as url, _window(browser, url) as page:
+        _open(page, f"{url}branches?branch=wap%2Fnyc.trips_r2")
+        page.get_by_role("button", name="Discard …").click()
+        page.get_by_text("Its source file can be ingested again.").wait_for()
+        page.get_by_role("button", name="Cancel").click()
+        page.get_by_role("dialog").wait_for(state="detached")
+        page.get_by_role("button", name="Discard …").click()
+        page.get_by_role("button", name="Discard", exact=True).click()
+        page.get_by_role("heading", name="Run r2").wait_for()
+        page.get_by_text("was discarded; none of it was published").wait_for()
+        _open(page, f"{url}branches?branch=wap%2Fnyc.trips_r2")
+        page.get_by_role("link", name="Run r2").click()
+        page.get_by_role("heading", name="Run r2").wait_for()
 
 
 def test_people_log_in_with_their_provider(browser: Browser, tmp_path: Path) -> None:

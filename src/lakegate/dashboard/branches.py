@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 
+from lakegate.config import HOME_NAME
 from lakegate.dashboard.model import CheckLine, Problem, ReadModel, ResultPage, paginate
 from lakegate.dashboard.runs import checks_of
 from lakegate.errors import InputError, LakegateError, NotFoundError
@@ -14,6 +15,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Ref, TableDifference, TablePointer
 from lakegate.model.run import Run, RunLine, StagedTable
 from lakegate.model.tables import ChangeKind
+from lakegate.model.words import counted
 
 _ORDER = (
     *("rejected", "failed", "audited", "staged", None, "skipped", "discarded"),
@@ -114,6 +116,32 @@ def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOver
         raise InputError(f"'{name}' isn't a branch other than {MAIN}.", hint="lakegate branch list", ref=name)
     run = model.journal.find_by_branch(name)
     return _overview(model, ref, model.catalog.get_ref(MAIN), run, examples=examples)
+
+
+def losses_of(one: BranchOverview) -> tuple[str, ...]:
+    """Return what's lost if a branch is discarded, and whether its source files can be ingested again."""
+    lost = [_loss(change) for change in one.changes]
+    told = f"Lost: {'; '.join(lost)}." if lost else "No table is lost: the branch changes none."
+    return (told, _way_back(one.run), f"{MAIN} doesn't change.")
+
+
+def _loss(change: TableDelta) -> str:
+    before, after = change.rows_before, change.rows_after
+    if change.change == "create":
+        return f"the new table {change.table}" + ("" if after is None else f" with its {counted(after, 'row')}")
+    if before is None or after is None or after <= before:
+        return f"the change to {change.table}"
+    return f"{counted(after - before, 'row')} added to {change.table}"
+
+
+def _way_back(run: Run | None) -> str:
+    if run is not None and run.publication is not None:
+        return f"Its run was published before: {MAIN} keeps those rows."
+    files = () if run is None or run.request is None else run.request.batch.files
+    if not files or any(f"/{HOME_NAME}/sources/" in file.uri for file in files):
+        return "No source file has these rows: only the program that wrote them can write them again."
+    which = f"Its {counted(len(files), 'source file')}" if len(files) > 1 else "Its source file"
+    return f"{which} can be ingested again."
 
 
 def rows_on_main(model: ReadModel, table: str) -> int | None:

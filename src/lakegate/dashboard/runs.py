@@ -34,6 +34,8 @@ class RunDetail(Value):
         deliveries: Its events for downstream systems, sent or pending, newest first.
         suspended_until: Until when it waits for its orchestrator.
         branch_exists: Whether its branch exists; ``None`` if it had none, or the catalog is unavailable.
+        happened: What happened, in a sentence.
+        means: What that means for readers of its tables.
         commands: Commands to run next.
     """
 
@@ -42,6 +44,8 @@ class RunDetail(Value):
     deliveries: tuple[Delivery, ...] = ()
     suspended_until: datetime | None = None
     branch_exists: bool | None = None
+    happened: str = ""
+    means: str = ""
     commands: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -74,13 +78,16 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
         with model.reading("catalog", problems):
             exists = any(ref.name == run.branch for ref in model.branches())
     known = run if exists is None else run.model_copy(update={"branch_kept": exists})
+    told = describe_run(known)
     return RunDetail(
         run=run,
         checks=checks_of(model, run, examples=examples),
         deliveries=tuple(model.journal.outbox.list(run_id=run.run_id, limit=_MOST_DELIVERIES)),
         suspended_until=model.journal.suspended().get(run.run_id) if run.finished_at is None else None,
         branch_exists=exists,
-        commands=tuple(command for _, command in describe_run(known).commands),
+        happened=told.happened,
+        means=told.means,
+        commands=tuple(command for _, command in told.commands),
         problems=tuple(problems),
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from lakegate.dashboard.branches import BranchOverview
+from lakegate.dashboard.branches import BranchOverview, losses_of
 from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.session import actor, current_visitor, shared
 from lakegate.errors import ConflictError, LakegateError
@@ -18,11 +18,13 @@ Action = Literal["Publish", "Accept and publish", "Discard"]
 _LONGEST_REASON = 1_000
 _SEEN = "lg-seen"
 """Session state key of the branch's head when the visitor confirmed."""
+_ASKED = "lg-asked"
+"""Session state key of the branch and the action that the visitor is asked to confirm."""
 _ABOUT: dict[Action, str] = {
     "Publish": "Its tables appear on main in one commit. Tables that aren't audited yet are audited first.",
     "Accept and publish": "Rows that failed their checks appear on main. The commit, the journal and the alert name "
     "you and your reason.",
-    "Discard": "The branch and everything written to it are deleted. main doesn't change.",
+    "Discard": "The branch and everything written to it are deleted, for good.",
 }
 
 
@@ -34,19 +36,36 @@ def offer_actions(one: BranchOverview) -> None:
     actions: tuple[Action, ...] = (publish, "Discard")
     with st.container(horizontal=True):
         for action in actions:
-            with st.popover(f"{action} …"):
-                _offer(action, one)
+            st.button(f"{action} …", on_click=_ask, args=(one.branch, action))
+    branch, asked = st.session_state.get(_ASKED, (None, None))
+    if branch == one.branch and asked in actions:
+        st.dialog(f"{asked} this branch?", width="medium", on_dismiss=_close)(_confirm)(asked, one)
 
 
-def _offer(action: Action, one: BranchOverview) -> None:
-    st.write(_ABOUT[action])
+def _ask(branch: str, action: Action) -> None:
+    st.session_state[_ASKED] = branch, action
+
+
+def _close() -> None:
+    st.session_state.pop(_ASKED, None)
+
+
+def _confirm(action: Action, one: BranchOverview) -> None:
+    name = actor()
+    st.text("\n".join((parts.clean(one.branch), _ABOUT[action], *(losses_of(one) if action == "Discard" else ()))))
     reason = ""
     if action == "Accept and publish":
         reason = st.text_area("Reason", max_chars=_LONGEST_REASON, placeholder="The vendor confirmed that …").strip()
-    name = actor()
     st.caption(f"Recorded as {parts.plain(name)}.")
-    if not st.button(action, type="primary", on_click=_remember, args=(one.head,)):
-        return
+    with st.container(horizontal=True):
+        confirmed = st.button(action, type="primary", on_click=_remember, args=(one.head,))
+        if st.button("Cancel", on_click=_close):
+            st.rerun()
+    if confirmed:
+        _carry_out(action, one, reason, name)
+
+
+def _carry_out(action: Action, one: BranchOverview, reason: str, name: str) -> None:
     seen = st.session_state.pop(_SEEN)
     if action == "Accept and publish" and not reason:
         st.warning("Write a reason: it's part of the commit.")
@@ -59,6 +78,7 @@ def _offer(action: Action, one: BranchOverview) -> None:
     except LakegateError as error:
         parts.show_error(error)
         return
+    _close()
     st.toast(f"{parts.plain(one.branch)}: {'discarded' if run is None else run.status}")
     if run is not None:
         parts.go("run", run=run.run_id)

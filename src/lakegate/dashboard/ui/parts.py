@@ -69,13 +69,13 @@ def commands(lines: Iterable[str]) -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, columns: Mapping[str, Any] | None = None, label: str) -> None:
-    """Show rows, which all have the same keys.
+    """Show rows, which all have the same keys, without the columns that are empty in each.
 
     Args:
         columns: How to show some columns: Streamlit's ``column_config``.
         label: What the table holds, for screen readers.
     """
-    st.dataframe(_arrow(rows), hide_index=True, height="content", column_config=_times(rows, columns), alt=label)
+    _dataframe(_without_empty(rows), columns, label)
 
 
 def listing(
@@ -85,7 +85,7 @@ def listing(
     columns: Mapping[str, Any] | None = None,
     label: str,
 ) -> None:
-    """Show rows that open a page each.
+    """Show rows that open a page each, without the columns that are empty in each.
 
     Args:
         opens: The page, its parameter, and the parameter's value for each row; ``None`` for rows that open nothing.
@@ -94,12 +94,10 @@ def listing(
     """
     page, name, values = opens
     visit = st.session_state.setdefault("lg-visit", 0)
-    event: Any = st.dataframe(
-        _arrow(rows),
-        hide_index=True,
-        height="content",
-        column_config=_times(rows, columns),
-        alt=label,
+    event = _dataframe(
+        _without_empty(rows),
+        columns,
+        label,
         on_select="rerun",
         selection_mode="single-row",
         key=f"lg-{label}-{visit}",
@@ -111,11 +109,31 @@ def listing(
         go(page, **{name: value})
 
 
-def _times(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return ``columns`` with the format of all times."""
-    times = {name for row in rows for name, value in row.items() if isinstance(value, datetime)}
-    shown = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
-    return dict.fromkeys(times, shown) | dict(columns or {})
+def _dataframe(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any] | None, label: str, **selection: Any
+) -> Any:
+    return st.dataframe(
+        _arrow(rows),
+        hide_index=True,
+        height="content",
+        column_config=_formats(rows) | dict(columns or {}),
+        placeholder="",
+        alt=label,
+        **selection,
+    )
+
+
+def _without_empty(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    filled = {name for row in rows for name, value in row.items() if value not in (None, "")}
+    return [{name: value for name, value in row.items() if name in filled} for row in rows]
+
+
+def _formats(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how to show the columns with times and with whole numbers."""
+    time = st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm:ss", timezone="UTC", help="UTC")
+    number = st.column_config.NumberColumn(format="localized")
+    kinds = {name: type(value) for row in rows for name, value in row.items() if value is not None}
+    return {name: time if kind is datetime else number for name, kind in kinds.items() if kind in (datetime, int)}
 
 
 def _arrow(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -131,7 +149,7 @@ def example_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, l
         return
     failing = failing_cells(rows[0], columns)
     names = [*failing, *(name for name in rows[0] if name not in failing)][:_MOST_COLUMNS]
-    table([{name: _cell(row.get(name)) for name in names} for row in rows], label=label)
+    _dataframe([{name: _cell(row.get(name)) for name in names} for row in rows], None, label)
 
 
 def _cell(value: object) -> str:
@@ -140,16 +158,16 @@ def _cell(value: object) -> str:
 
 def show_checks(checks: Sequence[CheckLine]) -> None:
     """Show checks, failed ones first: the column, how many rows fail, and some of them."""
+    several = len({line.table for line in checks}) > 1
     rows = [
         {
             "Verdict": f"{line.verdict} ({line.severity})" if line.verdict == "fail" else line.verdict,
-            "Check": line.check,
             "Column": ", ".join(line.columns),
-            "Failing rows": line.failing_rows,
-            "Rows": line.total_rows,
+            "Failing rows": f"{line.failing_rows:,} of {line.total_rows:,}",
             "Share": share(line.failing_rows, line.total_rows) if line.failing_rows else "",
-            "Quarantined": line.quarantined,
-            "Table": line.table,
+            "Quarantined": line.quarantined or None,
+            "Check": line.check,
+            "Table": line.table if several else "",
             "Evidence": {"manifest": "file metrics", "journal": "earlier runs"}.get(line.evidence, "rows read"),
         }
         for line in checks
@@ -157,16 +175,20 @@ def show_checks(checks: Sequence[CheckLine]) -> None:
     table(rows, label="Checks")
     failed = [line for line in checks if line.verdict == "fail" or line.quarantined]
     for line in failed[:_MOST_CHECKS_OPEN]:
-        owner = f"Owner: {line.owner}." if line.owner else None
-        hidden = f"{counted(line.hidden_examples, 'failing row')} not shown (setting ui.examples)."
-        remarks = [*line.remarks, line.description, owner, hidden if line.hidden_examples else None]
-        if not line.examples and not any(remarks):
-            continue
-        with st.expander(
-            f"{plain(line.check, longest=200)}: {counted(line.failing_rows, 'failing row')}", expanded=True
-        ):
-            facts(*((clean(line.name, longest=80), remark) for remark in remarks))
-            example_rows(line.examples, line.columns, label=f"Rows that fail {line.name}")
+        _show_check(line)
+
+
+def _show_check(line: CheckLine) -> None:
+    """Show what a check says about the rows that fail it, and some of them."""
+    owner = f"Owner: {line.owner}." if line.owner else None
+    hidden = f"{counted(line.hidden_examples, 'failing row')} not shown (setting ui.examples)."
+    remarks = [*line.remarks, line.description, owner, hidden if line.hidden_examples else None]
+    if not line.examples and not any(remarks):
+        return
+    with st.container(border=True):
+        st.markdown(f"**{plain(line.check, longest=200)}**")
+        st.text("\n".join(clean(remark, longest=_LONGEST_TEXT) for remark in remarks if remark))
+        example_rows(line.examples, line.columns, label=f"Rows that fail {clean(line.name, longest=80)}")
 
 
 def param(name: str) -> str | None:

@@ -192,6 +192,7 @@ def test_a_batch_is_accepted_with_a_reason(
     monkeypatch.setenv("LAKEGATE_ACTOR", "ann@example.com")
     session.share(share_house(house, tmp_path))
     page = opened("branches", branch="wap/nyc.trips_r2")
+    press(page, "Accept and publish …")
     assert "Recorded as ann" in texts(page)
     press(page, "Accept and publish")
     assert "Write a reason" in texts(page)
@@ -204,11 +205,23 @@ def test_a_batch_is_accepted_with_a_reason(
     assert (run.accepted.reason, run.accepted.actor) == ("The vendor confirmed it.", "ann@example.com")
 
 
-def test_a_branch_is_discarded(house: FakeLakehouse, tmp_path: Path) -> None:
+def test_a_branch_is_discarded_by_who_was_told_what_is_lost(house: FakeLakehouse, tmp_path: Path) -> None:
     session.share(share_house(house, tmp_path))
     page = opened("branches", branch="wap/nyc.trips_r2")
+    press(page, "Discard …")
+    told = texts(page)
+    assert "Lost: 2 rows added to nyc.trips." in told
+    assert "Its source file can be ingested again." in told
+    press(page, "Cancel")
+    assert "Lost:" not in texts(page)
+    assert house.catalog.get_ref("wap/nyc.trips_r2").kind == "branch"
+    press(page, "Discard …")
     press(page, "Discard")
     assert [ref.name for ref in house.catalog.list_refs()] == ["main"]
+    gone = opened("branches", branch="wap/nyc.trips_r2")
+    assert not gone.error
+    assert "no longer exists" in gone.info[0].value
+    assert "run=r2" in texts(gone)
 
 
 def test_nobody_decides_on_rows_that_they_have_not_seen(house: FakeLakehouse, tmp_path: Path) -> None:
@@ -217,6 +230,7 @@ def test_nobody_decides_on_rows_that_they_have_not_seen(house: FakeLakehouse, tm
     branch = house.catalog.get_ref("wap/nyc.trips_r2")
     (pointer,) = house.catalog.list_tables(branch)
     request = CommitRequest(branch=branch.name, base=branch.hash, message="m", deletes=(pointer.table,))
+    press(page, "Discard …")
     house.catalog.commit(request)
     press(page, "Discard")
     assert "was written to since you looked at it" in texts(page).replace("\\", "")

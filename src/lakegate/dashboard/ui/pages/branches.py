@@ -8,9 +8,13 @@ from collections.abc import Iterator, Sequence
 import streamlit as st
 
 from lakegate.dashboard.branches import BranchOverview, TableDelta, get_branch, list_branches, rows_on_main
+from lakegate.dashboard.model import searchable
 from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.actions import offer_actions
 from lakegate.dashboard.ui.session import shared
+from lakegate.errors import NotFoundError
+from lakegate.model.run import Run
+from lakegate.run_text import describe_run
 
 _PAGE_SIZE = 20
 _STATUSES = ("rejected", "failed", "staged", "audited", "published", "discarded", "other")
@@ -31,7 +35,7 @@ def show() -> None:
     if table is not None:
         with parts.boundary("the table's rows"):
             rows = rows_on_main(shared().model, table)
-            st.metric("Rows on main", "unknown" if rows is None else rows)
+            st.metric("Rows on main", "unknown" if rows is None else f"{rows:,}")
     found = parts.read_page(
         lambda cursor: list_branches(
             shared().model, table=table, status=status, search=search, limit=_PAGE_SIZE, cursor=cursor
@@ -50,7 +54,7 @@ def show() -> None:
         st.info("No branch matches. Clear a filter above.")
     else:
         st.info(
-            "No branches besides main. Each run writes to its own branch, which is deleted once the run is published. "
+            "No other branches. Each run writes to its own branch, which is deleted once the run is published. "
             "A rejected batch's branch stays here for you to look at."
         )
 
@@ -92,7 +96,13 @@ def _status(one: BranchOverview) -> str:
 def _show_one(name: str) -> None:
     parts.heading(f"Branch {name}")
     parts.link("branches", "All branches")
-    one = get_branch(shared().model, name, examples=shared().access.settings.examples)
+    try:
+        one = get_branch(shared().model, name, examples=shared().access.settings.examples)
+    except NotFoundError:
+        if (gone := shared().model.journal.find_by_branch(searchable(name))) is None:
+            raise
+        _show_gone(gone)
+        return
     run = one.run
     parts.facts(
         ("Status", _status(one)),
@@ -110,9 +120,22 @@ def _show_one(name: str) -> None:
         st.subheader("Failing checks", anchor=False)
         parts.show_checks(one.failing)
     st.subheader("Next", anchor=False)
+    parts.commands(_next(one))
+
+
+def _next(one: BranchOverview) -> Sequence[str]:
+    """Return the commands that lead on from a branch: its run's, if the run is as lakegate left it."""
+    if one.run is not None and one.run.status not in ("published", "reverted"):
+        return [command for _, command in describe_run(one.run.model_copy(update={"branch_kept": True})).commands]
     branch = shlex.quote(one.branch)
-    accept = " --accept REASON" if run is not None and run.status == "rejected" else ""
-    parts.commands([f"lakegate diff main {branch}", f"lakegate publish {branch}{accept}", f"lakegate discard {branch}"])
+    return [f"lakegate diff main {branch}", f"lakegate publish {branch}", f"lakegate discard {branch}"]
+
+
+def _show_gone(run: Run) -> None:
+    told = describe_run(run.model_copy(update={"branch_kept": False}))
+    st.info(f"This branch no longer exists: its run is {run.status}. {parts.plain(told.happened)}")
+    st.text(parts.clean(told.means, longest=1_000))
+    parts.link("run", f"Run {run.run_id}", run=run.run_id)
 
 
 def _change(change: TableDelta) -> dict[str, object]:

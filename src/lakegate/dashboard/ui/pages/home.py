@@ -21,15 +21,15 @@ def show() -> None:
     figures = st.container(horizontal=True)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         search = parts.search_box("Search tables", key="table")
-        needing = st.toggle("Only what needs you", key="needs", bind="query-params")
+        needing = st.toggle("Only what needs attention", key="needs", bind="query-params")
     found = parts.read_page(
         lambda cursor: overview(shared().model, search=search, needing=needing, limit=_PAGE_SIZE, cursor=cursor)
     )
     with figures:
         st.metric("Tables", found.total)
-        st.metric("Need you", found.needing)
-        st.metric("Branches besides main", "–" if found.branches is None else found.branches)
-        st.metric("Runs under way", len(found.running))
+        st.metric("Need attention", found.needing)
+        st.metric("Other branches", "–" if found.branches is None else found.branches)
+        st.metric("Running", len(found.running))
     parts.problems(found.problems)
     if found.interrupted:
         st.warning(f"{counted(len(found.interrupted), 'run')} lost the process. The next ingest finishes or undoes it.")
@@ -38,7 +38,9 @@ def show() -> None:
         parts.listing(
             [_row(one) for one in found.items],
             opens=("table", "table", [one.table if one.exists else None for one in found.items]),
-            columns={"Trend": st.column_config.LineChartColumn(help="Rows after each of the newest publishes")},
+            columns={
+                "Trend": st.column_config.LineChartColumn(width="small", help="Rows after each of the newest publishes")
+            },
             label="Tables",
         )
         parts.show_pagination(found, "table")
@@ -53,7 +55,7 @@ def show() -> None:
 def _row(one: TableOverview) -> dict[str, object]:
     return {
         "Table": one.table,
-        "Needs you": "; ".join(_reasons(one)),
+        "Needs attention": "; ".join(_reasons(one)),
         "Rows": one.rows,
         "Trend": [rows for rows in one.trend if rows is not None],
         "Last publish": one.published_at,

@@ -33,6 +33,7 @@ def show() -> None:
     if run.error is not None:
         st.error(parts.plain(run.error.message))
         parts.commands([run.error.hint] if run.error.hint else [])
+    st.text(parts.clean(f"{found.happened} {found.means}", longest=1_000))
     parts.facts(*_facts(found))
     for table in run.tables[:_MOST_LINKS]:
         parts.link("table", f"Table {table}", table=table)
