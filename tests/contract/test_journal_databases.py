@@ -146,7 +146,7 @@ def test_a_journal_of_another_format_is_refused_naming_both(tmp_path: Path) -> N
             ConfigurationError, match=rf"{theirs}; this lakegate reads and writes format {FORMAT}"
         ) as no:
             open_sqlite(path)
-        assert "lakegate journal rebuild" in str(no.value.hint)
+        assert "lakegate admin journal rebuild" in str(no.value.hint)
 
 
 def test_a_clock_that_jumps_back_takes_no_run_away_and_one_that_jumps_ahead_only_until_it_is_renewed(
