@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from lakegate.errors import ConfigurationError
-from lakegate.model.words import rounded
+from lakegate.model.words import rounded, size
 
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60
@@ -134,7 +134,7 @@ def read_document(path: Path, *, name: str | None = None) -> Document:
     shown = name or str(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise ConfigurationError(f"{shown} is larger than {_MAX_BYTES >> 20} MiB.", file=shown)
+            raise ConfigurationError(f"{shown} is larger than {size(_MAX_BYTES)}.", file=shown)
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigurationError(f"There's no file {shown}.", hint="Check the path.", file=shown) from None

@@ -31,6 +31,7 @@ from lakegate.errors import LocalStackError
 from lakegate.local.process import JAVA_VARIABLES, environment, first_match, run_logged
 from lakegate.local.state import locked
 from lakegate.model.artifacts import ARTIFACTS, Artifact, ivy_module
+from lakegate.model.words import size
 from lakegate.ports import Narrator, Step
 
 _LOCK_TIMEOUT_S = 1800.0
@@ -133,7 +134,7 @@ def _fetch(missing: Sequence[Artifact], folder: Path, narrator: Narrator) -> Non
     needed = sum(artifact.size_bytes for artifact in missing) + _IVY_EXTRA_BYTES
     names = " and ".join(f"{artifact.name} {artifact.version}" for artifact in missing)
     with work_folder(folder, "fetch-", needed) as work:
-        with narrator.step(f"Fetching {names} ({needed // 2**20} MiB, once)") as step:
+        with narrator.step(f"Fetching {names} ({size(needed)}, once)") as step:
             _run_ivy(missing, folder, work, step)
         for artifact in missing:
             _move_to_cache(artifact, work, folder)
@@ -147,7 +148,7 @@ def work_folder(cache: Path, prefix: str, needed_bytes: int) -> Iterator[Path]:
     free = shutil.disk_usage(cache).free
     if free < needed_bytes:
         raise LocalStackError(
-            f"The disk of {cache} has only {free // 2**20} MiB left; {needed_bytes // 2**20} MiB are needed.",
+            f"The disk of {cache} has only {size(free)} left; {size(needed_bytes)} are needed.",
             hint="Free some space there, or set XDG_CACHE_HOME to a folder on another disk.",
             folder=str(cache),
         )

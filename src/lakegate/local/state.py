@@ -26,6 +26,7 @@ from lakegate.config import HOME_NAME
 from lakegate.errors import LocalStackError
 from lakegate.local.stores import SparkStores
 from lakegate.model.base import Value
+from lakegate.model.words import size
 from lakegate.ports import Narrator
 
 ServiceName = Literal["nessie", "spark"]
@@ -179,8 +180,8 @@ class StackFolder:
             raise self.unusable(error) from error
         if free < _SERVER_NEEDS_BYTES:
             raise LocalStackError(
-                f"The disk of {self.path} has only {free // 2**20} MiB left; the local stack needs at least "
-                f"{_SERVER_NEEDS_BYTES // 2**20} MiB to start.",
+                f"The disk of {self.path} has only {size(free)} left; the local stack needs at least "
+                f"{size(_SERVER_NEEDS_BYTES)} to start.",
                 hint="Free some space there, or run lakegate in a folder on another disk.",
                 folder=str(self.path),
             )

@@ -108,7 +108,7 @@ def test_a_full_disk_is_reported_before_the_fetch(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2**20))
-    with pytest.raises(LocalStackError, match="only 1 MiB left"):
+    with pytest.raises(LocalStackError, match=r"only 1\.0 MB left"):
         _prepare(tmp_path)
     assert repository.fetches == 0
 
