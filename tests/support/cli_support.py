@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +26,7 @@ from lakegate.model.tables import DataFile, Snapshot, TableMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pytest
 
 HASH = "2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d"
 HEAD = "9" * 64
@@ -311,6 +314,21 @@ def invoke(words: str | Sequence[str], lake: Any = None, **given: Any) -> Result
     app = App(connect=connect, local_stack=lambda *_: stack, **given)
     args = words.split() if isinstance(words, str) else list(words)
     return CliRunner().invoke(cli, args, obj=app, input=stdin)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(words: Sequence[str], lake: Any, monkeypatch: pytest.MonkeyPatch, *, columns: int) -> tuple[str, str]:
+    """Return what a command prints on a terminal without colors: its standard output and standard error."""
+    for name, value in {"COLUMNS": str(columns), "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    stack: Any = FakeStack()
+    with redirect_stdout(Terminal()) as out, redirect_stderr(Terminal()) as err, suppress(SystemExit):
+        cli.main(list(words), obj=App(connect=lambda *_, **__: lake, local_stack=lambda *_: stack))
+    return out.getvalue(), err.getvalue()
 
 
 INGEST = ["ingest", "nyc.trips", "trips.parquet"]

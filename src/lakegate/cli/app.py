@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import augment_usage_errors
 
+from lakegate.cli.wrapping import wrapped_command
 from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.progress import redact
 
@@ -263,11 +264,13 @@ class _Documented(click.Command):
         return [*super().get_params(ctx), *global_options(hidden=True)]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, unwrapped."""
+        """Write the examples, as commands to copy."""
         super().format_epilog(ctx, formatter)
         with formatter.section("Examples"):
+            indent = " " * formatter.current_indent
             for example in self.examples:
-                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+                shown = wrapped_command(example, formatter.width - len(indent), indent=indent)
+                formatter.write(f"{indent}{shown}\n")
 
 
 class LakegateCommand(_Documented):

@@ -12,11 +12,10 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import wrap
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -25,6 +24,7 @@ from click.shell_completion import CompletionItem
 from lakegate import __version__
 from lakegate.cli import streams
 from lakegate.cli.app import PROGRAM, App, global_options
+from lakegate.cli.wrapping import wrapped, wrapped_hint
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.progress import one_line, without_secrets
 
@@ -239,13 +239,13 @@ def report(error: BaseException, app: App) -> int:
 
 
 def _print(failure: _Failure) -> None:
-    _say("error:", "red", _wrapped(str(failure.error["message"])))
+    _say("error:", "red", str(failure.error["message"]), wrapped)
     if failure.detail:
-        _say("cause:", "yellow", _wrapped(without_secrets(failure.detail)))
+        _say("cause:", "yellow", without_secrets(failure.detail), wrapped)
     if failure.usage:
         click.echo(failure.usage, err=True)
     if failure.error["hint"]:
-        _say("hint: ", "cyan", str(failure.error["hint"]))
+        _say("hint: ", "cyan", str(failure.error["hint"]), wrapped_hint)
 
 
 def finish_output(code: int, app: App) -> int:
@@ -311,24 +311,12 @@ def _wants_json(words: Sequence[str]) -> bool:
     return any(f" {spelling} " in line for spelling in ("-o json", "-ojson", "--output json", "--output=json"))
 
 
-def _wrapped(message: str) -> str:
-    """Break an error's long lines between words on a terminal, which would break within one.
-
-    Hints stay whole, because people copy commands from them, and so does what programs read.
-    """
-    if not (sys.stderr and sys.stderr.isatty()):
-        return message
-    width = max(get_terminal_size().columns - _MARGIN, _NARROWEST)
-    lines = (
-        line if len(line) <= width else wrap(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in message.split("\n")
-    )
-    return "\n".join(line if isinstance(line, str) else f"\n{' ' * _MARGIN}".join(line) for line in lines)
-
-
-def _say(label: str, color: str, text: str) -> None:
-    if "NO_COLOR" not in os.environ:
-        label = click.style(label, fg=color, bold=True)
+def _say(label: str, color: str, text: str, fit: Callable[..., str]) -> None:
+    """Print a labelled text, on a terminal made to fit; what programs read stays as it is."""
     # Names in it may come from data, and must not control the terminal.
     lines = "\n".join(map(one_line, text.split("\n")))
+    if sys.stderr and sys.stderr.isatty():
+        lines = fit(lines, max(get_terminal_size().columns - _MARGIN, _NARROWEST), indent=" " * _MARGIN)
+    if "NO_COLOR" not in os.environ:
+        label = click.style(label, fg=color, bold=True)
     click.echo(f"{label} {lines}", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from lakegate.cli.streams import as_json
+from lakegate.cli.wrapping import shorten, wrapped_command
 from lakegate.errors import InputError
 from lakegate.model.rows import json_safe
 from lakegate.model.words import count
@@ -25,6 +27,7 @@ from lakegate.progress import one_line
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 
 @contextmanager
@@ -115,6 +118,9 @@ def count_at_most(number: int | None, most: int | None) -> str:
 _UNLIMITED = 100_000
 _GAP = 3
 """Characters between two columns."""
+_HASH = 12
+_COMMAND_INDENT = " " * 4
+_WORD = re.compile(r"\S+")
 _HANGING = 2
 """Further characters from the margin for a sentence's second line."""
 _MIN_CUT_WIDTH = 16
@@ -126,12 +132,11 @@ _MIN_WRAPPED_WIDTH = 6
 def console() -> Console:
     """Return a console on standard output.
 
-    If that isn't a terminal and ``COLUMNS`` isn't set, nothing is wrapped or cut: the reader is another program.
+    If that isn't a terminal, nothing is wrapped or cut: the reader is another program.
     """
     from rich.console import Console
 
-    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if narrow else _UNLIMITED)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _UNLIMITED)
 
 
 def width_or(default: int) -> int:
@@ -146,22 +151,39 @@ def echo_json(value: Any) -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines, which may contain rich markup. The terminal wraps long ones, so that they can be copied."""
-    printer = console()
-    for line in lines:
-        printer.print(line, soft_wrap=True)
-
-
-def say_wrapped(*lines: str, indent: int = 2) -> None:
-    """Print sentences, which may contain rich markup. Long ones are broken between words, and indented further."""
+    """Print lines, which may contain rich markup. On a terminal, long ones are broken between words."""
     from rich.text import Text
 
     printer = console()
     for line in lines:
-        room = max(printer.width - indent - _HANGING, _MIN_CUT_WIDTH)
-        for number, part in enumerate(Text.from_markup(line, emoji=False).wrap(printer, room)):
-            part.rstrip()
-            printer.print(Text(" " * (indent + (_HANGING if number else 0))).append_text(part), soft_wrap=True)
+        for part in _broken(Text.from_markup(line, emoji=False), printer.width):
+            printer.print(part, soft_wrap=True)
+
+
+def say_wrapped(*lines: str, indent: int = 2) -> None:
+    """Print sentences as :func:`say` does, indented."""
+    say(*(" " * indent + line for line in lines))
+
+
+def _broken(text: Text, width: int) -> Iterator[Text]:
+    """Break text between words. Its second line and later ones are indented further than the first."""
+    from rich.cells import cell_len
+
+    plain, starts = text.plain, [0]
+    hanging = len(plain) - len(plain.lstrip()) + _HANGING
+    for word in _WORD.finditer(plain):
+        room = width - (hanging if len(starts) > 1 else 0)
+        if plain[starts[-1] : word.start()].strip() and cell_len(plain[starts[-1] : word.end()]) > room:
+            starts.append(word.start())
+    for number, part in enumerate(text.divide(starts[1:])):
+        part.rstrip()
+        part.pad_left(hanging if number else 0)
+        yield part
+
+
+def short_hash(commit: str) -> str:
+    """Return a commit's hash as a terminal has room for it. Commands accept its first digits."""
+    return commit[:_HASH] if width_or(0) else commit
 
 
 def safe(text: object) -> str:
@@ -229,41 +251,58 @@ def show_rows(
         click.echo(empty, err=True)
         return
     kept = {columns[0], *whole, *right} - {cut}
-    least = {
-        name: max(_longest_word([name, *(str(row.cells[at]) for row in styled)], splits=name not in kept))
-        for at, name in enumerate(columns)
-    }
+    texts = {name: [name, *(str(row.cells[at]) for row in styled)] for at, name in enumerate(columns)}
+    least = {name: _widest(cells, splits=name not in kept) for name, cells in texts.items()}
     if cut is not None:
-        least[cut] = min(least[cut], _MIN_CUT_WIDTH)
-    names, width = list(columns), console().width - indent + _GAP
+        least[cut] = min(_widest(texts[cut], splits=False), _MIN_CUT_WIDTH)
+    names, room = list(columns), console().width - indent + _GAP
     for name in drop:
-        if sum(least[one] + _GAP for one in names) > width:
+        if sum(least[one] + _GAP for one in names) > room:
             names.remove(name)
-    # A number that is cut off is a different number, so what doesn't fit is folded: first column first, numbers last.
-    for folded in ({columns[0]}, kept - set(right), set(right)):
-        if sum(least[one] + _GAP for one in names) > width:
-            kept -= folded
-            least |= {name: min(least[name], _MIN_WRAPPED_WIDTH) for name in folded}
-    table = make_table(*names, right=right, whole=kept)
+    # Names are shortened before others are. A number that is cut off is a different number, so numbers are folded.
+    for name in sorted(names, key=lambda name: (name in right, name in kept, name != columns[0])):
+        excess = sum(least[one] + _GAP for one in names) - room
+        least[name] = max(least[name] - max(excess, 0), min(least[name], _MIN_WRAPPED_WIDTH))
+    widths = _grown({name: least[name] for name in names}, texts, room)
+    table = make_table(*names, right=right, whole=())
+    for name, column in zip(names, table.columns, strict=True):
+        column.width = widths[name]
     for row in styled:
-        cells = (row.cells[columns.index(name)] for name in names)
+        cells = ((name, row.cells[columns.index(name)]) for name in names)
         table.add_row(
-            *(_cell(each, is_cut=name == cut) for name, each in zip(names, cells, strict=True)), style=row.style
+            *(_cell(each, None if name in right else widths[name], is_cut=name == cut) for name, each in cells),
+            style=row.style,
         )
     show(table, indent=indent)
 
 
-def _longest_word(texts: Sequence[str], *, splits: bool) -> Iterator[int]:
-    for text in texts:
-        yield from map(len, text.split() or [""] if splits else [text])
+def _widest(texts: Sequence[str], *, splits: bool) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(part) for text in texts for part in (text.split() or [""] if splits else [text]))
 
 
-def _cell(value: object, *, is_cut: bool) -> Any:
+def _grown(least: Mapping[str, int], texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
+    """Return the columns' widths when they share the room that is left, the first ones first."""
+    left = max(room - sum(width + _GAP for width in least.values()), 0)
+    widths = dict(least)
+    for name, width in least.items():
+        more = min(max(_widest(texts[name], splits=False) - width, 0), left)
+        widths[name] += more
+        left -= more
+    return widths
+
+
+def _cell(value: object, width: int | None, *, is_cut: bool) -> Any:
+    """Return a value to draw. What is wider than ``width`` loses its middle, each word if it can be broken."""
     from rich.text import Text
 
     if not isinstance(value, (str, int)):
         return value
-    return Text(one_line(value), no_wrap=True, overflow="ellipsis") if is_cut else _literal(one_line(value))
+    text = one_line(value)
+    if is_cut:
+        return Text(text, no_wrap=True, overflow="ellipsis")
+    return Text(text if width is None else _WORD.sub(lambda word: shorten(word[0], width), text))
 
 
 def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int, *, note: int = 0) -> int:
@@ -288,11 +327,13 @@ def null(text: str) -> Any:
 
 
 def next_commands(*pairs: tuple[str, str]) -> None:
-    """Print what to do next, if anything: a purpose and, on a line of its own, the command to copy, for each pair."""
+    """Print what to do next, if anything: a purpose and, on lines of its own, the command to copy, for each pair."""
     if pairs:
         say("", "[bold]Next[/]")
     for purpose, command in pairs:
-        say(f"  [dim]{safe(purpose)}[/]", f"    [cyan]{safe(command)}[/]")
+        say(f"  [dim]{safe(purpose)}[/]")
+        shown = wrapped_command(one_line(command), console().width - len(_COMMAND_INDENT))
+        say(*(f"{_COMMAND_INDENT}[cyan]{safe(line)}[/]" for line in shown.split("\n")))
 
 
 def _literal(text: str) -> Any:

@@ -158,12 +158,12 @@ def show_runs(runs: Sequence[Run]) -> None:
     for run in runs:
         started = age((now - run.started_at).total_seconds()) if width_or(0) else moment(run.started_at)
         took = "" if run.seconds is None else duration(run.seconds)
-        cells = (run.run_id, started, run.table, run.status, _rows(run), took, ", ".join(_notes(run)))
+        cells = (run.run_id, started, run.kind, run.table, run.status, _rows(run), took, ", ".join(_notes(run)))
         rows.append(Styled(cells, STYLES.get(run.status)))
-    columns = ("run", "started", "table", "status", "rows", "took", "notes")
+    columns = ("run", "started", "kind", "table", "status", "rows", "took", "notes")
     numbers = ("rows", "took")
     drop = ("took", "notes", "rows", "started")
-    show_rows(columns, rows, right=numbers, whole=("started", "status", *numbers), drop=drop, cut="notes")
+    show_rows(columns, rows, right=numbers, whole=("started", "kind", "status", *numbers), drop=drop, cut="notes")
 
 
 def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:
@@ -202,7 +202,7 @@ def _rows(run: Run) -> str:
 
 
 def _notes(run: Run) -> list[str]:
-    notes = [] if run.kind == "ingest" else [run.kind if run.name is None else f"{run.kind} {run.name}"]
+    notes = [] if run.name is None else [run.name]
     notes += [f"{result.name} failed" for result in run.failures]
     notes += [str(change) for staged in run.staged for change in staged.schema_changes]
     if run.accepted is not None:

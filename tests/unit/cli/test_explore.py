@@ -32,6 +32,7 @@ from support.cli_support import (
     FakeLake,
     FakeTable,
     invoke,
+    printed,
     staged,
 )
 
@@ -118,8 +119,8 @@ def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch
     for said in ("change column id from int to long", "Rows added in nyc.trips, the first 2", "2.5 → 3.0"):
         assert said in text
     assert "Rows removed" not in text
-    monkeypatch.setenv("COLUMNS", "12")
-    lines = invoke("diff main b --rows 2", FakeLake(diff=[changed], table=FakeTable(), diff_rows=wide)).stderr
+    narrow = FakeLake(diff=[changed], table=FakeTable(), diff_rows=wide)
+    _, lines = printed(["diff", "main", "b", "--rows", "2"], narrow, monkeypatch, columns=12)
     assert "To see all columns, pass --output json." in lines
     told = json.loads(invoke("diff main b --rows 2 -o json", lake).stdout)[0]
     assert told["rows"]["changed"] == [{"before": before, "after": after}]
@@ -282,6 +283,27 @@ def test_a_file_of_rows_is_whole_or_as_it_was(
     cut = invoke(["query", "SELECT 1", "-o", "csv", "--file", str(path)], FakeLake(query=FakeQuery(ROWS)))
     assert (cut.exit_code, f"Can't write the rows to {path}: No space left" in cut.stderr) == (2, True)
     assert [(one.name, one.read_text()) for one in path.parent.iterdir()] == ([("rows.csv", before)] if before else [])
+
+
+WIDE = pa.table({f"column_{at:02}": [f"value {at}", None] for at in range(12)})
+
+
+def test_columns_that_a_query_names_come_first_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["query", "SELECT * FROM nyc.trips WHERE column_09 IS NULL"]
+    shown, told = printed(words, FakeLake(query=FakeQuery(WIDE)), monkeypatch, columns=80)
+    heading, _, first, second = shown.splitlines()
+    assert heading.split()[:3] == ["column_09", "column_00", "column_01"]
+    assert first.split()[:4] == ["value", "9", "value", "0"]
+    assert second.split()[0] == "NULL"
+    assert "To see all columns, pass --output vertical" in told
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_vertical_rows_show_every_column() -> None:
+    text = invoke(["query", "SELECT * FROM a.b", "-o", "vertical"], FakeLake(query=FakeQuery(WIDE))).stdout
+    assert [line.split()[-1] for line in text.splitlines() if line.startswith("column ")] == ["1", "2"]
+    assert "column_11   value 11" in text
+    assert "column_11   NULL" in text
 
 
 def test_query_file_needs_a_format() -> None:

@@ -95,7 +95,7 @@ def test_a_run_that_could_not_be_recovered_is_not_nothing() -> None:
     assert f"lakegate admin recover {RUN_ID}\n" in outcome.stderr
 
     outcome = invoke(
-        "recover -o json",
+        "admin recover -o json",
         FakeLake(recover=(PUBLISHED,), maintenance_suspended_runs={}, maintenance_journal_status=left),
     )
     assert (outcome.exit_code, len(json.loads(outcome.stdout))) == (3, 1)
@@ -108,7 +108,7 @@ def test_recover_tries_each_run_and_shows_the_outcome_of_those_that_could_be(mon
         return (PUBLISHED.model_copy(update={"run_id": names[0]}),)
 
     monkeypatch.setattr(FakeLake, "recover", recover, raising=False)
-    for given in ("recover A B C D", "recover A B C D A -o json"):
+    for given in ("admin recover A B C D", "admin recover A B C D A -o json"):
         outcome = invoke(given, FakeLake())
         assert outcome.exit_code == 3
         assert "No B. No C. Run A is published. Run D is published." in " ".join(outcome.stderr.split())

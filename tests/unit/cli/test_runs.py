@@ -159,7 +159,7 @@ def test_a_revert_shows_what_it_did_to_each_table() -> None:
     assert re.search(r"nyc\.zones +-260 +-1 +dropped\n", text)
     assert f"  reverts     {OTHER_RUN}, 20260129T010101-88888888\n" in text
     assert "SELECT * FROM nyc.zones" not in text
-    assert f"revert, undid {OTHER_RUN} and 1 more" in invoke("runs", FakeLake(runs=[run])).stdout
+    assert f"undid {OTHER_RUN} and 1 more" in invoke("runs", FakeLake(runs=[run])).stdout
     told = json.loads(invoke("runs 2026 -o json", FakeLake(run=run)).stdout)
     assert (told["reverts"][0], told["undone"][1]["dropped"]) == (OTHER_RUN, True)
 

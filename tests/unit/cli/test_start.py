@@ -21,7 +21,7 @@ from lakegate.local.process import MarkedServer
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
 from lakegate.sources import synthetic
-from support.cli_support import BRANCH, HASH, PUBLISHED, REJECTED, SKIPPED, FakeLake, FakeStack, invoke
+from support.cli_support import BRANCH, HASH, PUBLISHED, REJECTED, SKIPPED, FakeLake, FakeStack, invoke, printed
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
 
@@ -50,8 +50,7 @@ def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(one["uptime_s"] > 0 and one["memory_bytes"] > 0 for one in told)
     assert "lakegate --home /a down" in invoke("status --all").stdout
 
-    monkeypatch.setenv("COLUMNS", "30")
-    narrow = invoke("status --all").stdout.splitlines()
+    narrow = printed(["status", "--all"], None, monkeypatch, columns=30)[0].splitlines()
     assert [line.split() for line in narrow[2:4]] == [
         ["/a", "nessie", str(os.getpid())],
         ["/b", "c", "spark", str(os.getpid())],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakegate.cli.app import App, group
-from lakegate.cli.output import echo_json, next_commands, safe, say
+from lakegate.cli.output import echo_json, next_commands, safe, say, short_hash
 from lakegate.model.words import count, counted
 
 
@@ -30,7 +30,7 @@ def status(app: App) -> None:
         "runs": f"{count(sum(found.runs.values()))}" + (f" ({by_status})" if by_status else ""),
         "files": f"{count(found.files)} published",
         "newest": found.newest or "none",
-        "main": f"read up to commit {found.synced}" if found.synced else "history not read yet",
+        "main": f"read up to commit {short_hash(found.synced)}" if found.synced else "history not read yet",
     }
     say(*(f"[dim]{name:<8}[/] {safe(value)}" for name, value in facts.items()))
     if found.abandoned:
@@ -55,5 +55,5 @@ def rebuild(app: App) -> None:
     rejected = f", and {counted(found.rejected, 'rejected run')} from branches" if found.rejected else ""
     say(
         f"[bold green]rebuilt[/]  {known} from {counted(found.commits, 'commit')}{rejected}",
-        f"  [dim]{safe(found.head.name)} up to commit {found.head.hash}[/]",
+        f"  [dim]{safe(found.head.name)} up to commit {short_hash(found.head.hash)}[/]",
     )

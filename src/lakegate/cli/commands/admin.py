@@ -1,4 +1,4 @@
-"""Maintain and repair the lake; see its alerts, metrics and settings."""
+"""Maintain and repair the lake; show metrics and settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakegate.cli.app import group
     examples=("lakegate admin maintain", "lakegate admin verify --deep", "lakegate admin config"),
 )
 def admin() -> None:
-    """Maintain and repair the lake; see its alerts, metrics and settings."""
+    """Maintain and repair the lake; show metrics and settings."""
 
 
 for one in (maintain, recover, verify, gc, journal, notify, downstream, metrics, config, completion, version):

@@ -9,12 +9,10 @@ import click
 
 from lakegate.cli.app import App, group
 from lakegate.cli.options import at_option, branch_argument, complete_refs, ref_option
-from lakegate.cli.output import echo_json, safe, say, show_rows, width_or
+from lakegate.cli.output import echo_json, safe, say, short_hash, show_rows
 
 if TYPE_CHECKING:
     from lakegate.model.refs import Ref
-
-_HASH = 12
 
 
 @group(
@@ -79,9 +77,7 @@ def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
     if app.json:
         echo_json(refs)
     else:
-        # A terminal may be narrow, and commands accept a prefix of a commit's hash.
-        shown = _HASH if width_or(0) else None
-        rows = ((ref.name, ref.kind, ref.hash[:shown]) for ref in refs)
+        rows = ((ref.name, ref.kind, short_hash(ref.hash)) for ref in refs)
         show_rows(("name", "kind", "commit"), rows, whole=("commit",), drop=("kind",), empty=empty)
 
 
@@ -90,7 +86,7 @@ def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:
     if app.json:
         echo_json(ref)
     else:
-        say(f"[bold green]{done}[/]  {ref.kind} {safe(ref.name)} {preposition} commit {ref.hash}")
+        say(f"[bold green]{done}[/]  {ref.kind} {safe(ref.name)} {preposition} commit {short_hash(ref.hash)}")
 
 
 def show_deleted_ref(app: App, ref: Ref) -> None:
@@ -98,5 +94,5 @@ def show_deleted_ref(app: App, ref: Ref) -> None:
     if app.json:
         echo_json(ref)
         return
-    say(f"[bold yellow]deleted[/]  {ref.kind} {safe(ref.name)}, which was at commit {ref.hash}")
-    say(f"  [dim]To restore it: {safe(app.command(ref.kind, 'create', ref.name, '--from', ref.hash))}[/]")
+    say(f"[bold yellow]deleted[/]  {ref.kind} {safe(ref.name)}, which was at commit {short_hash(ref.hash)}")
+    say(f"  [dim]To restore it: {safe(app.command(ref.kind, 'create', ref.name, '--from', short_hash(ref.hash)))}[/]")

@@ -12,7 +12,7 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_refs, limit_option
-from lakegate.cli.output import clip, echo_json, safe, say, width_or
+from lakegate.cli.output import clip, echo_json, safe, say, short_hash, width_or
 from lakegate.errors import NewerFormatError
 from lakegate.ledger.event import PROPERTY, UNDOES, Event, event_of, unreadable_in
 from lakegate.model.words import moment
@@ -69,9 +69,9 @@ def commit_payload(commit: Commit) -> dict[str, Any]:
 
 
 def show_commits(commits: Iterable[Commit]) -> None:
-    """Print commits as they come, each with its full hash to copy into ``--at``."""
+    """Print commits as they come."""
     for commit in commits:
-        say(f"[yellow]commit {commit.hash}[/]", f"  [dim]{moment(commit.time)}  {safe(commit.author)}[/]")
+        say(f"[yellow]commit {short_hash(commit.hash)}[/]", f"  [dim]{moment(commit.time)}  {safe(commit.author)}[/]")
         say(*(f"  {safe(line)}" for line in commit.message.splitlines() or [""]))
         unreadable = None
         try:

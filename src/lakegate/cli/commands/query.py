@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TextIO
@@ -27,6 +27,7 @@ from lakegate.progress import one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NAME = re.compile(r"\w+")
 _TABLE = re.compile(r"\w[\w-]*(\.\w[\w-]*)+")
 _TABLE_ROWS = 1000
 _WIDEST_CELL = 80
@@ -37,10 +38,11 @@ _MORE_WIDTH = len("… 1000 more")
 
 @command(
     "query",
-    formats=("table", "json", "csv", "parquet"),
+    formats=("table", "vertical", "json", "csv", "parquet"),
     examples=(
         "lakegate query 'SELECT count(*) FROM nyc.trips'",
         "lakegate query 'SELECT * FROM nyc.trips WHERE fare < 0' --ref wap/january",
+        "lakegate query 'SELECT * FROM nyc.trips LIMIT 3' -o vertical",
         "lakegate query 'SELECT * FROM nyc.trips' --at 2026-01-31T07:00:00Z -o csv > trips.csv",
         "lakegate query 'SELECT * FROM nyc.trips' -o parquet --file trips.parquet",
         "cat report.sql | lakegate query - -o json",
@@ -59,12 +61,14 @@ _MORE_WIDTH = len("… 1000 more")
 def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None) -> None:
     """Run the query SQL. Pass '-' to read it from standard input.
 
-    Table names such as nyc.trips refer to the tables on --ref. The table format shows the first 1,000 rows. The formats
-    json, csv and parquet write all of them.
+    Table names such as nyc.trips refer to the tables on --ref. A table shows the first 1,000 rows and, on a terminal,
+    the columns that fit: first those that the query names. The format vertical shows every column, on lines of its own.
+    The formats json, csv and parquet write all rows.
     """
     text = _from_stdin() if sql == "-" else sql
     _require_sql(text)
-    if file is not None and app.output == "table":
+    is_shown = app.output in ("table", "vertical")
+    if file is not None and is_shown:
         raise click.UsageError("--file needs --output csv, json or parquet.")
     if app.output == "parquet" and file is None and sys.stdout.isatty():
         raise click.UsageError("Can't print Parquet on a terminal. Pass --file, or redirect the output to a file.")
@@ -73,13 +77,13 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
         if app.json:
             _require_distinct(planned.columns)
         # Don't fetch rows of a large result that the table won't show.
-        result = (planned.limit(_TABLE_ROWS + 1) if app.output == "table" else planned).to_arrow()
+        result = (planned.limit(_TABLE_ROWS + 1) if is_shown else planned).to_arrow()
     if file is not None:
         _write_file(app, result, file)
     elif app.output == "parquet":
         click.echo(_parquet(result), nl=False)
     else:
-        print_result(app, result)
+        print_result(app, result, text)
 
 
 def _from_stdin() -> str:
@@ -110,48 +114,75 @@ def _require_distinct(columns: Sequence[str]) -> None:
         )
 
 
-def print_result(app: App, result: pa.Table) -> None:
-    """Print rows in the format of ``--output``: JSON, CSV or a table."""
+def print_result(app: App, result: pa.Table, sql: str = "") -> None:
+    """Print rows in the format of ``--output``. Columns that ``sql`` names come first if not all fit."""
     if app.json:
         print_json(result)
     elif app.output == "csv":
         print_csv(result)
+    elif app.output == "vertical":
+        _print_vertical(result)
+        _print_count(result.num_rows)
     else:
-        print_table(result)
+        print_table(result, first=frozenset(_NAME.findall(sql)))
 
 
 def print_table(
-    result: pa.Table, *, counts: bool = True, others: str = "csv, json or parquet, or select fewer"
+    result: pa.Table,
+    *,
+    first: Collection[str] = (),
+    counts: bool = True,
+    others: str = "vertical, json, csv or parquet, or select fewer",
 ) -> None:
     """Print the first rows as a table, and their number on standard error.
 
-    On a terminal, columns that don't fit are left out and counted. A single row that doesn't fit is printed vertically.
+    On a terminal, columns that don't fit are left out and counted, those in ``first`` last. A single row that doesn't
+    fit is printed vertically.
     """
     names = [one_line(name) for name in result.column_names]
     width = width_or(0)
-    alone = len(names) == 1
-    widest = min(_WIDEST_CELL, max(width - (0 if alone else _MORE_WIDTH + _GAP), 1)) if width else _WIDEST_CELL
+    widest = (
+        min(_WIDEST_CELL, max(width - (0 if len(names) == 1 else _MORE_WIDTH + _GAP), 1)) if width else _WIDEST_CELL
+    )
     rows = [[clip(cell(value), widest) for value in row] for row in _rows(result.slice(0, _TABLE_ROWS))]
+    order = list(range(len(names)))
     fitting = count_fitting(names, rows, width, note=_MORE_WIDTH + _GAP) if width else len(names)
+    if fitting < len(names):
+        order.sort(key=lambda at: result.column_names[at] not in first)
+        moved = [[row[at] for at in order] for row in rows]
+        fitting = count_fitting([names[at] for at in order], moved, width, note=_MORE_WIDTH + _GAP)
     if fitting < len(names) and len(rows) == 1:
-        table = make_table("column", "value")
-        labels = [clip(name, width // 2) for name in names]
-        room = max(width - max(map(cell_len, labels)) - _GAP, 1)
-        for label, value in zip(labels, rows[0], strict=True):
-            table.add_row(Text(label), null(clip(value, room)))
+        _print_vertical(result)
     else:
         right = [name for name, field in zip(names, result.schema, strict=True) if _is_number(field.type)]
         left_out = [f"… {len(names) - fitting} more"] if fitting < len(names) else []
-        table = make_table(*names[:fitting], *left_out, right=right)
+        table = make_table(*(names[at] for at in order[:fitting]), *left_out, right=right)
         for row in rows:
-            table.add_row(*map(null, row[:fitting]), *("…" for _ in left_out))
+            table.add_row(*(null(row[at]) for at in order[:fitting]), *("…" for _ in left_out))
         if left_out:
             click.echo(f"To see all columns, pass --output {others}.", err=True)
-    show(table)
-    if result.num_rows > _TABLE_ROWS:
+        show(table)
+    if counts or result.num_rows > _TABLE_ROWS:
+        _print_count(result.num_rows)
+
+
+def _print_vertical(result: pa.Table) -> None:
+    """Print each of the first rows as lines of a column and its value."""
+    width = width_or(0)
+    labels = [clip(one_line(name), width // 2 or _WIDEST_CELL) for name in result.column_names]
+    room = max(width - max(map(cell_len, labels), default=0) - _GAP, 1) if width else None
+    for number, row in enumerate(_rows(result.slice(0, _TABLE_ROWS)), start=1):
+        table = make_table("column", "value" if result.num_rows == 1 else f"row {number:,}")
+        for label, value in zip(labels, map(cell, row), strict=True):
+            table.add_row(Text(label), null(value if room is None else clip(value, room)))
+        show(table)
+
+
+def _print_count(rows: int) -> None:
+    if rows > _TABLE_ROWS:
         click.echo(f"Showing the first {_TABLE_ROWS:,} rows. To print all of them, pass --output csv.", err=True)
-    elif counts and sys.stderr.isatty():
-        click.echo(counted(result.num_rows, "row"), err=True)
+    elif sys.stderr.isatty():
+        click.echo(counted(rows, "row"), err=True)
 
 
 def _write_file(app: App, result: pa.Table, file: Path) -> None:

@@ -14,7 +14,7 @@ from lakegate.cli.app import App, command
 from lakegate.cli.check_output import show_all
 from lakegate.cli.commands.report import RUN_FORMATS, write_run
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
-from lakegate.cli.output import Styled, echo_json, safe, say, show_rows
+from lakegate.cli.output import Styled, echo_json, safe, say, short_hash, show_rows
 from lakegate.cli.run_output import journal_payload, show_next, show_outcome, show_runs, statuses_of
 from lakegate.model.run import RunKind
 from lakegate.model.states import RunStatus
@@ -112,8 +112,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("started", moment(run.started_at)),
         ("finished", moment(run.finished_at)),
         ("branch", f"{run.branch} ({'kept' if run.branch_kept else 'deleted'})" if run.branch else ""),
-        ("base", run.base or ""),
-        ("commit", run.publication.commit if run.publication else ""),
+        ("base", short_hash(run.base or "")),
+        ("commit", short_hash(run.publication.commit) if run.publication else ""),
         ("rebased", ", ".join(run.publication.replayed) if run.publication else ""),
         ("reads", ", ".join(run.reads)),
         ("reverts", ", ".join(run.reverts)),

@@ -150,7 +150,7 @@ def show_rows_of_table(
 
     with app.lake() as lake:
         found = lake.table(table, ref=ref, at=at).to_arrow(columns=columns or None, where=where, limit=limit)
-    print_result(app, found)
+    print_result(app, found, where or "")
 
 
 @table.command("files", examples=("lakegate table files nyc.trips", "lakegate table files nyc.trips --ref wap/january"))
