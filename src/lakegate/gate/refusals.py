@@ -49,6 +49,11 @@ def bad_request(message: str) -> RefusedError:
     return RefusedError(HTTPStatus.BAD_REQUEST, "BadRequestException", message)
 
 
+def commit_failed(message: str) -> RefusedError:
+    """Return the error for a commit that somebody else was faster than: clients read the table again, and retry."""
+    return RefusedError(HTTPStatus.CONFLICT, "CommitFailedException", message)
+
+
 def no_table(name: str) -> RefusedError:
     """Return the error for a missing table."""
     return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table doesn't exist: {_clipped(name)}")
