@@ -14,6 +14,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent, Notice
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
+from lakegate.model.opening import Opening
 from lakegate.model.quarantine import FailingCount, Provenance, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.request import WriteMode
@@ -230,6 +231,18 @@ class Catalog(Protocol):
 
     def close(self) -> None:
         """Release connections. Idempotent."""
+
+
+class Openings(Protocol):
+    """The openings of branches to writers."""
+
+    def get(self, opening_id: str) -> Opening | None:
+        """Return an opening as it is at this moment, in all processes; ``None`` when there's none.
+
+        A commit through the gate asks after it has read the branch's head and before it commits. So whoever seals a
+        branch first makes this say so, and then takes the branch's name away (:mod:`lakegate.wap.sealing`): a commit
+        that asked earlier finds no branch.
+        """
 
 
 class CommitIndex(Protocol):

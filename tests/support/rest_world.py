@@ -88,7 +88,11 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
         "properties": {
             "defaults": _PROPERTIES,
             "overrides": _PROPERTIES,
-            "endpoints": {"type": "array", "items": {"type": "string", "pattern": "^(GET|HEAD) /v1/[^ ]+$"}},
+            "endpoints": {
+                "type": "array",
+                "items": {"type": "string", "pattern": "^(GET|HEAD|POST|DELETE) /v1/[^ ]+$"},
+            },
+            "idempotency-key-lifetime": {"type": "string"},
         },
         "additionalProperties": False,
     },

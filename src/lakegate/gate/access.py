@@ -13,7 +13,9 @@ from anyio.to_thread import run_sync
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lakegate.credentials.openings import PREFIX
 from lakegate.errors import LakegateError
+from lakegate.gate.openings import Doorkeeper
 from lakegate.gate.refusals import RefusedError, internal_error, unavailable
 from lakegate.listening import may_ask
 
@@ -24,6 +26,11 @@ LOG = logging.getLogger("lakegate.gate")
 _MAX_PATH_LENGTH = 500
 
 
+def log_failure(error: LakegateError) -> None:
+    """Log one of our errors, with what clients aren't told."""
+    LOG.warning("%s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
+
+
 class AccessMiddleware:
     """Authenticates requests, and logs each of them without tokens and query strings.
 
@@ -31,11 +38,13 @@ class AccessMiddleware:
         token: Returns the bearer token to require, read anew for each request; ``None`` to require none. Without a
             token, only requests to this machine's own names are answered, because a web page could make its own host
             name point here (DNS rebinding).
+        doorkeeper: Knows writers' tokens; ``None`` if there are no writers.
     """
 
-    def __init__(self, app: ASGIApp, token: Callable[[], str] | None) -> None:
+    def __init__(self, app: ASGIApp, token: Callable[[], str] | None, doorkeeper: Doorkeeper | None) -> None:
         self._app = app
         self._token = token
+        self._doorkeeper = doorkeeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -77,6 +86,11 @@ class AccessMiddleware:
         if scope["path"] in OPEN_PATHS:
             return
         headers = Headers(scope=scope)
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        given = given.strip()
+        if self._doorkeeper is not None and scheme.lower() == "bearer" and given.startswith(PREFIX):
+            scope.setdefault("state", {})["opening"] = await run_sync(self._doorkeeper.admit, given)
+            return
         if self._token is None:
             if not may_ask(headers.getlist("host"), headers.getlist("origin")):
                 raise RefusedError(
@@ -91,8 +105,7 @@ class AccessMiddleware:
         except LakegateError as error:
             LOG.warning("%s", error.message)
             raise unavailable("The server's token can't be read at the moment.") from error
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not _tokens_match(given.strip(), token):
+        if scheme.lower() != "bearer" or not _tokens_match(given, token):
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,
                 "NotAuthorizedException",

@@ -104,14 +104,14 @@ class Contents:
         with read_errors(f"Metadata file {location} of table {pointer.table}", pointer):
             content = metadata.decompressed(self._files.content(location))
             document = metadata.parse(content)
-            changes = _catalog_overrides(document, pointer)
+            changes = catalog_overrides(document, pointer)
         if changes:
             content = json.dumps({**document, **changes}, separators=(",", ":"), ensure_ascii=False).encode()
         # The config has no credentials, and nothing that would let a client write.
         return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (json.dumps(location).encode(), content.strip())
 
 
-def _catalog_overrides(document: Document, pointer: TablePointer) -> dict[str, Any]:
+def catalog_overrides(document: Document, pointer: TablePointer) -> dict[str, Any]:
     """Return the members of a metadata file that the catalog overrides.
 
     The catalog takes precedence, as for every reader that uses Nessie itself. lakegate publishes only files that agree
@@ -172,16 +172,23 @@ class Published:
             raise not_published(prefix)
         return Ref(name=commit, hash=commit, kind="detached")
 
-    def table(self, prefix: str, table: TableIdentifier) -> tuple[Ref, TablePointer | None]:
+    def branch(self, name: str) -> Ref:
+        """Return the head of a branch that its writer may read. Raises the catalog's errors."""
+        return self._catalog().get_ref(name)
+
+    def table(self, prefix: str, table: TableIdentifier, *, is_open: bool = False) -> tuple[Ref, TablePointer | None]:
         """Return the commit that ``prefix`` names, and the table there; ``None`` if the table doesn't exist.
 
-        For ``main``, this takes one request to the catalog. Quarantine tables are hidden, because their rows failed a
+        For a branch, this takes one request to the catalog. Quarantine tables are hidden, because their rows failed a
         check. Raises the same errors as :meth:`ref`.
+
+        Args:
+            is_open: Whether the prefix is a branch that its writer may read.
         """
         if is_quarantine(table):
-            return self.ref(prefix), None
-        if prefix == MAIN:
-            ref, found = self._catalog().get_ref_with_tables(MAIN, [table])
+            return self.branch(prefix) if is_open else self.ref(prefix), None
+        if prefix == MAIN or is_open:
+            ref, found = self._catalog().get_ref_with_tables(prefix, [table])
             return ref, found[table]
         ref = self.ref(prefix)
         return ref, self._catalog().get_table(table, ref)

@@ -88,6 +88,26 @@ def read_only() -> RefusedError:
     )
 
 
+def already_exists(what: str, name: str) -> RefusedError:
+    """Return the error for a name that is taken."""
+    return RefusedError(HTTPStatus.CONFLICT, "AlreadyExistsException", f"{what} exists already: {_clipped(name)}")
+
+
+def not_supported(message: str) -> RefusedError:
+    """Return the error for what can be asked of other catalogs, but not of this one."""
+    return RefusedError(HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException", message)
+
+
+def not_writable(prefix: str, branch: str) -> RefusedError:
+    """Return the error for a write to another state than the writer's branch."""
+    return RefusedError(
+        HTTPStatus.FORBIDDEN,
+        "ForbiddenException",
+        f"This token writes to {branch}, not to '{_clipped(prefix)}'. What is on the branch gets to main by an audit: "
+        "lakegate publish",
+    )
+
+
 def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RefusedError:
     """Return the error for a temporary outage."""
     headers = {"Retry-After": str(retry_after_s)}

@@ -175,6 +175,23 @@ class IcebergTableEditor:
         return SnapshotProducer(table, Head.of(table), metadata.new_snapshot_id(table.document))
 
 
+def with_appends(staged: LoadedTable, snapshot_ids: Sequence[int], table: LoadedTable) -> Document:
+    """Return the metadata of ``table`` with what ``snapshot_ids`` appended to ``staged``, as a rebase does.
+
+    Manifest lists are written, the metadata isn't.
+
+    Raises:
+        NotReplayableError: As :meth:`IcebergTableEditor.rebase`.
+    """
+    _check_compatible(staged, snapshot_ids, table)
+    head, added = Head.of(table), list[Document]()
+    for one in snapshot_ids:
+        snapshot, manifests = _staged_append(staged, table, head, one)
+        head = _append(table, head, snapshot, manifests, keep_row_ids=False, is_ours=False)
+        added.append(head.snapshot or {})
+    return metadata.append_snapshots(table.document, table.pointer, added)
+
+
 def _check_compatible(staged: LoadedTable, snapshot_ids: Sequence[int], table: LoadedTable) -> None:
     """Check that ``table`` can hold the files that ``snapshot_ids`` added to ``staged``."""
     for each in (staged, table):

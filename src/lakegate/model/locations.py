@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from posixpath import normpath
 
@@ -33,3 +34,16 @@ def canonical(location: str) -> str:
         account, slash, key = rest.lstrip("/").partition("/")
         rest = f"/{account.lower().replace('.blob.', '.dfs.')}{slash}{key}"
     return f"{scheme}:{re.sub('/+', '/', rest)}".rstrip("/")
+
+
+def resolved(location: str) -> str:
+    """Return a canonical path without links and dots, because some object stores resolve dots in keys.
+
+    Example:
+        >>> resolved("s3://bucket/a/../t/./data/f")
+        's3:/bucket/t/data/f'
+    """
+    scheme, _, path = canonical(location).partition(":")
+    if scheme == "file":
+        return f"{scheme}:{os.path.realpath(path)}"
+    return f"{scheme}:{normpath(path)}" if "/." in path else f"{scheme}:{path}"

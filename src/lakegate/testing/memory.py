@@ -228,7 +228,7 @@ class MemoryCatalog:
         behind = request.base != head
         conflicts = [_changed(key, base, now) for key in _required(request, behind=behind)]
         conflicts += [HEAD_MOVED] if request.at_head and behind else []
-        conflicts += [_wrong_id(pointer, base) for pointer in request.puts]
+        conflicts += [_wrong_id(pointer, base, request.deletes) for pointer in request.puts]
         conflicts += [KeyConflict(".".join(name), "KEY_EXISTS") for name in request.namespaces if name in now]
         for table in request.deletes:
             now.pop(table.parts, None)
@@ -296,10 +296,14 @@ def _changed(required: tuple[Key, bool], base: Mapping[Key, Content], now: Mappi
     return KeyConflict(".".join(key), "VALUE_DIFFERS" if same_id else "CONTENT_ID_DIFFERS")
 
 
-def _wrong_id(pointer: TablePointer, base: Mapping[Key, Content]) -> KeyConflict | None:
+def _wrong_id(
+    pointer: TablePointer, base: Mapping[Key, Content], deletes: Collection[TableIdentifier]
+) -> KeyConflict | None:
     was = base.get(pointer.table.parts)
-    expected = was.content_id if isinstance(was, TablePointer) else None
-    if pointer.content_id == expected:
+    expected = {was.content_id if isinstance(was, TablePointer) else None}
+    if expected == {None}:  # new, or renamed
+        expected |= {one.content_id for name in deletes if isinstance(one := base.get(name.parts), TablePointer)}
+    if pointer.content_id in expected:
         return None
     return KeyConflict(str(pointer.table), "KEY_EXISTS" if pointer.content_id is None else "CONTENT_ID_DIFFERS")
 

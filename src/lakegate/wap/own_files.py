@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from posixpath import normpath
 
 from lakegate.context import Context
 from lakegate.errors import InputError
-from lakegate.model.locations import canonical
+from lakegate.model.locations import resolved
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.tables import FOLDER_PROPERTIES
 
@@ -41,19 +39,19 @@ def require_own_files(
     """
     now = context.reader.metadata(pointer)
     then = None if before is None else context.reader.metadata(before)
-    home = f"{_resolved(now.location)}/"
+    home = f"{resolved(now.location)}/"
     if then is None or (then.uuid, then.location) != (now.uuid, now.location):
         for other in tables():
-            theirs = f"{_resolved(other.metadata_location.rpartition('/')[0]).removesuffix('/metadata')}/"
+            theirs = f"{resolved(other.metadata_location.rpartition('/')[0]).removesuffix('/metadata')}/"
             if other.table != pointer.table and (theirs.startswith(home) or home.startswith(theirs)):
                 raise _foreign_files(pointer, branch, f"its location {now.location} is that of {other.table}")
     properties = {} if then is None else then.properties
     named = (properties[key] for key in FOLDER_PROPERTIES if properties.get(key, "") == now.properties.get(key))
-    folders = (home, *(f"{_resolved(folder)}/" for folder in named))
-    listed = {_resolved(path): path for path in context.reader.new_files(before, pointer)}
+    folders = (home, *(f"{resolved(folder)}/" for folder in named))
+    listed = {resolved(path): path for path in context.reader.new_files(before, pointer)}
     elsewhere = {path for path in listed if not path.startswith(folders)}
     if elsewhere and before is not None:  # a rewritten manifest lists older files again
-        elsewhere.difference_update(map(_resolved, context.reader.reach(before)))
+        elsewhere.difference_update(map(resolved, context.reader.reach(before)))
     if elsewhere:
         path = listed[min(elsewhere)]
         raise _foreign_files(pointer, branch, f"it lists {path}, which isn't in its folder {now.location}")
@@ -67,16 +65,3 @@ def _foreign_files(pointer: TablePointer, branch: Ref, what: str) -> InputError:
         branch=branch.name,
         table=str(pointer.table),
     )
-
-
-def _resolved(location: str) -> str:
-    """Return a canonical path without links and dots, because some object stores resolve dots in keys.
-
-    Example:
-        >>> _resolved("s3://bucket/a/../t/./data/f")
-        's3:/bucket/t/data/f'
-    """
-    scheme, _, path = canonical(location).partition(":")
-    if scheme == "file":
-        return f"{scheme}:{os.path.realpath(path)}"
-    return f"{scheme}:{normpath(path)}" if "/." in path else f"{scheme}:{path}"

@@ -16,7 +16,7 @@ from pyiceberg.catalog.rest import ConfigResponse, ListNamespaceResponse, ListTa
 from starlette.types import Receive, Scope, Send
 
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
-from lakegate.gate.app import ENDPOINTS
+from lakegate.gate.reading import ENDPOINTS
 from lakegate.gate.server import ListenAddress, require_safe, run
 from lakegate.model.refs import NO_SNAPSHOT
 from lakegate.testing.memory import MemoryCatalog
