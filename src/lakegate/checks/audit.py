@@ -41,7 +41,15 @@ from lakegate.checks.questions import (
     within,
 )
 from lakegate.checks.registry import built_in, find_check
-from lakegate.checks.validation import Schemas, is_hidden, is_masked_in, names_masked, no_such_table, validate_checks
+from lakegate.checks.validation import (
+    Schemas,
+    is_hidden,
+    is_masked_in,
+    names_masked,
+    no_such_table,
+    require_runnable,
+    validate_checks,
+)
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
 from lakegate.model.checks import (
     HIDDEN,
@@ -126,6 +134,8 @@ def run_audit(
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
     valid = validate_checks(checks, schema, known, masked=rows.masked)
+    if added.complete and not added.rows:  # no scan would find SQL that can't run
+        require_runnable(valid, schema, engine)
     rows = rows.model_copy(update={"is_measured": added.complete and not schema.uuids})
     audit = _Audit(rows, schema, added, valid, engine, narrator, others, past, run_id, listed)
     results = audit.results()

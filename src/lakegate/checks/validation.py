@@ -258,7 +258,7 @@ def _require_condition(check: Check, question: OrphanRows, condition: str, other
         raise refuse(check, str(error), hint) from None
 
 
-def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) -> None:
+def require_runnable(checks: Sequence[Check], schema: Schema, engine: Callable[[], Engine]) -> None:
     """Refuse checks with SQL, patterns or a ``Column`` that the engine can't run on these columns.
 
     Args:
@@ -273,12 +273,12 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
     written = [one for one in written if one[1] or one[2]]
     predicates = [predicate for _, found, _ in written for predicate in found]
     queries = [query for _, _, found in written for query in found]
-    if not written or _refusal(engine, schema, predicates, queries) is None:
+    if not written or _refusal(planner := engine(), schema, predicates, queries) is None:
         return
     refused = [
         (check, error)
         for check, found, asked in written
-        if (error := _refusal(engine, schema, found, asked)) is not None
+        if (error := _refusal(planner, schema, found, asked)) is not None
     ]
     if refused:
         raise CheckError(

@@ -91,7 +91,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         lambda table: schema if table == request.table else known(table),
         masked=context.masked,
     )
-    require_runnable(resolved, schema, engine)
+    require_runnable(resolved, schema, lambda: engine)
     for note in text_notes(batch, schema, resolved, exists=pointer is not None):
         context.narrator.note(note)
     if quarantines_rows(resolved):

@@ -265,7 +265,7 @@ class Transaction:
         for check in checks:
             with suppress(CheckError):
                 usable += validate_checks([check], schema, masked=self._context.masked)
-        require_runnable(usable, schema, self._context.engine())
+        require_runnable(usable, schema, self._context.engine)
         self._planned[table] = checks
 
     @property

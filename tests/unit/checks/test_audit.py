@@ -11,7 +11,7 @@ import pytest
 from lakegate.checks import ColumnName, FailingRows, Finding, check, parse_checks, registry, run_audit
 from lakegate.checks.audit import answer_from_manifest
 from lakegate.checks.questions import Aggregates
-from lakegate.errors import CheckError, EngineError, EngineUnavailableError
+from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
@@ -301,3 +301,17 @@ def test_a_user_s_check_quotes_no_hidden_value(
         with pytest.raises(CheckError) as caught:
             audit(Aggregating(), f"{name}(s{options})", masked=masked)
         assert canary not in str(caught.value.to_dict())
+
+
+def test_sql_that_the_engine_refuses_is_an_error_also_without_rows() -> None:
+    class Planner(RecordingEngine):
+        def analyze(self, _: Schema, predicates: Sequence[str], queries: Sequence[str]) -> None:
+            if any("nosuch" in text for text in (*predicates, *queries)):
+                raise QueryError("Spark rejected the query: no nosuch.")
+
+    nothing = AddedFiles((), complete=True)
+    for check in ("sql('nosuch(n)')", "not_null(n, where='nosuch(n) > 0')"):
+        with pytest.raises(CheckError, match="nosuch"):
+            audit(Planner(), check, added=nothing)
+    assert audit(Planner(), "sql('n < 0')", added=nothing).passed
+    assert audit(no_engine, "not_null(n)", added=nothing).passed

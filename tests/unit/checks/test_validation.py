@@ -80,7 +80,7 @@ class Planner:
 
 def runnable(planner: Planner, *written: str) -> None:
     checks = validate_checks([check for text in written for check in parse_checks(text)], SCHEMA)
-    require_runnable(checks, SCHEMA, cast("Engine", planner))
+    require_runnable(checks, SCHEMA, lambda: cast("Engine", planner))
 
 
 def test_all_checks_that_cannot_be_planned_are_named() -> None:
