@@ -564,9 +564,6 @@ class Engine(Protocol):
     def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, as JSON-safe values with their data file."""
 
-    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` keys that occur more than once, with the number of their rows."""
-
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
         """Count rows that share their values in ``columns`` (none NULL) with another row, in the batch or ``others``.
 

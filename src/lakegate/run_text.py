@@ -30,6 +30,7 @@ _TITLES = {
     "audited": "Waiting to be published",
 }
 _TONES: dict[str, Tone] = {"published": "good", "rejected": "bad", "failed": "bad"}
+_MOST_QUERIES = 3
 _CHANGES = {"append": "appended", "evolve": "appended, with new columns", "metadata": "redefined"}
 
 
@@ -93,6 +94,17 @@ def failing(result: CheckResult) -> str:
         return " row" if result.failing_rows == 1 else " rows"
     verb = "fails" if result.failing_rows == 1 else "fail"
     return f" of {counted(result.total_rows, 'row')} {verb} ({share(result.failing_rows, result.total_rows)})"
+
+
+def failing_rows(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield what a query shows, and the query: for the first failing checks, the rows that fail them."""
+    failed = [(report.table, one) for report in run.reports for one in report.failures]
+    named = [(table, one) for table, one in failed if one.condition]
+    for table, one in named[:_MOST_QUERIES]:
+        yield f"See rows that violate {one.name}", rows_query(table, one.condition or "", limit=20)
+    tables = [table for table, _ in failed] or run.tables  # a transaction may fail before it writes to a table
+    if tables and not named:
+        yield "See the rows", rows_query(tables[0], limit=20)
 
 
 def _happened(run: Run) -> str:
@@ -186,8 +198,8 @@ def _commands(run: Run) -> Iterator[tuple[str, str]]:
     if run.status in ("created", "planned"):
         yield "If its process died, finish or undo it", _join("admin", "recover")
     if _waits(run) or (run.status in ("staged", "audited") and run.branch_kept):
-        if run.tables:  # a transaction may fail before it writes to a table
-            yield "See the rows", _join("query", rows_query(run.tables[0], limit=20), "--ref", run.branch)
+        for purpose, query in failing_rows(run):
+            yield purpose, _join("query", query, "--ref", run.branch)
         yield "See what the branch changes", _join("diff", run.target, run.branch)
         yield "Discard it", _join("discard", run.branch)
         if run.status == "rejected":

@@ -55,7 +55,7 @@ are read.
   leaves the engine.
 - `description='…'`, `owner='…'`, `tags=['…']`: why the check exists, who maintains it, and your labels. Reports,
   alerts and lineage events show them. They aren't part of the check's canonical text.
-- `name='…'`: its name in reports. Default: the check and its columns, such as `not_null_passenger_count`.
+- `name='…'`: its name in reports. Default: the check itself, such as `not_null(passenger_count)`.
 - `scope='batch'` (default) or, for `unique`, `scope='table'`. `relationships` always has scope `table`.
 """
 _HISTORY = """

@@ -45,7 +45,11 @@ def test_a_rejected_run_names_the_checks(cli: Cli, namespace: str, tmp_path: Pat
     assert done.returncode == 1, done.stderr
     told = parsed(done.stderr)
     [ended] = ends(told)
-    assert (ended["status"], ended["level"], ended["failed_checks"]) == ("rejected", "warning", ["not_null_passengers"])
+    assert (ended["status"], ended["level"], ended["failed_checks"]) == (
+        "rejected",
+        "warning",
+        ["not_null(passengers)"],
+    )
     assert _RUN_ID.fullmatch(ended["run_id"])
     assert (told[-1]["exit_code"], told[-1]["run_id"]) == (1, ended["run_id"])
 

@@ -110,7 +110,7 @@ def test_text_that_is_no_utf_8(
     run = lake.ingest(f"{namespace}.t", again, checks=checks, on_failure="drop", on_changed="append")
     assert list(failing(run).values()) == [3, 2, 3, 3]
     assert {"s": "\\xff!", "nested": {"s": "\ufffd"}, "n": None} in examples(run, "not_null(n)")
-    assert examples(run, "unique(s)") == [{"s": "\\xff!", "rows": 2}]
+    assert [row["s"] for row in examples(run, "unique(s)")] == ["\\xff!"] * 2
     assert len(examples(run, "unique(s, scope='table')")) == 3
     # Iceberg takes "a\ufffd" for the least of these texts: after "aé", which is there all the same.
     lake.ingest(f"{namespace}.u", write(tmp_path / "c.parquet", s=text(b"a\x80", "aé".encode())))

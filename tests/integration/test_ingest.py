@@ -59,9 +59,9 @@ def test_a_clean_batch_is_published_and_readable(lake: Lake, namespace: str, tmp
     assert run.status == "published"
     assert run.report is not None
     assert {r.name: r.evidence for r in run.report.results} == {
-        "not_null_passengers": "manifest",
-        "unique_id": "scan",
-        "row_count": "manifest",
+        "not_null(passengers)": "manifest",
+        "unique(id)": "scan",
+        "row_count(min=1)": "manifest",
     }
     assert count(lake, table) == 100
     assert lake.table(table).rows == 100

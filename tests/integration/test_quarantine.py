@@ -77,8 +77,8 @@ def test_good_rows_are_published_and_failing_ones_set_aside_in_one_commit(world:
     aside = sorted(rows_of(world.lake, world.aside), key=lambda row: row["fare"])
     assert [(row["id"], row["fare"]) for row in aside] == [(None, -4.5), (3, -3.0), (None, 2.0)]
     assert aside[0]["_reasons"] == [
-        {"check": "not_null_id", "column": "id", "value": None},
-        {"check": "in_range_fare", "column": "fare", "value": "-4.5"},
+        {"check": "not_null(id)", "column": "id", "value": None},
+        {"check": "in_range(fare, min=0)", "column": "fare", "value": "-4.5"},
     ]
     assert [(row["_source_file"], row["_position"]) for row in aside] == [(path.as_uri(), at) for at in (3, 2, 1)]
     assert {row["_run_id"] for row in aside} == {run.run_id}
@@ -89,9 +89,9 @@ def test_good_rows_are_published_and_failing_ones_set_aside_in_one_commit(world:
     assert "2 rows, 3 quarantined" in commit.message
     assert [ref.name for ref in world.lake.branches.list()] == [ref.name for ref in before]
     by_name = {result.name: result for result in run.reports[0].results}
-    assert by_name["not_null_id"].quarantined == 2
-    assert by_name["in_range_fare"].quarantined == 2
-    assert len(by_name["in_range_fare"].examples) == 2
+    assert by_name["not_null(id)"].quarantined == 2
+    assert by_name["in_range(fare, min=0)"].quarantined == 2
+    assert len(by_name["in_range(fare, min=0)"].examples) == 2
 
     # Once published, the file isn't new; another batch goes into the same tables.
     assert world.ingest(path, [NOT_NULL]).status == "skipped"
@@ -121,7 +121,7 @@ def test_all_rows_or_none_fail_and_too_many_reject(world: World) -> None:
 
     # What is left is judged by all other checks.
     left = world.ingest(world.file("left", [None, 9]), [NOT_NULL, "row_count(min=2)"])
-    assert [failure.name for failure in left.failures] == ["row_count"]
+    assert [failure.name for failure in left.failures] == ["row_count(min=2)"]
     assert world.ids(world.aside) == [None] * 5
 
 
@@ -131,7 +131,7 @@ def test_keys_that_repeat_or_are_known_are_set_aside(world: World) -> None:
     run = world.ingest(world.file("b", [2, 3, 3, 4, None], [0.0, 1.0, 2.0, 3.0, 4.0]), [unique])
     assert world.ids() == [1, 2, 4, None]
     assert world.ids(world.aside) == [2, 3, 3]
-    assert {row["_reasons"][0]["check"] for row in rows_of(world.lake, world.aside)} == {"unique_id"}
+    assert {row["_reasons"][0]["check"] for row in rows_of(world.lake, world.aside)} == {"unique(id)"}
     assert run.reports[0].results[0].quarantined == 3
 
     # Once a row is set aside, another one that refers to it fails: rows are set aside only once.

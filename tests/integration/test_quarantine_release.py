@@ -36,8 +36,8 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
     first = ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0), (3, -3.0), (4, -4.0)])
     second = ingest(lake, table, tmp_path / "b.parquet", [(5, 5.0), (6, -6.0)])
     assert [(one.run_id, one.rows, one.waiting, one.checks) for one in lake.quarantine.list(table)] == [
-        (second, 1, 1, {"in_range_fare": 1}),
-        (first, 3, 3, {"in_range_fare": 3}),
+        (second, 1, 1, {"in_range(fare, min=0)": 1}),
+        (first, 3, 3, {"in_range(fare, min=0)": 3}),
     ]
     assert [row["id"] for row in lake.quarantine.show(table, run_id=second)] == [6]
 

@@ -437,7 +437,7 @@ def _fetch_examples(lake: Lake, *, every: int) -> None:
     """Have the engine fetch what it is asked for at each ``every``-th time; with 0, never."""
     engine: Any = components_of(lake).engine
     asked = count()
-    for name in ("examples", "duplicate_examples", "known_examples", "orphan_examples", "query_examples"):
+    for name in ("examples", "known_examples", "orphan_examples", "query_examples"):
         vars(engine).pop(name, None)
         if every != 1:
             setattr(engine, name, partial(_fetched, getattr(engine, name), asked, every))

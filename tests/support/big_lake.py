@@ -304,7 +304,7 @@ class _Maker:
             is_wrong = number in wrong or (warns and number == len(_CHECKS) - 1)
             results.append(
                 CheckResult(
-                    name=f"{text.partition('(')[0]}_{column}" if number else HOSTILE,
+                    name=text if number else HOSTILE,
                     check=text,
                     columns=(column,),
                     severity="warn" if number == len(_CHECKS) - 1 else "error",

@@ -66,6 +66,7 @@ def result(check: Check, failing: int = 0, examples: Sequence[dict[str, Any]] = 
         total_rows=100_000,
         evidence="scan" if failing else "manifest",
         examples=tuple(examples),
+        condition=f"{check.columns[0]} IS NULL" if failing and check.kind == "not_null" else None,
     )
 
 

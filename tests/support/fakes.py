@@ -258,15 +258,6 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         sql = f"SELECT *, 'mem://file' AS _file FROM batch WHERE {predicate} LIMIT {limit}"
         return tuple(dict(row) for row in self.select(rows, sql))
 
-    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
-        names = ", ".join(map(quote, columns))
-        present = " AND ".join(f"{quote(c)} IS NOT NULL" for c in columns)
-        sql = (
-            f"SELECT {names}, count(*) AS `rows` FROM batch WHERE {present} GROUP BY {names}"
-            f" HAVING count(*) > 1 ORDER BY count(*) DESC LIMIT {limit}"
-        )
-        return tuple(dict(row) for row in self.select(rows, sql))
-
     def transaction(self, branch: str, run_id: str) -> FakeTransaction:
         return FakeTransaction(self, branch, run_id)
 

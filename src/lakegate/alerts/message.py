@@ -182,9 +182,9 @@ def paragraphs(message: Message, markup: Markup) -> Iterator[str]:
         about = f", column{'s' if len(result.columns) > 1 else ''} {columns}" if columns else ""
         level = "Failed" if result.blocks else "Warning"
         owner = f"Owner: {result.owner}." if result.owner else None
-        rows = f"{count(result.failing_rows)}{failing(result)}."
+        rows = None if result.sentence else f"{count(result.failing_rows)}{failing(result)}."
         text = " ".join(filter(None, (rows, *result.remarks, result.description, owner)))
-        yield f"{level}{of}: {markup.code(result.check, VALUE)}{about}\n{markup.text(text, SENTENCE)}"
+        yield f"{level}{of}: {markup.code(result.name, VALUE)}{about}\n{markup.text(text, SENTENCE)}"
         if result.examples:
             yield markup.rows([", ".join(f"{k}={_cell(v)}" for k, v in row.items()) for row in result.examples])
     if message.more_failures:

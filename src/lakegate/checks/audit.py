@@ -17,6 +17,7 @@ from itertools import islice, tee
 from typing import Any, TypeAlias
 
 from lakegate.checks.bitmaps import integer_key, within_bounds
+from lakegate.checks.columns import count_nans
 from lakegate.checks.definition import refuse
 from lakegate.checks.explaining import named_in, read_bytes, reason
 from lakegate.checks.history import BatchHistory, PastBatch, joined, judge_band, measure_key
@@ -62,7 +63,7 @@ from lakegate.model.checks import (
     Verdict,
     is_tolerated,
 )
-from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.identifiers import TableIdentifier, plain_names, quote, sql_name
 from lakegate.model.schema import Schema
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
 from lakegate.model.words import counted
@@ -236,8 +237,8 @@ def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return ``names`` with duplicates numbered.
 
     Example:
-        >>> distinct_names(["a", "a", "a_2"])
-        ('a', 'a_3', 'a_2')
+        >>> distinct_names(["a", "a", "b"])
+        ('a', 'a #2', 'b')
     """
     taken: set[str] = set()
     distinct: list[str] = []
@@ -245,7 +246,7 @@ def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
         candidate, number = name, 1
         while candidate in taken or (candidate != name and candidate in names):
             number += 1
-            candidate = f"{name}_{number}"
+            candidate = f"{name} #{number}"
         taken.add(candidate)
         distinct.append(candidate)
     return tuple(distinct)
@@ -287,6 +288,7 @@ class _Audit:
         self._is_unique: dict[DuplicateRows, bool] = {}  # whether the scan proved it
         self._jobs: dict[tuple[KeyQuestion, Filter | None], list[Method]] = {}  # jobs for just this question
         self._located: dict[TableIdentifier, tuple[Rows, ...]] = {}
+        self._nan_counts: dict[int, int] = {}  # of questions that pass NaN
         self._total = self.added.rows if self.added.complete else None
 
     @property
@@ -396,7 +398,10 @@ class _Audit:
         filters = list(dict.fromkeys(where for i in questions if (where := self._filters[i]) is not None))
         if not about_rows and not about_total and not filters:
             return
-        distinct = list({question.predicate: question for question in about_rows.values()}.values())
+        nans = {i: predicate for i in about_rows if (predicate := self._nans(i)) is not None}
+        asked = {question.predicate: question for question in about_rows.values()}
+        asked |= {predicate: FailingRows(predicate, by_user=True) for predicate in nans.values()}
+        distinct = [*asked.values()]
         distinct += [FailingRows(where.sql, by_user=True) for where in filters]
         answered = [i for i in questions if i in about_rows or i in about_total or self._filters[i] is not None]
         duplicates = [q for i, q in questions.items() if isinstance(q, DuplicateRows) and self._filters[i] is None]
@@ -410,6 +415,7 @@ class _Audit:
             self._is_unique[proven] = bool(result.is_unique)
         self._filter_counts |= dict(zip(filters, result.failing[len(distinct) - len(filters) :], strict=False))
         failing = dict(zip((question.predicate for question in distinct), result.failing, strict=False))
+        self._nan_counts |= {index: failing[predicate] for index, predicate in nans.items()}
         yield from ((index, Finding(failing[question.predicate])) for index, question in about_rows.items())
         for index, total in about_total.items():
             judged = self._judged_rows(index)
@@ -428,6 +434,14 @@ class _Audit:
                 question, predicate=within(question.predicate, where), metrics=None, by_user=True
             )
         return self._filtered_questions[index]
+
+    def _nans(self, index: int) -> str | None:
+        """Return the predicate of rows whose NaN a check passes; ``None`` if it needn't say so."""
+        question, where = self._questions[index], self._filters[index]
+        if not isinstance(question, FailingRows) or question.nans_of is None:
+            return None
+        predicate = f"isnan({question.nans_of})"
+        return predicate if where is None else within(predicate, where)
 
     def _count(self, questions: Sequence[FailingRows], key: IntegerKey | None) -> ScanResult:
         try:
@@ -501,6 +515,11 @@ class _Audit:
             return self._judge(index, question.judge, self.past.before(), self.schema)
         if isinstance(question, RowTotal) and self.added.complete:
             return self._judge(index, question.judge, self.added.rows)
+        if isinstance(question, FailingRows) and question.nans_of is not None and self.added.complete:
+            nans = count_nans(self.added, question.nans_of)
+            if nans is None:
+                return None
+            self._nan_counts[index] = nans
         return answer_from_manifest(question, self.added)
 
     def _run_aggregates(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
@@ -761,10 +780,10 @@ class _Audit:
         if isinstance(question, OrphanRows):
             others = self._parents(question)
             return tuple(engine.orphan_examples(rows, question.columns, others, question.other_columns, limit))
-        if isinstance(question, DuplicateRows) and question.scope == "table":
-            return tuple(engine.known_examples(rows, question.columns, self._other_rows(where), limit))
-        columns = question.columns if isinstance(question, DuplicateRows) else ()
-        return tuple(engine.duplicate_examples(rows, columns, limit)) if columns else ()
+        if isinstance(question, DuplicateRows):
+            others = self._other_rows(where) if question.scope == "table" else ()
+            return tuple(engine.known_examples(rows, question.columns, others, limit))
+        return ()
 
     def _columns_shown(self, check: Check) -> tuple[str, ...]:
         """Return which columns of a wide table to show: the check's own, then the first ones; ``()`` for all."""
@@ -782,6 +801,7 @@ class _Audit:
             detail = f"No row of the batch matches {check.where}, so there was nothing to check."
         elif verdict == "pass" and failing:
             detail = f"{counted(failing, 'failing row')} tolerated (at most {check.tolerance})."
+        nans = _nan_sentence(check, name, self._nan_counts.get(index, 0))
         hides = is_hidden(check, self.schema, self.rows.masked)
         if detail is not None and hides:
             detail = HIDDEN
@@ -805,12 +825,32 @@ class _Audit:
             owner=check.owner,
             tags=check.tags,
             value=None if hides else answer.finding.value,
-            sentence=_failure_sentence(check, breaking, judged) if verdict == "fail" else None,
+            sentence=joined(_failure_sentence(check, name, breaking, judged), nans) if verdict == "fail" else nans,
+            condition=self._condition(index) if verdict == "fail" else None,
             values=answer.values,
             passed_run_id=None if passed is None else passed.run_id,
             passed_at=None if passed is None else passed.at,
             measure=None if answer.finding.value is None else self._measure_key(check),
         )
+
+    def _condition(self, index: int) -> str | None:
+        question, where = self._questions[index], self._filters[index]
+        if isinstance(question, FailingRows):
+            return plain_names(self._filtered(index).predicate)
+        if not isinstance(question, (DuplicateRows, OrphanRows)):
+            return None
+        own = [quote(one) if self.schema.find(one) and "." in one else sql_name(one) for one in question.columns]
+        keys = ", ".join(own) if len(own) == 1 else f"({', '.join(own)})"
+        if isinstance(question, DuplicateRows):
+            judged = f"{sql_name(str(self.rows.table))}{f' WHERE {where.sql}' if where else ''}"
+            listed = f"SELECT {', '.join(own)} FROM {judged} GROUP BY {', '.join(own)} HAVING count(*) > 1"  # noqa: S608
+            found = f"{keys} IN ({listed})"
+        else:
+            others = list(map(sql_name, question.other_columns))
+            known = [*(f"{other} IS NOT NULL" for other in others), *filter(None, [question.condition])]
+            listed = f"SELECT {', '.join(others)} FROM {sql_name(str(question.table))} WHERE {' AND '.join(known)}"  # noqa: S608
+            found = f"{keys} NOT IN ({listed})"
+        return found if where is None else f"{where.sql} AND {found}"
 
     def _last_pass(self, check: Check) -> PastBatch | None:
         text = str(check)
@@ -828,8 +868,17 @@ class _Audit:
         return measure_key(check.kind, check.columns, arguments, check.where)
 
 
-def _failure_sentence(check: Check, failing: int, total: int) -> str:
-    claim = find_check(check.kind).describe(check)
+def _failure_sentence(check: Check, name: str, failing: int, total: int) -> str:
+    claim = find_check(check.kind).describe(check).removeprefix(f"{check}: ")
     if not failing or failing > total:
-        return f"It isn't true that {claim}."
-    return f"{failing:,} of {counted(total, 'row')} {'breaks' if failing == 1 else 'break'} it: {claim}."
+        return f"{name} fails: it isn't true that {claim}."
+    return f"{failing:,} of {counted(total, 'row')} {'violates' if failing == 1 else 'violate'} {name}: {claim}."
+
+
+def _nan_sentence(check: Check, name: str, nans: int) -> str | None:
+    """Return what to say about NaN that passes."""
+    if not nans:
+        return None
+    has, them = ("has", "it") if nans == 1 else ("have", "them")
+    column = ", ".join(check.columns)
+    return f"{counted(nans, 'row')} {has} NaN in {column}. NaN isn't NULL, so {name} passes {them}."

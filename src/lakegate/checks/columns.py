@@ -287,11 +287,18 @@ class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots 
 
 def count_nulls(added: AddedFiles, column: QuotedColumn) -> int | None:
     """Return the number of NULLs; ``None`` if a file doesn't record it, or the column is nested."""
-    if column.type.nested:
-        return None
-    found = [metrics_of(file, column.name) for file in added.files if file.rows]
-    counts = [item.null_count for item in found if item is not None and item.null_count is not None]
-    return sum(counts) if len(counts) == len(found) else None
+    return _sum_of(added, column, lambda metrics: metrics.null_count)
+
+
+def count_nans(added: AddedFiles, column: QuotedColumn) -> int | None:
+    """Return the number of NaN; ``None`` if a file doesn't record it, or the column is nested."""
+    return _sum_of(added, column, lambda metrics: metrics.nan_count)
+
+
+def _sum_of(added: AddedFiles, column: QuotedColumn, count: Callable[[ColumnStatistics], int | None]) -> int | None:
+    found = [] if column.type.nested else [metrics_of(file, column.name) for file in added.files if file.rows]
+    counts = [number for item in found if item is not None and (number := count(item)) is not None]
+    return sum(counts) if len(counts) == len(found) and not column.type.nested else None
 
 
 def none_outside(

@@ -77,12 +77,14 @@ class FailingRows:
         by_user: Whether a user wrote a part of the predicate in the engine's language (SQL, a pattern). The engine may
             refuse it although lakegate accepted it.
         values_of: SQL expression whose failing values the report counts, if they say more than failing rows.
+        nans_of: A column of floats whose NaN pass. The report says how many there are.
     """
 
     predicate: str
     metrics: Callable[[AddedFiles], int | None] | None = None
     by_user: bool = False
     values_of: str | None = None
+    nans_of: QuotedColumn | None = None
 
 
 @dataclass(frozen=True, slots=True)

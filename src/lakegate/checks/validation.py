@@ -122,7 +122,7 @@ def describe(check: Check) -> str:
 
     Example:
         >>> describe(Check(kind="not_null", columns=("passenger_count",)))
-        'passenger_count is never NULL'
+        'passenger_count must not be NULL'
     """
     return find_check(check.kind).describe(check)
 

@@ -79,7 +79,7 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
     say("", f"[bold {style}]{title}[/]")
     rows = (
         (
-            result.check,
+            result.name,
             ", ".join(result.columns),
             count(result.failing_rows),
             count(result.total_rows),
@@ -92,13 +92,16 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
     show_evidence(results)
 
 
-def show_skipped_checks(results: Sequence[CheckResult]) -> None:
-    """Print why checks were skipped."""
-    if results:
+def show_notes(report: AuditReport) -> None:
+    """Print why checks were skipped, and what to know about some that passed."""
+    notes = [
+        f"[yellow]{safe(result.name)} was skipped:[/] {safe(result.detail or 'there was nothing to check.')}"
+        for result in report.skipped
+    ]
+    notes += [safe(one.sentence) for one in report.results if one.verdict == "pass" and one.sentence]
+    if notes:
         say("")
-    for result in results:
-        why = safe(result.detail or "there was nothing to check.")
-        say_wrapped(f"[yellow]{safe(result.name)} was skipped:[/] {why}")
+        say_wrapped(*notes)
 
 
 def show_quarantined(results: Sequence[CheckResult]) -> None:
@@ -106,7 +109,7 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
     if not results:
         return
     say("", "[bold yellow]Quarantined[/]")
-    rows = ((result.check, ", ".join(result.columns), count(result.quarantined)) for result in results)
+    rows = ((result.name, ", ".join(result.columns), count(result.quarantined)) for result in results)
     show_rows(("check", "column", "rows"), rows, right=("rows",), drop=("column",), cut="check", indent=2)
     for result in results:
         show_examples(result)
@@ -115,12 +118,16 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
 def show_evidence(results: Sequence[CheckResult]) -> None:
     """Print what is known about each failing check, then example rows for each."""
     for result in results:
-        say_wrapped(*(f"[dim]{safe(result.name)}: {safe(text)}[/]" for text in result.remarks))
+        say_wrapped(*(f"[dim]{safe(_named(result, text))}[/]" for text in result.remarks))
         about = " ".join(filter(None, (result.description, result.owner and f"Owner: {result.owner}")))
         if about:
             say_wrapped(f"[dim]{safe(result.name)}: {safe(about)}[/]")
     for result in results:
         show_examples(result)
+
+
+def _named(result: CheckResult, text: str) -> str:
+    return text if result.name in text else f"{result.name}: {text}"
 
 
 def show_examples(result: CheckResult) -> None:
@@ -196,7 +203,7 @@ def show_all(report: AuditReport) -> None:
     for result in report.results:
         word = "warn" if result.warns else result.verdict
         style = {"fail": "red", "warn": "yellow", "skipped": "yellow"}.get(word)
-        cells = (result.check, word, count(result.failing_rows), count(result.total_rows), result.evidence)
+        cells = (result.name, word, count(result.failing_rows), count(result.total_rows), result.evidence)
         rows.append(Styled(cells, style))
     # A check can be long, but its verdict must stay on the same line.
     say("")

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.check_output import check_payload, show_failing, show_quarantined, show_skipped_checks, summary
+from lakegate.cli.check_output import check_payload, show_failing, show_notes, show_quarantined, summary
 from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, say, say_wrapped, show_rows, width_or
 from lakegate.errors import LakegateError, NotFoundError
-from lakegate.model.identifiers import rows_query, sql_name
+from lakegate.model.identifiers import rows_query
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
 from lakegate.model.words import age, count, counted, duration, moment
 from lakegate.progress import one_line
-from lakegate.run_text import change_of, rows_of, source_rows
+from lakegate.run_text import change_of, failing_rows, rows_of, source_rows
 
 if TYPE_CHECKING:
     from lakegate.cli.app import App
@@ -139,7 +139,7 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
         show_failing(f"Failed checks{of}", report.failures, "red")
         show_failing(f"Warnings{of}", report.warnings, "yellow")
         show_quarantined(report.quarantined)
-        show_skipped_checks(report.skipped)
+        show_notes(report)
 
 
 def show_next(app: App, run: Run) -> None:
@@ -269,12 +269,8 @@ def _after_rejection(app: App, run: Run) -> None:
         say_wrapped("", f"Branch {safe(branch)} and the batch were dropped.", indent=0)
         return
     say_wrapped("", f"The batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.", indent=0)
-    failures = ((report.table, result) for report in run.reports for result in report.failures)
-    table, failure = next(failures, (run.tables[0], None))
-    columns = failure.columns if failure is not None and failure.check.startswith("not_null(") else ()
-    query = rows_query(table, " OR ".join(f"{sql_name(column)} IS NULL" for column in columns), limit=20)
     next_commands(
-        ("See the rows", app.command("query", query, "--ref", branch)),
+        *((purpose, app.command("query", query, "--ref", branch)) for purpose, query in failing_rows(run)),
         ("See what the branch changes", app.command("diff", "main", branch)),
         ("Discard it", app.command("discard", branch)),
         ("Or publish it anyway", app.command("publish", branch, "--accept", "REASON")),

@@ -34,6 +34,7 @@ class CheckHistory(Value):
     """
 
     check: str
+    name: str
     severity: Severity
     failing: tuple[int, ...] = ()
     failing_since: RunLine | None = None
@@ -79,6 +80,7 @@ def _history(records: Sequence[CheckRecord], lines: Mapping[str, RunLine]) -> Ch
     failing = judged[passed[-1] + 1 :] if passed else judged
     return CheckHistory(
         check=ordered[-1].check,
+        name=ordered[-1].name,
         severity=ordered[-1].severity,
         failing=tuple(record.failing_rows if record.verdict == "fail" else 0 for record in judged),
         failing_since=lines[failing[0].run_id] if failing else None,

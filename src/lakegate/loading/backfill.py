@@ -375,7 +375,7 @@ def _result(lake: Lake, chunk: BackfillChunk, run: Run, seconds: float) -> Chunk
         left=left,
         seconds=seconds,
         branch=run.branch if run.branch_kept else None,
-        failed_checks=tuple(failure.check for failure in run.failures),
+        failed_checks=tuple(failure.name for failure in run.failures),
         error=run.error,
     )
 

@@ -424,7 +424,7 @@ def _reason_of(run: Run | None, problem: LakegateError | RunError | None) -> str
 
 def _rejection_reason(run: Run) -> str:
     failures = [
-        f"{result.check} ({result.failing_rows:,} rows)" if result.failing_rows else result.check
+        f"{result.name} ({result.failing_rows:,} rows)" if result.failing_rows else result.name
         for result in run.failures
     ]
     more = f" and {len(failures) - _MAX_CHECKS_SHOWN} more" if len(failures) > _MAX_CHECKS_SHOWN else ""

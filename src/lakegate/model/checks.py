@@ -71,24 +71,20 @@ class Check(Value):
 
     @property
     def name(self) -> str:
-        """Name in reports: the user's label, else kind and columns."""
-        return self.label or "_".join((self.kind, *self.columns))
+        """Its one name wherever people see it: the user's label, else which rows it judges by which rule."""
+        return self.label or self._text({"where": self.where}, scope=self.scope)
 
     def __str__(self) -> str:
-        words = [column if _is_plain(column) else repr(column) for column in self.columns]
-        words += [f"{key}={value!r}" for key, value in self.arguments.items()]
         # Description, owner and tags don't change what is checked.
-        words += [
-            f"{key}={value!r}"
-            for key, value in (("where", self.where), ("tolerance", self.tolerance), ("examples", self.examples))
-            if value is not None
-        ]
-        if self.severity != "error":
-            words.append(f"severity={self.severity!r}")
-        if self.scope != "batch":
-            words.append(f"scope={self.scope!r}")
-        if self.label:
-            words.append(f"name={self.label!r}")
+        options = {"where": self.where, "tolerance": self.tolerance, "examples": self.examples}
+        severity = None if self.severity == "error" else self.severity
+        return self._text({**options, "severity": severity}, scope=self.scope, name=self.label or None)
+
+    def _text(self, options: Mapping[str, object], *, scope: Scope, name: str | None = None) -> str:
+        words = [column if _is_plain(column) else repr(column) for column in self.columns]
+        last = {"scope": None if scope == "batch" else scope, "name": name}
+        words += [f"{key}={value!r}" for key, value in self.arguments.items()]
+        words += [f"{key}={value!r}" for key, value in {**options, **last}.items() if value is not None]
         return f"{self.kind}({', '.join(words)})"
 
 
@@ -96,8 +92,8 @@ class CheckResult(Value):
     """What one check found.
 
     Attributes:
-        name: Name in reports.
-        check: The check in its canonical text.
+        name: The check's one name, in every report and message.
+        check: The check in its canonical text, with all options.
         columns: The columns that the check names.
         severity: What a failure does: ``error`` blocks the publish, ``warn`` is only reported, and ``quarantine`` sets
             the failing rows aside.
@@ -115,7 +111,9 @@ class CheckResult(Value):
         tolerance: The check's tolerance.
         value: The measured value, if it's a number.
         measure: What was measured, as text. Results of several runs with the same measure form one history.
-        sentence: For failing checks: what was found, in plain English.
+        sentence: What was found, in plain English: for failing checks, and if NaN passes ``not_null``.
+        condition: For failing checks: SQL that is true for the failing rows, to query the table by; ``None`` if only
+            the batch as a whole fails.
         values: The unexpected values with their number of ``rows``, most frequent first, if that's more useful than
             rows.
         passed_run_id: For failing checks: the last published run that passed it.
@@ -144,6 +142,7 @@ class CheckResult(Value):
     value: float | None = None
     measure: str | None = None
     sentence: str | None = None
+    condition: str | None = None
     values: tuple[dict[str, Any], ...] = ()
     passed_run_id: str | None = None
     passed_at: datetime | None = None

@@ -43,6 +43,18 @@ def sql_name(name: str) -> str:
     return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in name.split("."))
 
 
+def plain_names(condition: str) -> str:
+    """Return a condition for SQL to show, without backticks where none are needed.
+
+    Example:
+        >>> plain_names("`fare` < 0"), plain_names("`fare` = '`x`'")
+        ('fare < 0', "`fare` = '`x`'")
+    """
+    if "'" in condition or '"' in condition:
+        return condition
+    return re.sub(r"(?<!`)`([a-z_][a-z0-9_]*)`(?!`)", r"\1", condition)
+
+
 def rows_query(table: str, condition: str = "", *, limit: int | None = None) -> str:
     """Return a query to show people, for the rows of a table.
 

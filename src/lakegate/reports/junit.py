@@ -49,7 +49,7 @@ def _table_suite(root: ET.Element, run: Run, report: AuditReport, examples: Exam
     suite = _start_suite(root, run, report.table, tests=len(report.results), failures=failed, skipped=skipped)
     suite.set("time", f"{report.seconds:.3f}")
     for result in report.results:
-        case = ET.SubElement(suite, "testcase", name=_line(result.check), classname=_line(report.table), time="0")
+        case = ET.SubElement(suite, "testcase", name=_line(result.name), classname=_line(report.table), time="0")
         if result.verdict == "skipped":
             ET.SubElement(case, "skipped", message=_line(without_secrets(result.detail or "Nothing to check.")))
         if result.verdict == "fail":

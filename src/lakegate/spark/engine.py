@@ -245,20 +245,6 @@ class SparkEngine:
             found = failing.selectExpr("*", f"{self._file} AS {FILE_COLUMN}").limit(limit)
             return _shown_examples(found, rows)
 
-    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` keys that occur more than once, most frequent first, with their number of ``rows``.
-
-        If a key column is called ``rows``, the number is called ``rows_0``.
-        """
-        is_taken = "rows" in map(str.lower, columns)
-        counted = free_names("rows", 1, taken=columns)[0] if is_taken else "rows"
-        keys = [f"k{index}" for index in range(len(columns))]
-        named = (f"{key} AS {quote(column)}" for key, column in zip(keys, columns, strict=True))
-        with _fetching(rows):
-            repeated = self._grouped(rows, columns).where(f"count > 1 AND {_keys_present(columns)}")
-            found = repeated.orderBy("count", *keys, ascending=[False] + [True] * len(keys))
-            return _shown_examples(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows)
-
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
         """Count the rows whose key is in ``others`` or twice in the batch, and those whose key is in ``others``."""
         with _auditing(rows):

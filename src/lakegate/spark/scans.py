@@ -267,7 +267,8 @@ class KeyLookup:
         """
         failing = self._key_matches.where(f"{self._present} AND ({condition})").select(*self._names)
         rows = self._batch.selectExpr("*", f"{file} AS {FILE_COLUMN}", *self._named)
-        return rows.join(failing, self._names, "left_semi").drop(*self._names).limit(limit)
+        ordered = rows.join(failing, self._names, "left_semi").orderBy(*self._names)  # rows that share a key together
+        return ordered.drop(*self._names).limit(limit)
 
     def keys(self, condition: str) -> tuple[Any, Sequence[str]]:
         """Return a DataFrame of the distinct keys that meet ``condition``, and the names of its columns."""

@@ -15,7 +15,7 @@ from lakegate.errors import CheckError, EngineError, EngineUnavailableError, Que
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
-from lakegate.model.tables import AddedFiles, AddedRows, ColumnStatistics, DataFile, IntegerKey, ScanResult
+from lakegate.model.tables import AddedFiles, AddedRows, ColumnStatistics, DataFile, IntegerKey, Rows, ScanResult
 from lakegate.ports import Engine, Step
 
 ROWS = AddedRows(table=TableIdentifier.parse("nyc.trips"), ref="wap/x", after_snapshot_id=1, snapshot_id=2)
@@ -62,9 +62,12 @@ class RecordingEngine:
         self.asked.append(("examples", predicate, limit))
         return ({"predicate": predicate},)
 
-    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
-        self.asked.append(("duplicate_examples", *columns, limit))
-        return ({"rows": 2},)
+    def known_examples(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], limit: int
+    ) -> tuple[dict[str, Any], ...]:
+        del rows, others
+        self.asked.append(("known_examples", *columns, limit))
+        return ({"id": 2},)
 
 
 class Notes:
@@ -145,7 +148,7 @@ def test_what_bitmaps_do_not_prove_is_counted() -> None:
 def test_only_failing_checks_fetch_examples() -> None:
     engine = RecordingEngine({"`s` IS NULL": 2, "id": 4})
     report = audit(engine, "not_null(s, id)", "unique(id)", "unique(s)")
-    assert engine.asked[-2:] == [("examples", "`s` IS NULL", 10), ("duplicate_examples", "id", 10)]
+    assert engine.asked[-2:] == [("examples", "`s` IS NULL", 10), ("known_examples", "id", 10)]
     assert [(r.verdict, r.failing_rows, len(r.examples)) for r in report.results] == [
         ("fail", 2, 1), ("pass", 0, 0), ("fail", 4, 1), ("pass", 0, 0),
     ]  # fmt: skip
@@ -167,7 +170,7 @@ def test_a_verdict_is_not_lost_for_want_of_examples() -> None:
     notes = Notes()
     (result,) = audit(away, "not_null(n)", notes=notes).results
     assert (result.verdict, result.failing_rows, result.examples) == ("fail", 3, ())
-    assert "No examples for not_null_n: Spark went away." in notes.told
+    assert "No examples for not_null(n): Spark went away." in notes.told
     assert result.detail == "No examples can be shown: Spark went away."
 
 
@@ -185,7 +188,7 @@ def test_examples_that_cannot_be_shown_lose_no_others() -> None:
     # Not what the library says, which quotes a value.
     assert (first.examples, first.detail) == ((), "No examples can be shown: fetching them failed (OverflowError).")
     assert second.examples == ({"predicate": "`n` IS NULL"},)
-    assert third.examples == ({"rows": 2},)
+    assert third.examples == ({"id": 2},)
 
 
 def test_incomplete_manifests_are_not_believed() -> None:
@@ -206,7 +209,7 @@ def test_the_same_check_twice_is_asked_once_and_named_apart() -> None:
     engine = RecordingEngine()
     report = audit(engine, "not_null(s)", "not_null(s, severity='warn')", "unique(id)", "unique(id)")
     assert engine.asked == [("scan", "`s` IS NULL", ID)]
-    assert [r.name for r in report.results] == ["not_null_s", "not_null_s_2", "unique_id", "unique_id_2"]
+    assert [r.name for r in report.results] == ["not_null(s)", "not_null(s) #2", "unique(id)", "unique(id) #2"]
 
 
 def test_an_expression_that_the_engine_refuses_is_the_users_to_correct() -> None:
@@ -310,8 +313,41 @@ def test_sql_that_the_engine_refuses_is_an_error_also_without_rows() -> None:
                 raise QueryError("Spark rejected the query: no nosuch.")
 
     nothing = AddedFiles((), complete=True)
-    for check in ("sql('nosuch(n)')", "not_null(n, where='nosuch(n) > 0')"):
+    for text in ("sql('nosuch(n)')", "not_null(n, where='nosuch(n) > 0')"):
         with pytest.raises(CheckError, match="nosuch"):
-            audit(Planner(), check, added=nothing)
+            audit(Planner(), text, added=nothing)
     assert audit(Planner(), "sql('n < 0')", added=nothing).passed
     assert audit(no_engine, "not_null(n)", added=nothing).passed
+
+
+def test_nan_that_passes_not_null_is_told() -> None:
+    schema = Schema(columns=(Column(name="d", type="double"),))
+
+    def found(nans: int | None, *, complete: bool = True) -> AuditReport:
+        metrics = {"d": ColumnStatistics(value_count=10, null_count=0, nan_count=nans)}
+        added = AddedFiles((DataFile(path="f", rows=10, size_bytes=1, columns=metrics),), complete=complete)
+        return audit(RecordingEngine({"isnan(`d`)": 2}), "not_null(d)", added=added, schema=schema)
+
+    said = "2 rows have NaN in d. NaN isn't NULL, so not_null(d) passes them."
+    for report, evidence in ((found(2), "manifest"), (found(None), "scan"), (found(2, complete=False), "scan")):
+        (result,) = report.results
+        assert (result.verdict, result.failing_rows, result.evidence, result.sentence) == ("pass", 0, evidence, said)
+    assert found(0).results[0].sentence is None
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("not_null(n)", "n IS NULL"),
+        ("unique(id)", "id IN (SELECT id FROM nyc.trips GROUP BY id HAVING count(*) > 1)"),
+        (
+            "unique(id, s, where='n > 1')",
+            "(n > 1) AND (id, s) IN (SELECT id, s FROM nyc.trips WHERE (n > 1) GROUP BY id, s HAVING count(*) > 1)",
+        ),
+        ("row_count(max=1)", None),
+    ],
+)
+def test_a_failing_check_has_the_condition_of_its_rows(text: str, condition: str | None) -> None:
+    engine = RecordingEngine({"`n` IS NULL": 2, "id": 2, "(n > 1)": 10, "id,s": 2})
+    (result,) = audit(engine, text, added=INCOMPLETE).results
+    assert (result.verdict, result.condition) == ("fail", condition)

@@ -53,7 +53,8 @@ class CountingEngine:
         self.asked.append(("examples", predicate, limit))
         return ({"id": None},) * limit
 
-    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
+    def known_examples(self, rows: AddedRows, _: object, others: object, limit: int) -> tuple[dict[str, Any], ...]:
+        del others
         self.asked.append(("examples", rows.where, limit))
         return ()
 
@@ -263,7 +264,7 @@ def test_a_failing_check_says_so_in_a_sentence_and_when_it_last_passed() -> None
         engine=lambda: cast("Engine", engine), past=BatchHistory(lambda: batches),
     )  # fmt: skip
     (result,) = report.results
-    assert result.sentence == "3 of 10 rows break it: id is never NULL."
+    assert result.sentence == "3 of 10 rows violate not_null(id): id must not be NULL."
     assert (result.passed_run_id, result.passed_at) == ("r2", at)
 
 

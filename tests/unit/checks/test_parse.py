@@ -195,7 +195,7 @@ def test_a_number_with_more_digits_than_a_double_keeps_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("not_null(passenger_count)", "passenger_count is never NULL"),
+        ("not_null(passenger_count)", "passenger_count must not be NULL"),
         ("unique(a, b)", "a and b together are unique"),
         ("relationships(dest, to='nyc.airports', field=faa)", "every dest is a faa of nyc.airports"),
         ("in_range(fare, 0, 500)", "fare is at least 0 and at most 500"),

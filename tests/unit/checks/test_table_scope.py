@@ -223,7 +223,12 @@ def test_only_what_depends_on_moved_tables_is_asked_again() -> None:
 
     both = lake.recheck(planes, ["nyc.flights", "nyc.elsewhere"], *texts)
     assert [(r.verdict, r.failing_rows) for r in both.results] == [("pass", 0), ("fail", 1), ("fail", 1), ("pass", 0)]
-    assert [r.name for r in both.results] == ["unique_id", "unique_id_2", "unique_id_3", "planes"]
+    assert [r.name for r in both.results] == [
+        "unique(id)",
+        "unique(id, scope='table')",
+        "unique(id, scope='table') #2",
+        "planes",
+    ]
     assert both.reads == ("nyc.flights", "nyc.planes")
 
 

@@ -71,7 +71,7 @@ def test_runs_lists_filters_and_shows_one() -> None:
         "since": None,
         "limit": 3,
     }
-    assert "not_null_passenger_count" in text
+    assert "not_null(passenger_count)" in text
     assert moment(REJECTED.started_at) in text
     told = json.loads(invoke("runs -o json", FakeLake(runs=[FAILED_RUN])).stdout)
     assert told[0]["error"]["message"] == "Spark went away."

@@ -193,7 +193,7 @@ def test_a_rejected_run_fails_with_its_assertions_and_without_output() -> None:
     blocking, warning = ended["inputs"][1]["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert (blocking["success"], blocking["severity"], blocking["actual"]) == (False, "error", "1003")
     assert (warning["success"], warning["severity"]) == (False, "warn")
-    assert "not_null_passenger_count" in ended["run"]["facets"]["errorMessage"]["message"]
+    assert "not_null(passenger_count)" in ended["run"]["facets"]["errorMessage"]["message"]
 
 
 def test_no_event_holds_a_row_of_data_or_a_secret() -> None:

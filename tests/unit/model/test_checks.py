@@ -16,7 +16,7 @@ RESULT = CheckResult(
     failing_rows=3,
     total_rows=9,
     evidence="scan",
-    sentence="3 of 9 rows break it: kind is 1.",
+    sentence="3 of 9 rows violate kinds: kind is 1.",
     values=({"value": "secret", "rows": 2}, {"value": None, "rows": 1}),
     examples=({"kind": "secret", "id": 7}, {"kind": None, "id": 8}),
     passed_run_id="r1",
@@ -27,7 +27,7 @@ HIGHEST = RESULT.model_copy(update={"check": "max(kind, max=1)", "values": (), "
 
 def test_a_result_says_what_was_found_and_since_when() -> None:
     assert RESULT.remarks == (
-        "3 of 9 rows break it: kind is 1.",
+        "3 of 9 rows violate kinds: kind is 1.",
         "Unexpected values: secret (2), NULL (1).",
         "It last passed in run r1 (2026-01-31 07:05).",
     )

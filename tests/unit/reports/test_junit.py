@@ -59,7 +59,7 @@ def outcomes(run: Run) -> dict[str, str]:
 def test_a_failed_check_is_a_failure_with_its_rows_and_a_warning_is_not() -> None:
     assert outcomes(REJECTED) == {
         "not_null(passenger_count)": "failure",
-        "in_range(trip_distance, min=0, max=200, severity='warn')": "skipped",
+        "in_range(trip_distance, min=0, max=200)": "skipped",
     }
     failure = parsed(junit(REJECTED)).find(".//failure")
     assert failure is not None

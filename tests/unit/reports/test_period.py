@@ -97,7 +97,7 @@ def test_runs_add_up_by_table(tmp_path: Path, is_away: bool) -> None:
     assert found.rows == 300_007
     blocking, warning = found.checks
     assert (blocking.name, blocking.runs, blocking.of_runs, blocking.failing_rows) == (
-        "not_null_passenger_count",
+        "not_null(passenger_count)",
         2,
         3,
         2006,

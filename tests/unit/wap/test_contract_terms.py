@@ -65,7 +65,7 @@ def test_what_was_written_without_the_contract_is_audited_by_its_columns(house: 
     report = audit_branch(house.context, TRIPS, branch, checks=None, configured=checks)
     assert [(one.name, one.verdict) for one in report.results] == [
         ("contract_columns", "pass"),
-        ("contract_columns_2", "fail"),
+        ("contract_columns #2", "fail"),
     ]
     assert report.results[1].detail == f"id is of type {types(house)['id']}; passengers isn't expected."
     assert {report.rows, *(one.total_rows for one in report.results)} == {len(MORE)}  # although no check read one

@@ -216,7 +216,7 @@ def test_rows_that_main_lost_do_not_come_back_with_a_branch_unaudited(
     branch = conflicted(house, monkeypatch).branch  # it passed its audit
     reset_branch(house.context, "main", then, force=True)
 
-    with pytest.raises(AuditFailedError, match="failed not_null_passengers"):
+    with pytest.raises(AuditFailedError, match=r"failed not_null\(passengers\)"):
         review.publish_branch(house.context, branch, configured=lambda _: ())
     assert house.rows_on("main", "nyc.trips") == MORE
 
@@ -279,7 +279,7 @@ def test_a_suspended_run_whose_branch_is_audited_goes_on_with_that_report(house:
     assert review.audit_branch(house.context, TRIPS, branch, checks=None, configured=configured).passed
     now = known(house)
     assert (now.status, now.finished_at, house.journal.suspended()) == ("audited", None, waits)
-    assert [result.name for result in now.reports[0].results] == ["not_null_passengers", "row_count"]
+    assert [result.name for result in now.reports[0].results] == ["not_null(passengers)", "row_count(min=1)"]
     assert resume(house.context, "r1", until="publish").reports == now.reports
     assert house.rows_on("main", "nyc.trips") == CLEAN
 

@@ -157,7 +157,7 @@ def test_an_undoing_that_was_killed_publishes_nothing(house: FakeLakehouse, monk
 @pytest.mark.parametrize("until", STAGES[1:])
 def test_a_rejected_batch_is_a_value(house: FakeLakehouse, until: Stage, on_failure: str) -> None:
     run = step(house, until, WITH_NULLS, on_failure=on_failure)
-    assert [failure.name for failure in run.failures] == ["not_null_passengers"]
+    assert [failure.name for failure in run.failures] == ["not_null(passengers)"]
     kept = on_failure == "keep"
     assert (run.status, run.branch_kept, ids(house)) == ("rejected", kept, [])
     assert branches(house) == (["main", run.branch] if kept else ["main"])

@@ -167,7 +167,7 @@ def test_a_failed_report_cannot_be_published(house: FakeLakehouse) -> None:
     staged = stage(house.context, request)
     report = audit(house.context, staged, request.checks)
 
-    with pytest.raises(AuditFailedError, match="not_null_passengers"):
+    with pytest.raises(AuditFailedError, match=r"not_null\(passengers\)"):
         publish(house.context, audited(request, staged, report))
 
 

@@ -39,16 +39,21 @@ _TIMES = (Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ)
     evidence="manifest, both ways",
 )
 def not_null(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
-    """``column`` is never NULL.
+    """``column`` must not be NULL.
 
-    NaN is a value, not NULL. As text, ``not_null(a, b)`` makes one check for each column. File metrics give the exact
-    count.
+    NaN is a value, not NULL; the report says how many there are. As text, ``not_null(a, b)`` makes one check for each
+    column. File metrics give the exact count.
 
     Example:
         >>> str(not_null("passenger_count"))
         'not_null(passenger_count)'
     """
-    return FailingRows(f"{column} IS NULL", metrics=lambda added: count_nulls(added, audited(column)))
+    found = audited(column)
+    return FailingRows(
+        f"{column} IS NULL",
+        metrics=lambda added: count_nulls(added, found),
+        nans_of=found if found.type.family is Family.FLOATING else None,
+    )
 
 
 @check(

@@ -12,7 +12,7 @@ from lakegate.cli.check_output import (
     show_all,
     show_evidence,
     show_explanations,
-    show_skipped_checks,
+    show_notes,
     summary,
 )
 from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
@@ -92,7 +92,7 @@ def _show(app: App, report: AuditReport, branch: str | None, *, is_tried: bool) 
     say(f"{verdict}  [bold]{safe(report.table)}[/] on {safe(place)}  {counted(report.rows, 'row')}")
     say_wrapped(f"[dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
     show_all(report)
-    show_skipped_checks(report.skipped)
+    show_notes(report)
     show_explanations(report)
     show_evidence([*report.failures, *report.warnings])
     if not report.run_id:

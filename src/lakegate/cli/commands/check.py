@@ -18,8 +18,8 @@ from lakegate.cli.check_output import (
     report_payload,
     show_all,
     show_evidence,
+    show_notes,
     show_quarantined,
-    show_skipped_checks,
     summary,
 )
 from lakegate.cli.options import format_option
@@ -298,7 +298,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: Fil
         say(f"{verdict}  {counted(report.rows, 'row')}, by [bold]{safe(found.contract)}[/]")
         say_wrapped(f"[dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
         show_all(report)
-        show_skipped_checks(report.skipped)
+        show_notes(report)
         show_evidence([*report.failures, *report.warnings])
         show_quarantined(report.quarantined)
         if found.over_limit:

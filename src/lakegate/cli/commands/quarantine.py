@@ -36,7 +36,7 @@ _row_options = with_options(
     examples=(
         "lakegate quarantine",
         "lakegate quarantine show nyc.trips",
-        "lakegate quarantine release nyc.trips --check in_range_fare",
+        "lakegate quarantine release nyc.trips --check 'not_null(id)'",
         "lakegate quarantine release nyc.trips --set 'fare=abs(fare)'",
         "lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",
     ),
@@ -80,7 +80,7 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
 
 
 @quarantine.command(
-    "show", examples=("lakegate quarantine show nyc.trips", "lakegate quarantine show nyc.trips --check not_null_id")
+    "show", examples=("lakegate quarantine show nyc.trips", "lakegate quarantine show nyc.trips --check 'not_null(id)'")
 )
 @table_argument
 @_run_and_check_options
@@ -127,7 +127,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     examples=(
         "lakegate quarantine release nyc.trips --run 20260131T070509-0badcafe",
         "lakegate quarantine release nyc.trips --where 'fare BETWEEN -1 AND 0' --accept 'the vendor confirmed them'",
-        "lakegate quarantine release nyc.trips --set 'fare=abs(fare)' --check in_range_fare",
+        "lakegate quarantine release nyc.trips --set 'fare=abs(fare)' --where 'fare < 0'",
     ),
 )
 @table_argument

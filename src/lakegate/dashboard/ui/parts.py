@@ -166,14 +166,14 @@ def show_checks(checks: Sequence[CheckLine]) -> None:
             "Failing rows": f"{line.failing_rows:,} of {line.total_rows:,}",
             "Share": share(line.failing_rows, line.total_rows) if line.failing_rows else "",
             "Quarantined": line.quarantined or None,
-            "Check": line.check,
+            "Check": line.name,
             "Table": line.table if several else "",
             "Evidence": {"manifest": "file metrics", "journal": "earlier runs"}.get(line.evidence, "rows read"),
         }
         for line in checks
     ]
     table(rows, label="Checks")
-    failed = [line for line in checks if line.verdict == "fail" or line.quarantined]
+    failed = [line for line in checks if line.verdict == "fail" or line.quarantined or line.sentence]
     for line in failed[:_MOST_CHECKS_OPEN]:
         _show_check(line)
 
@@ -186,7 +186,7 @@ def _show_check(line: CheckLine) -> None:
     if not line.examples and not any(remarks):
         return
     with st.container(border=True):
-        st.markdown(f"**{plain(line.check, longest=200)}**")
+        st.markdown(f"**{plain(line.name, longest=200)}**")
         st.text("\n".join(clean(remark, longest=_LONGEST_TEXT) for remark in remarks if remark))
         example_rows(line.examples, line.columns, label=f"Rows that fail {clean(line.name, longest=80)}")
 

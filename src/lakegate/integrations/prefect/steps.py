@@ -201,7 +201,7 @@ def sentence(run: Run) -> str:
     if run.status == "published" and run.publication is not None:
         return f"Published {changed_rows(run.publication.rows, run.publication.rows_removed)} to {run.table}."
     if run.status == "rejected":
-        failed = "; ".join(f"{one.check}: {one.failing_rows:,} of {one.total_rows:,} rows" for one in run.failures)
+        failed = "; ".join(f"{one.name}: {one.failing_rows:,} of {one.total_rows:,} rows" for one in run.failures)
         left = f"The batch stays on branch {run.branch}." if run.branch_kept else "Its branch was dropped."
         return f"The audit of {run.table} failed, nothing was published. {failed}. {left}"
     if run.status == "skipped":

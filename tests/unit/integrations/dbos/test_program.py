@@ -224,11 +224,11 @@ def test_an_executor_id_is_held_by_one_process_at_a_time(tmp_path: Path) -> None
 def test_a_rejection_names_the_branch_and_the_next_command() -> None:
     outcome = workflows.Outcome(
         run_id="20260131T070000-1", status="rejected", table="nyc.trips", branch="wap/x", rows=9,
-        failures=["not_null_id: 3 of 9 rows"], detail=None, skipped=0,
+        failures=["not_null(id): 3 of 9 rows"], detail=None, skipped=0,
     )  # fmt: skip
     said = front.sentence(outcome)
     assert said.splitlines()[1:] == [
-        "  not_null_id: 3 of 9 rows",
+        "  not_null(id): 3 of 9 rows",
         "Branch: wap/x",
         "Next: lakegate runs 20260131T070000-1",
     ]

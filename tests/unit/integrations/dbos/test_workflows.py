@@ -111,7 +111,7 @@ def run(run_id: str, status: RunStatus) -> Run:
 
 def report(run_id: str) -> AuditReport:
     result = CheckResult(
-        name="not_null_id",
+        name="not_null(id)",
         check="not_null(id)",
         columns=("id",),
         severity="error",

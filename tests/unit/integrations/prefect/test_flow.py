@@ -22,7 +22,7 @@ from lakegate.model.run import Publication, Run
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.usefixtures("prefect_harness")]
 
 FAILED = CheckResult(
-    name="not_null_id",
+    name="not_null(id)",
     check="not_null(id)",
     columns=("id",),
     severity="error",

@@ -113,7 +113,7 @@ def _show_checks(detail: TableDetail) -> None:
     since: Sequence[str | None] = [None if one.failing_since is None else one.failing_since.run_id for one in found]
     rows = [
         {
-            "Check": one.check,
+            "Check": one.name,
             "Severity": one.severity,
             "Now": "pass" if one.failing_since is None else "fail",
             "Failing rows, run by run": list(one.failing),
