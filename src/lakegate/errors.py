@@ -140,8 +140,13 @@ class NotRevertableError(LakegateError):
 
 
 class AuditFailedError(LakegateError):
-    """The audit failed, so the branch can't be published."""
+    """The audit failed, so nothing was published.
 
+    Attributes:
+        run: The rejected run, with its reports; ``None`` if the error isn't about one run.
+    """
+
+    run: Any = None
     code = "audit-failed"
     exit_code = ExitCode.AUDIT_FAILED
 

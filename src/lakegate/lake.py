@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from lakegate.api.alerts import Alerts
 from lakegate.api.audits import audit, publish_branch
@@ -46,6 +46,7 @@ from lakegate.model.tables import TableMetadata
 from lakegate.model.words import refuse_unknown, suggest_keyword, suggest_keywords
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
+from lakegate.run_text import rejection
 from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
 from lakegate.wap import review
@@ -197,7 +198,14 @@ class Lake:
 
     # Ingest
 
-    def ingest(self, table: str, paths: Paths | Frame, **options: Unpack[IngestKeywords]) -> Run:
+    def ingest(
+        self,
+        table: str,
+        paths: Paths | Frame,
+        *,
+        on_rejected: Literal["raise", "return"] = "raise",
+        **options: Unpack[IngestKeywords],
+    ) -> Run:
         """Write files or rows to a branch, audit them, and publish them to ``main``, or publish nothing.
 
         Each version of a file (its path and content) is published to a table once. Files that are already published
@@ -207,6 +215,7 @@ class Lake:
             table: ``namespace.table``. Created if it doesn't exist.
             paths: Files, folders or glob patterns; or rows: a pandas, Polars or Spark frame, a DuckDB relation, an
                 Arrow table, reader or dataset, a list of dicts, or a list or generator of these.
+            on_rejected: What to do if the audit rejects the batch: ``raise`` an error, or ``return`` the run.
             run_id: Id of the run. Default: a new one. With the id of an earlier run, the call resumes that run, or
                 returns it if it has ended.
             checks: Checks to run in addition to the table's settings: text (``"not_null(id)"``) or values.
@@ -236,9 +245,11 @@ class Lake:
                 Cancelling Spark's work takes a few seconds more. Default: no limit.
 
         Returns:
-            The run: ``published``, ``rejected`` by its audit, or ``skipped`` because no file was new.
+            The run: ``published``, or ``skipped`` because no file was new; with ``on_rejected="return"``, perhaps
+            ``rejected``.
 
         Raises:
+            AuditFailedError: A check failed, so nothing was published. Its ``run`` has the reports.
             InputError: A file, name or check is wrong, or a key repeats or is NULL. Nothing was written.
             RetryableError: Also when ``timeout_s`` has passed: the run is then suspended.
 
@@ -250,7 +261,12 @@ class Lake:
             'skipped'
         """
         refuse_unknown("ingest", options, IngestKeywords.__annotations__)
-        return self.intake.ingest(table, paths, IngestOptions(**options))
+        if on_rejected not in ("raise", "return"):
+            raise InputError(f"Invalid value: on_rejected={on_rejected!r}.", hint="Use 'raise' or 'return'.")
+        run = self.intake.ingest(table, paths, IngestOptions(**options))
+        if run.status == "rejected" and on_rejected == "raise":
+            raise rejection(run)
+        return run
 
     def plan(self, table: str, paths: Paths | Frame, **options: Unpack[IngestKeywords]) -> IngestPlan:
         """Return what :meth:`ingest` would do, without writing anything.

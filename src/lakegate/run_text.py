@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import Literal
 
+from lakegate.errors import AuditFailedError
 from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import rows_query
 from lakegate.model.run import Publication, Run, StagedTable, changed_rows
@@ -64,6 +65,21 @@ def describe_run(run: Run) -> StatusText:
         elif any(report.warnings for report in run.reports):
             tone, title = "warn", "Published with warnings"
     return StatusText(tone, title, _happened(run), _means(run), tuple(_commands(run)))
+
+
+def rejection(run: Run) -> AuditFailedError:
+    """Return the error for a run that its audit rejected; it carries the run."""
+    failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
+    error = AuditFailedError(
+        f"{'The transaction' if run.kind == 'transaction' else 'The batch'} isn't published; "
+        f"{run.detail or f'{failed} failed.'}",
+        hint=f"lakegate runs {run.run_id}",
+        run_id=run.run_id,
+        tables=list(run.tables),
+        branch=run.branch if run.branch_kept else None,
+    )
+    error.run = run
+    return error
 
 
 def rows_of(run: Run) -> int | None:

@@ -56,7 +56,7 @@ def stable(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> str:
 def rejected(lake: Lake, published: str, tmp_path: Path) -> Run:
     """A run into that table whose branch is kept: 3 of its 30 rows have no passengers."""
     source = write_trips(tmp_path / "b.parquet", 30, nulls=3)
-    run = lake.ingest(published, source, checks=["not_null(passengers)"])
+    run = lake.ingest(published, source, checks=["not_null(passengers)"], on_rejected="return")
     assert (run.status, run.branch_kept) == ("rejected", True)
     return run
 
@@ -146,7 +146,12 @@ def test_query_on_a_branch_and_in_the_past(cli: Cli, lake: Lake, published: str,
     count = f"SELECT count(*) AS n FROM {published}"
     (before,) = cli.json("log", "--limit", "1")
     lake.ingest(published, write_trips(tmp_path / "b.parquet", 5, nulls=1))
-    dirty = lake.ingest(published, write_trips(tmp_path / "c.parquet", 7, nulls=1), checks=["not_null(passengers)"])
+    dirty = lake.ingest(
+        published,
+        write_trips(tmp_path / "c.parquet", 7, nulls=1),
+        checks=["not_null(passengers)"],
+        on_rejected="return",
+    )
 
     assert cli.json("query", count) == [{"n": 25}]
     assert cli.json("query", count, "--ref", dirty.branch) == [{"n": 32}]

@@ -72,7 +72,7 @@ def test_a_contract_makes_the_table_and_audits_what_comes(
     good.write_text("1,1,2.5\n2,2,-1\n", encoding="utf-8")
     bad.write_text("3,1,2.5\n,1,2.5\n", encoding="utf-8")
 
-    first, second = lake.ingest(table, good), lake.ingest(table, bad)
+    first, second = lake.ingest(table, good), lake.ingest(table, bad, on_rejected="return")
 
     assert first.status == "published"
     assert [result.check for result in first.reports[0].warnings] == ["in_range(fare, min=0, severity='warn')"]
@@ -112,7 +112,7 @@ def test_files_are_tried_as_an_ingest_audits_them(
     source = tmp_path / "rows.csv"
     source.write_text(rows, encoding="utf-8")
 
-    tried, run = lake.contracts.test(table, source), lake.ingest(table, source)
+    tried, run = lake.contracts.test(table, source), lake.ingest(table, source, on_rejected="return")
 
     assert (tried.passed, tried.over_limit is None) == (run.status == "published", limit != "3")
     assert tried.report.rows == rows.count("\n")
@@ -151,7 +151,7 @@ def test_an_ingest_finds_what_other_tools_find_in_the_same_rows(lake: Lake, name
         if one.rows == "six" and not one.other_rows and check.kind in _IN_ONE_SCAN:
             asked[str(check)] = (one, check)
 
-    run = lake.ingest(f"{namespace}.six", source, checks=[check for _, check in asked.values()])
+    run = lake.ingest(f"{namespace}.six", source, checks=[check for _, check in asked.values()], on_rejected="return")
 
     found = [(result.check, result.verdict == "pass", result.failing_rows) for result in run.reports[0].results]
     assert found == [(str(check), one.passed, one.failing) for one, check in asked.values()]

@@ -96,7 +96,7 @@ def test_only_what_no_reference_reaches_goes(
     lake.ingest(table, batch(tmp_path / "a.parquet", 10), checks=check)
     components.catalog.create_tag(f"{namespace}-v1", components.catalog.get_ref("main"))
     lake.ingest(table, batch(tmp_path / "b.parquet", 20), checks=check)
-    kept = lake.ingest(table, batch(tmp_path / "c.parquet", 5, null=True), checks=check)
+    kept = lake.ingest(table, batch(tmp_path / "c.parquet", 5, null=True), checks=check, on_rejected="return")
     name = TableIdentifier.parse(table).sql("lakegate")
     sql(
         components,
@@ -107,9 +107,11 @@ def test_only_what_no_reference_reaches_goes(
     commits = list(lake.log(limit=5))
     before = files_in(warehouse)
 
-    doomed = lake.ingest(table, batch(tmp_path / "d.parquet", 7, null=True), checks=check)
+    doomed = lake.ingest(table, batch(tmp_path / "d.parquet", 7, null=True), checks=check, on_rejected="return")
     lake.discard(doomed.branch)
-    created = lake.ingest(f"{namespace}.other", batch(tmp_path / "e.parquet", 7, null=True), checks=check)
+    created = lake.ingest(
+        f"{namespace}.other", batch(tmp_path / "e.parquet", 7, null=True), checks=check, on_rejected="return"
+    )
     lake.discard(created.branch)
     after = files_in(warehouse)
     garbage = after - before
@@ -156,7 +158,9 @@ def test_a_rejected_branch_goes_after_its_time_with_its_files(
     table = f"{namespace}.trips"
     lake.ingest(table, batch(tmp_path / "a.parquet", 10))
     before = files_in(warehouse)
-    rejected = lake.ingest(table, batch(tmp_path / "b.parquet", 5, null=True), checks=["not_null(id)"])
+    rejected = lake.ingest(
+        table, batch(tmp_path / "b.parquet", 5, null=True), checks=["not_null(id)"], on_rejected="return"
+    )
     assert collect(days_later=6).branches == ()
     assert count(lake, table, ref=rejected.branch) == 25
 
@@ -231,7 +235,9 @@ def test_a_table_that_lost_files_to_somebody_else_keeps_the_rest(
     )
     sql(components, f"ALTER TABLE lakegate.{table} SET TBLPROPERTIES ('gc.enabled' = 'true')")
     sql(components, f"CALL lakegate.system.expire_snapshots('{table}', TIMESTAMP '2100-01-01 00:00:00')")
-    doomed = lake.ingest(table, batch(tmp_path / "c.parquet", 7, null=True), checks=["not_null(id)"])
+    doomed = lake.ingest(
+        table, batch(tmp_path / "c.parquet", 7, null=True), checks=["not_null(id)"], on_rejected="return"
+    )
     lake.discard(doomed.branch)
     before = files_in(warehouse)
     report = collect()

@@ -74,7 +74,7 @@ def test_a_guard_holds_although_checks_share_what_it_guards(lake: Lake, namespac
         "expression_is_true('b = 0 OR a / b < 9')",
         "sql('kind = \\'n\\' AND CAST(value AS INT) NOT BETWEEN 1 AND 5')",
     ]
-    run = lake.ingest(f"{namespace}.guarded", path, checks=checks)
+    run = lake.ingest(f"{namespace}.guarded", path, checks=checks, on_rejected="return")
     assert list(failing(run).values()) == [1, 0, 0, 1]
     assert [row["value"] for check in list(failing(run))[::3] for row in examples(run, check)] == ["7", "7"]
 
@@ -91,7 +91,7 @@ def test_examples_have_instants_in_utc_wherever_they_are_fetched(
         with monkeypatch.context() as patch:
             patch.setenv("TZ", "Europe/Berlin")
             time.tzset()
-            run = lake.ingest(f"{namespace}.zoned", path, checks=["not_null(n)"])
+            run = lake.ingest(f"{namespace}.zoned", path, checks=["not_null(n)"], on_rejected="return")
     finally:
         time.tzset()
     expected = [f"2024-10-27T{hour:02}:30:00" for hour in (0, 1)]
@@ -107,7 +107,9 @@ def test_text_that_is_no_utf_8(
     checks = ["not_null(n)", "unique(s)", "unique(s, scope='table')", "accepted_values(s, ['ok'])"]
     assert lake.ingest(f"{namespace}.t", path).status == "published"
     again = write(tmp_path / "b.parquet", s=text(b"\xff!", b"nul\x00", b"\xff!"), nested=nested)
-    run = lake.ingest(f"{namespace}.t", again, checks=checks, on_failure="drop", on_changed="append")
+    run = lake.ingest(
+        f"{namespace}.t", again, checks=checks, on_failure="drop", on_changed="append", on_rejected="return"
+    )
     assert list(failing(run).values()) == [3, 2, 3, 3]
     assert {"s": "\\xff!", "nested": {"s": "\ufffd"}, "n": None} in examples(run, "not_null(n)")
     assert [row["s"] for row in examples(run, "unique(s)")] == ["\\xff!"] * 2
@@ -115,7 +117,9 @@ def test_text_that_is_no_utf_8(
     # Iceberg takes "a\ufffd" for the least of these texts: after "aé", which is there all the same.
     lake.ingest(f"{namespace}.u", write(tmp_path / "c.parquet", s=text(b"a\x80", "aé".encode())))
     twice = write(tmp_path / "d.parquet", s=text("aé".encode()))
-    run = lake.ingest(f"{namespace}.u", twice, checks=["unique(s, scope='table')"], on_failure="drop")
+    run = lake.ingest(
+        f"{namespace}.u", twice, checks=["unique(s, scope='table')"], on_failure="drop", on_rejected="return"
+    )
     assert list(failing(run).values()) == [1]
     rows = printed(lake, f"SELECT * FROM {namespace}.t", capsys)
     assert {"s": "nul\x00", "nested": {"s": "b"}, "n": None} in rows
@@ -125,7 +129,7 @@ def test_text_that_is_no_utf_8(
     path = write(tmp_path / "e.parquet", s=text(*values), **same)
     checks = ["matches(s, '^[^A-Z!]+$')", "not_match_regex(s, 'B|nul')", "accepted_values(s, ['A', 'B'])"]
     checks += ["accepted_values(o, ['\ufffd!'])", "accepted_values(p, ['x'])"]
-    run = lake.ingest(f"{namespace}.v", path, checks=checks, on_failure="drop")
+    run = lake.ingest(f"{namespace}.v", path, checks=checks, on_failure="drop", on_rejected="return")
     assert list(failing(run).values()) == [4, 2, 9, 11, 0]
 
 
@@ -149,7 +153,9 @@ def test_days_that_no_calendar_of_python_has(
         "unique(d, scope='table')",
         "unique(z, scope='table')",
     ]
-    run = lake.ingest(f"{namespace}.t", again, checks=checks, on_failure="drop", on_changed="append")
+    run = lake.ingest(
+        f"{namespace}.t", again, checks=checks, on_failure="drop", on_changed="append", on_rejected="return"
+    )
     assert list(failing(run).values()) == [3, 2, 2, 3, 3]
     shown = examples(run, "not_null(n)")
     assert {row["d"] for row in shown} == {"+12921-08-18", "-0221-09-04", "1970-01-01"}

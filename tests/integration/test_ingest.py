@@ -76,7 +76,9 @@ def test_nulls_are_rejected_and_the_branch_can_be_looked_at(lake: Lake, namespac
     table = f"{namespace}.trips"
     lake.ingest(table, write_trips(tmp_path / "a.parquet", 100))
     head = lake.branches.list()[0]
-    run = lake.ingest(table, write_trips(tmp_path / "b.parquet", 50, nulls=7), checks=["not_null(passengers)"])
+    run = lake.ingest(
+        table, write_trips(tmp_path / "b.parquet", 50, nulls=7), checks=["not_null(passengers)"], on_rejected="return"
+    )
 
     assert run.status == "rejected"
     assert run.report is not None
@@ -99,7 +101,7 @@ def test_nulls_are_rejected_and_the_branch_can_be_looked_at(lake: Lake, namespac
 def test_a_rejected_first_batch_leaves_no_table_on_main(lake: Lake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.trips"
     source = write_trips(tmp_path / "a.parquet", 10, nulls=1)
-    run = lake.ingest(table, source, checks=["not_null(passengers)"], on_failure="drop")
+    run = lake.ingest(table, source, checks=["not_null(passengers)"], on_failure="drop", on_rejected="return")
 
     assert run.status == "rejected"
     assert run.branch not in branch_names(lake)
@@ -132,7 +134,7 @@ def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path, tmp_path
     again = lake.ingest(table, source)
     assert (again.status, again.skipped_files[0].run_id) == ("skipped", published.run_id)
     copy = shutil.copy(source, tmp_path / "again.parquet")
-    rejected = lake.ingest(table, copy, checks=checks, on_failure="drop")
+    rejected = lake.ingest(table, copy, checks=checks, on_failure="drop", on_rejected="return")
     assert rejected.report is not None
     assert [(r.columns, r.failing_rows) for r in rejected.report.results] == [
         (("passenger_count",), 3_415),
@@ -158,7 +160,9 @@ def test_real_flights_in_csv(lake: Lake, namespace: str, tmp_path: Path) -> None
     first = tmp_path / "first.csv"
     with flights.open() as lines:
         first.write_text("".join(islice(lines, 50_001)))
-    rejected = lake.ingest(f"{namespace}.flights", first, checks=["not_null(dep_time)"], on_failure="drop")
+    rejected = lake.ingest(
+        f"{namespace}.flights", first, checks=["not_null(dep_time)"], on_failure="drop", on_rejected="return"
+    )
     assert rejected.report is not None
     assert (rejected.status, rejected.report.rows) == ("rejected", 50_000)
     rows = csv.DictReader(first.read_text().splitlines())
@@ -175,7 +179,11 @@ def test_real_flights_in_csv(lake: Lake, namespace: str, tmp_path: Path) -> None
 def test_exactly_the_staged_files_are_published(lake: Lake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.trips"
     rejected = lake.ingest(
-        table, write_trips(tmp_path / "a.parquet", 20), checks=["in_range(id, 0, 10)"], partition_by=["days(pickup)"]
+        table,
+        write_trips(tmp_path / "a.parquet", 20),
+        checks=["in_range(id, 0, 10)"],
+        partition_by=["days(pickup)"],
+        on_rejected="return",
     )
     staged = {file.path for file in lake.table(table, ref=rejected.branch).files()}
     run = lake.publish(rejected.branch, accept="ids above ten are known")

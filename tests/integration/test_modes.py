@@ -147,7 +147,9 @@ def test_an_overwrite_that_fails_its_audit_or_dies_leaves_main_alone(
 ) -> None:
     before = rows(lake, filled)
     bad = parquet("bad", id=[1, None], name=["x", "y"], fare=[1.0, 2.0], extra=[1, 2])
-    run = lake.ingest(filled, bad, mode="overwrite", schema="evolve", checks=["not_null(id)", "row_count(2, 2)"])
+    run = lake.ingest(
+        filled, bad, mode="overwrite", schema="evolve", checks=["not_null(id)", "row_count(2, 2)"], on_rejected="return"
+    )
     assert (run.status, rows(lake, filled)) == ("rejected", before)
     assert [(one.failing_rows, one.total_rows) for one in run.failures] == [(1, 2)]
     assert len(rows(lake, filled, ref=run.branch)) == 2

@@ -45,7 +45,7 @@ def test_a_rejected_batch_stays_rejected_in_any_journal_and_is_accepted_by_name(
     table = f"{namespace}.trips"
     bad = file(tmp_path, "bad", NULLS)
     lake.ingest(table, file(tmp_path, "clean", CLEAN), checks=["not_null(id)"])
-    rejected = lake.ingest(table, bad, checks=["not_null(id)"], branch=f"wap/{namespace}_bad")
+    rejected = lake.ingest(table, bad, checks=["not_null(id)"], branch=f"wap/{namespace}_bad", on_rejected="return")
     assert rejected.status == "rejected"
 
     with other_project(components, tmp_path / "other") as other:
@@ -134,7 +134,7 @@ def test_a_lost_journal_and_the_command_line(
     table = f"{namespace}.trips"
     bad = file(tmp_path, "bad", NULLS)
     with other_project(components, tmp_path / "lost") as first:
-        rejected = first.ingest(table, bad, checks=["not_null(id)"])
+        rejected = first.ingest(table, bad, checks=["not_null(id)"], on_rejected="return")
     (tmp_path / "lost" / ".lakegate" / "journal.db").unlink()
 
     with other_project(components, tmp_path / "lost") as again:
@@ -146,7 +146,7 @@ def test_a_lost_journal_and_the_command_line(
     assert ids(lake, table) == [None, 1]
 
     cli = Cli(home)
-    worse = lake.ingest(table, file(tmp_path, "worse", NULLS[1:]), checks=["not_null(id)"])
+    worse = lake.ingest(table, file(tmp_path, "worse", NULLS[1:]), checks=["not_null(id)"], on_rejected="return")
     refused = cli.run("publish", worse.branch)
     assert (refused.returncode, "--accept" in refused.stderr) == (1, True), refused.stderr
     assert cli.run("publish", worse.branch, "--accept", "").returncode == 2

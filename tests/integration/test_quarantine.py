@@ -47,7 +47,7 @@ class World:
         return path
 
     def ingest(self, path: Path | Sequence[Path], checks: Sequence[str], **options: Any) -> Run:
-        return self.lake.ingest(self.table, path, checks=checks, **options)
+        return self.lake.ingest(self.table, path, checks=checks, on_rejected="return", **options)
 
     def ids(self, table: str | None = None) -> list[int | None]:
         found = (row["id"] for row in rows_of(self.lake, table or self.table, "id"))
@@ -140,7 +140,7 @@ def test_keys_that_repeat_or_are_known_are_set_aside(world: World) -> None:
         path = world.folder / f"{status}.parquet"
         nodes = {"id": pa.array([1, 2, 3], pa.int64()), "parent": pa.array(parents, pa.int64())}
         pq.write_table(pa.table(nodes), path)
-        assert world.lake.ingest(f"{world.table}_tree", path, checks=[check]).status == status
+        assert world.lake.ingest(f"{world.table}_tree", path, checks=[check], on_rejected="return").status == status
     assert (world.ids(f"{world.table}_tree"), world.ids(f"{world.table}_tree__quarantine")) == ([1, 3], [2])
 
 
@@ -195,7 +195,7 @@ def test_no_path_of_a_file_shows_a_masked_value(world: World, home: Path) -> Non
     pq.write_table(pa.table({"id": [1, 1, 2], "email": ["hush-4711"] * 2 + ["me@example.com"]}), path)
     checks = ["valid_email(email)", "in_range(id, min=2)", "unique(id)", "unique(id, scope='table')"]
     with lakegate.connect(home, settings=settings) as lake:
-        run = lake.ingest(world.table, path, checks=checks, partition_by=["email"])
+        run = lake.ingest(world.table, path, checks=checks, partition_by=["email"], on_rejected="return")
     failing = [one for one in run.reports[0].results if one.verdict == "fail"]
     assert len(failing) == 4
     shown = [row for one in failing for row in one.examples]

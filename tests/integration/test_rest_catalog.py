@@ -74,7 +74,7 @@ def published(lake: Lake, shared_data: Path, tmp_path_factory: pytest.TempPathFa
         tx.sql(f"ALTER TABLE {table} RENAME COLUMN remark TO pickup_note")
     lake.ingest("served.few", write_trips(tmp_path_factory.mktemp("few") / "few.parquet", 5))
     bad = write_trips(tmp_path_factory.mktemp("bad") / "bad.parquet", 9, nulls=2)
-    rejected = lake.ingest("served.rejected", bad, checks=["not_null(passengers)"])
+    rejected = lake.ingest("served.rejected", bad, checks=["not_null(passengers)"], on_rejected="return")
     assert (rejected.status, rejected.branch is not None) == ("rejected", True)
     (facts,) = lake.query(FACTS.format(table=table)).to_arrow().to_pylist()
     assert facts["n"] > earlier.rows

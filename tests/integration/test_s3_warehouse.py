@@ -102,7 +102,9 @@ class World:
         return write_trips(self.folder / f"{name}.parquet", rows, start=start, nulls=nulls)
 
     def add(self, name: str, rows: int, **options: Any) -> Run:
-        run = self.lake.ingest(self.table, self.file(name, rows, **options), checks=CHECKS, on_failure="drop")
+        run = self.lake.ingest(
+            self.table, self.file(name, rows, **options), checks=CHECKS, on_failure="drop", on_rejected="return"
+        )
         assert run.status == ("rejected" if options.get("nulls") else "published")
         return run
 

@@ -97,7 +97,7 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
         "Column 'nothing' isn't in the table and has no values",
         "Was 'gone' renamed to 'ZONE'? Both are string",
     ]
-    run = lake.ingest(table, second, schema="evolve", checks=checks)
+    run = lake.ingest(table, second, schema="evolve", checks=checks, on_rejected="return")
     assert (run.status, run.staged[0].change, run.staged[0].schema_changes) == (
         "published",
         "evolve",
@@ -119,10 +119,13 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
 
     # An older month still goes in, and changes nothing.
     late = files.parquet("late", fare=pa.array([9.0], pa.float32()), id=pa.array([9], pa.int32()))
-    again = lake.ingest(table, late, schema="evolve", checks=["unique(id, scope='table')"])
+    again = lake.ingest(table, late, schema="evolve", checks=["unique(id, scope='table')"], on_rejected="return")
     assert (again.status, again.staged[0].change) == ("published", "append")
     repeated = files.parquet("repeated", id=pa.array([9], pa.int32()), fare=pa.array([1.0]))
-    assert lake.ingest(table, repeated, schema="evolve", checks=["unique(id, scope='table')"]).status == "rejected"
+    assert (
+        lake.ingest(table, repeated, schema="evolve", checks=["unique(id, scope='table')"], on_rejected="return").status
+        == "rejected"
+    )
 
     with pytest.raises(NotRevertableError):
         lake.revert(run.run_id)
@@ -146,7 +149,7 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
     deepest = pa.array([{"zone": {"n": [1], "key": 1}}, {"zone": {"n": [2], "key": 1}}])
     key = files.parquet("key", id=pa.array([12, 13]), at=deepest)
     checks = ["unique(at.zone.key, scope='table')", "unique(at, scope='table')", "unique(id, scope='table')"]
-    keyed = lake.ingest(nested, key, schema="evolve", checks=checks)
+    keyed = lake.ingest(nested, key, schema="evolve", checks=checks, on_rejected="return")
     assert [one.failing_rows for one in keyed.reports[0].results] == [2, 0, 0]
     (lines := files.folder / "deep.jsonl").write_text('{"id": 11, "tags": [], "at": {"a b": null, "zone": {"n": []}}}')
     lake.ingest(nested, lines, schema="evolve")

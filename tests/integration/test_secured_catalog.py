@@ -84,9 +84,11 @@ def test_a_batch_goes_all_the_way_by_python_and_spark(
     table = f"{namespace}.t"
     before = len(oidc.scopes)
     with opened(tmp_path, variables) as lake:
-        run = lake.ingest(table, write_trips(tmp_path / "a.parquet", 20), checks=CHECKS)
+        run = lake.ingest(table, write_trips(tmp_path / "a.parquet", 20), checks=CHECKS, on_rejected="return")
         assert run.status == "published"
-        rejected = lake.ingest(table, write_trips(tmp_path / "b.parquet", 5, nulls=2, start=20), checks=CHECKS)
+        rejected = lake.ingest(
+            table, write_trips(tmp_path / "b.parquet", 5, nulls=2, start=20), checks=CHECKS, on_rejected="return"
+        )
         assert rejected.status == "rejected"
         assert lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"].to_pylist() == [20]
     # Python's one, and Spark's own: a session each for writing and for the query.

@@ -110,7 +110,9 @@ def require_both_outcomes(lake: Lake, table: str, folder: Path) -> None:
         table, write_trips(folder / "clean.parquet", 20), checks=checks, partition_by=["days(pickup)"]
     )
     head = standing(lake)
-    rejected = lake.ingest(table, write_trips(folder / "dirty.parquet", 30, nulls=3), checks=checks)
+    rejected = lake.ingest(
+        table, write_trips(folder / "dirty.parquet", 30, nulls=3), checks=checks, on_rejected="return"
+    )
     assert (published.status, rejected.status) == ("published", "rejected")
     assert rejected.report is not None
     assert [failure.failing_rows for failure in rejected.report.failures] == [3]

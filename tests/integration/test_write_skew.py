@@ -41,7 +41,7 @@ class Keys:
 
     def add_children(self, name: str, keys: list[int]) -> Run:
         check = f"relationships(k, to='{self.parents}')"
-        return self.other.ingest(self.children, self.file(name, keys), checks=[check])
+        return self.other.ingest(self.children, self.file(name, keys), checks=[check], on_rejected="return")
 
     def orphans(self) -> list[int]:
         children, parents = (self.lake.table(one).to_arrow()["k"] for one in (self.children, self.parents))

@@ -144,6 +144,7 @@ class Case:
             checks=checks,
             partition_by=partition_by,
             on_failure="drop",
+            on_rejected="return",
         )
         if run.report is not None:
             self._compare(asked, checks, [run.report], len(rows), "ingest")
@@ -164,6 +165,7 @@ class Case:
             checks=[*checks, *(one.check for one in diverting)],
             partition_by=partition_by,
             on_failure="drop",
+            on_rejected="return",
         )
         report = next(one for one in run.reports if one.table == self.table)
         own = report.results[len(checks) :]

@@ -132,7 +132,8 @@ def _ingest(lake: Lake, job: Job) -> Run:
         return lake.ingest(
             job["table"], job["paths"], mode="upsert", key=[job["key"]], delete_when="passengers IS NULL"
         )
-    return lake.ingest(job["table"], job["paths"], checks=job.get("checks", []), on_busy=job.get("on_busy", "wait"))
+    checks, on_busy = job.get("checks", []), job.get("on_busy", "wait")
+    return lake.ingest(job["table"], job["paths"], checks=checks, on_busy=on_busy, on_rejected="return")
 
 
 def _transact(lake: Lake, job: Job) -> Run:

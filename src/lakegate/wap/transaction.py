@@ -13,7 +13,6 @@ from lakegate.checks import parse_checks, require_runnable, validate_checks
 from lakegate.context import Context
 from lakegate.errors import (
     AlreadyExistsError,
-    AuditFailedError,
     CheckError,
     ClockError,
     ConflictError,
@@ -32,6 +31,7 @@ from lakegate.model.tables import CreateTable
 from lakegate.model.types import type_words
 from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
+from lakegate.run_text import rejection
 from lakegate.wap import failpoints
 from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.branches import store_run
@@ -409,7 +409,7 @@ def transaction(
         audit_written(context, session)
         _publish(context, session)
     if session.run.status == "rejected":
-        raise _rejected(session.run)
+        raise rejection(session.run)
 
 
 def _publish(context: Context, session: RunSession) -> None:
@@ -430,14 +430,3 @@ def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:
             tables=unknown,
             branch=tx.branch,
         )
-
-
-def _rejected(run: Run) -> AuditFailedError:
-    failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
-    return AuditFailedError(
-        f"The transaction isn't published; {failed} failed.",
-        hint=f"lakegate runs {run.run_id}",
-        run_id=run.run_id,
-        tables=list(run.tables),
-        branch=run.branch if run.on_failure == "keep" else None,
-    )

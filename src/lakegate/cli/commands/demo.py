@@ -52,7 +52,9 @@ def demo(app: App, /, *, folder: Path | None, rows: int) -> None:
     clean, dirty = _generate(app, target, rows)
     with app.lake(may_create_project=True) as lake:
         published = lake.ingest(TABLE, clean, checks=CHECKS, on_failure="keep", on_changed="append")
-        rejected = lake.ingest(TABLE, dirty, checks=CHECKS, on_failure="keep", on_changed="append")
+        rejected = lake.ingest(
+            TABLE, dirty, checks=CHECKS, on_failure="keep", on_changed="append", on_rejected="return"
+        )
         rows_per_branch = {ref.name: count for ref, count in lake.branches.row_counts(TABLE)}
     _require_expected(published, rejected, rows_per_branch)
     if app.json:
