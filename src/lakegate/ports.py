@@ -614,6 +614,25 @@ class Engine(Protocol):
         The table is created if ``create`` says so.
         """
 
+    def failing_by_file(
+        self, batch: Batch, schema: Schema, tests: Sequence[RowTest]
+    ) -> Sequence[Mapping[str, tuple[int, int]]]:
+        """Evaluate tests on the rows of a batch's files, in the columns and types of ``schema``.
+
+        Returns:
+            For each test, the files that were read and have failing rows: their number, and the position of the first,
+            from 0.
+        """
+
+    def examples_in_file(
+        self, rows: AddedRows, batch: Batch, schema: Schema, test: RowTest, file: str, limit: int
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the first rows of one of those files that fail a test, each with its position as ``_pos``.
+
+        Args:
+            rows: Says which columns to show and which to mask.
+        """
+
     def transaction(self, branch: str, run_id: str) -> EngineTransaction:
         """Return a session that writes to ``branch`` for a run. Every snapshot it makes carries the run's id."""
 

@@ -125,7 +125,11 @@ For each check, in the report, in `--output json` and in the journal:
 | `description` | the check's description |
 | `owner` | the check's owner |
 | `tags` | the check's tags |
-| `examples` | some failing rows; `_file` is the data file that contains the row |
+| `files` | for checks that fail on files: those with failing rows, worst first, each with `file`, `rows` and \
+`first_rows`, numbers from 1 without a header; empty if unknown, as for frames and `upsert` |
+| `more_files` | number of further files with failing rows |
+| `examples` | some failing rows; `_file` and `_row` are the source file and the row's number there; without `_row`, \
+`_file` is the data file that holds it |
 
 Checks of your own: [write a check of your own](../how-to/write-your-own-check.md).
 """

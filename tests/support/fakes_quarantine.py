@@ -57,6 +57,12 @@ class SettingAside:
         kept = [row for path, place, row in self._placed(rows) if f"{path}#{place}" not in gone]
         self._add(target, kept, self._schema(rows))
 
+    def failing_by_file(self, batch: Any, schema: Any, tests: Any) -> Any:
+        raise NotImplementedError
+
+    def examples_in_file(self, rows: Any, batch: Any, schema: Any, test: Any, file: Any, limit: Any) -> Any:
+        raise NotImplementedError
+
     def _judge(self, rows: AddedRows, tests: Sequence[RowTest]) -> dict[tuple[str, int], list[dict[str, Any]]]:
         placed = self._placed(rows)
         reasons: dict[tuple[str, int], list[dict[str, Any]]] = {(path, place): [] for path, place, _ in placed}

@@ -186,7 +186,7 @@ def recheck(
     results = list(report.results)
     for index, result in zip(stale, fresh.results, strict=True):
         before = results[index]
-        earlier = {"quarantined": before.quarantined, "examples": before.examples, "detail": before.detail}
+        earlier = {name: getattr(before, name) for name in ("quarantined", "examples", "files", "more_files", "detail")}
         kept = earlier if before.quarantined and not result.blocks else {}
         results[index] = result.model_copy(update={"name": before.name, **kept})
     return report.model_copy(

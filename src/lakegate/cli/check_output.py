@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = 5
 _WIDEST_CELL = 32
-_FILE_COLUMN = "_file"
+_FILE_COLUMN, _ROW_COLUMN = "_file", "_row"
 _MARK = "✗ "
 """Before a cell that fails, for terminals and readers without colors."""
 _DEFAULT_WIDTH = 110
@@ -112,6 +112,8 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
     rows = ((result.name, ", ".join(result.columns), count(result.quarantined)) for result in results)
     show_rows(("check", "column", "rows"), rows, right=("rows",), drop=("column",), cut="check", indent=2)
     for result in results:
+        if result.where_from:
+            say_wrapped(f"[dim]{safe(result.name)}: {safe(result.where_from)}[/]")
         show_examples(result)
 
 
@@ -138,7 +140,7 @@ def show_examples(result: CheckResult) -> None:
     marked = failing_cells(rows[0], result.columns)
     files = tuple(dict.fromkeys(row[_FILE_COLUMN] for row in rows if isinstance(row.get(_FILE_COLUMN), str)))
     shown = [_with_file(row, marked, files) for row in rows]
-    columns, cells = fit_columns(shown, (*marked, _FILE_COLUMN), width_or(_DEFAULT_WIDTH) - 2)
+    columns, cells = fit_columns(shown, (_ROW_COLUMN, *marked, _FILE_COLUMN), width_or(_DEFAULT_WIDTH) - 2)
     say("", f"Rows that fail [bold]{safe(result.name)}[/]")
     show_rows(columns, (tuple(map(styled, row)) for row in cells), indent=2)
     for number, file in enumerate(files, start=1):

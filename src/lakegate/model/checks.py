@@ -9,11 +9,12 @@ from decimal import Decimal
 from fractions import Fraction
 from keyword import iskeyword
 from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote
 
 from pydantic import Field
 
 from lakegate.model.base import Value
-from lakegate.model.schema import is_masked, masked_row
+from lakegate.model.schema import is_masked, masked_path, masked_row
 
 Severity = Literal["error", "warn", "quarantine"]
 Scope = Literal["batch", "table"]
@@ -88,6 +89,20 @@ class Check(Value):
         return f"{self.kind}({', '.join(words)})"
 
 
+class FailingFile(Value):
+    """A source file that has rows which fail a check.
+
+    Attributes:
+        file: Its URI.
+        rows: Number of its rows that fail.
+        first_rows: Numbers of the first of them, from 1, without a header.
+    """
+
+    file: str
+    rows: int
+    first_rows: tuple[int, ...] = ()
+
+
 class CheckResult(Value):
     """What one check found.
 
@@ -116,6 +131,9 @@ class CheckResult(Value):
             the batch as a whole fails.
         values: The unexpected values with their number of ``rows``, most frequent first, if that's more useful than
             rows.
+        files: For checks that failed on a batch: the source files of the failing rows, those with most of them first.
+            Empty if unknown.
+        more_files: Number of further files with failing rows.
         passed_run_id: For failing checks: the last published run that passed it.
         passed_at: When that run started.
         description: The check's description.
@@ -144,6 +162,8 @@ class CheckResult(Value):
     sentence: str | None = None
     condition: str | None = None
     values: tuple[dict[str, Any], ...] = ()
+    files: tuple[FailingFile, ...] = ()
+    more_files: int = 0
     passed_run_id: str | None = None
     passed_at: datetime | None = None
 
@@ -165,13 +185,35 @@ class CheckResult(Value):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to say about it besides its numbers, a sentence each, in plain text. May contain column values."""
-        found = [self.sentence, self.detail]
+        found = [self.sentence, self.detail, self.where_from]
         if self.values:
             values = ", ".join(f"{_short(one.get('value'))} ({one.get('rows', 0):,})" for one in self.values)
             found.append(f"Unexpected values: {values}.")
         if self.passed_run_id and self.passed_at:
             found.append(f"It last passed in run {self.passed_run_id} ({self.passed_at:%Y-%m-%d %H:%M}).")
         return tuple(text for text in found if text)
+
+    @property
+    def where_from(self) -> str | None:
+        """Which files the failing rows are from, as one sentence; ``None`` if unknown."""
+        if not self.files:
+            return None
+        paths = [
+            unquote(one.file.removeprefix("file://")) if one.file.startswith("file:") else one.file
+            for one in self.files
+        ]
+        names = [path.rpartition("/")[2] for path in paths]
+        total = f" of {max(self.failing_rows, self.quarantined):,} failing rows"
+        parts = []
+        for one, name, path in zip(self.files, names, paths, strict=True):
+            rows = ", ".join(f"{number:,}" for number in one.first_rows)
+            more = " …" if len(one.first_rows) < one.rows else ""
+            which = f" ({'row' if one.rows == 1 else 'rows'} {rows}{more})" if rows else ""
+            parts.append(f"{name if names.count(name) == 1 else path}: {one.rows:,}{total}{which}")
+            total = ""
+        if self.more_files:
+            parts.append(f"{self.more_files:,} more {'file' if self.more_files == 1 else 'files'}")
+        return f"{'; '.join(parts)}."
 
     def shown(self, *, rows: int, masked: Sequence[str] = ()) -> CheckResult:
         """Return the result as people may see it: with fewer examples, and masked columns' values replaced.
@@ -186,6 +228,7 @@ class CheckResult(Value):
             update={
                 "examples": tuple(masked_row(masked, row) for row in self.examples[: max(rows, 0)]),
                 "values": () if is_hidden else self.values,
+                "files": tuple(one.model_copy(update={"file": masked_path(masked, one.file)}) for one in self.files),
                 "value": None if is_value else self.value,
                 "detail": HIDDEN if is_value and self.detail else self.detail,
             }

@@ -32,6 +32,8 @@ MASK = "•••"
 """Shown in place of a masked value."""
 
 FILE_COLUMN = "_file"
+ROW_COLUMN = "_row"
+"""In an example: the number of the row in its source file, from 1, without a header."""
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
 FOLDER_VALUES = r"(/[^/=]+=)[^/]*(?=/)"
 """A folder of one partition in a file's path, up to the values that its name holds; for Python and for Spark."""
@@ -378,9 +380,14 @@ def masked_row(patterns: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any
         {'_file': 'file:/data/zip_trunc=•••/day=•••/1.parquet'}
     """
     shown = {name: MASK if is_masked(patterns, name, _fields(value)) else value for name, value in row.items()}
-    if patterns and isinstance(path := shown.get(FILE_COLUMN), str):
-        shown[FILE_COLUMN] = re.sub(FOLDER_VALUES, rf"\g<1>{MASK}", path)
+    if isinstance(path := shown.get(FILE_COLUMN), str):
+        shown[FILE_COLUMN] = masked_path(patterns, path)
     return shown
+
+
+def masked_path(patterns: Sequence[str], path: str) -> str:
+    """Return the path of a file without values in the names of its folders, if there's any pattern."""
+    return re.sub(FOLDER_VALUES, rf"\g<1>{MASK}", path) if patterns else path
 
 
 def _fields(value: Any) -> Iterator[tuple[str, ...]]:

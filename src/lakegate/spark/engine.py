@@ -24,7 +24,7 @@ from lakegate.ports import Step
 from lakegate.spark import quarantine
 from lakegate.spark.dataframes import to_batches
 from lakegate.spark.failures import spark_errors
-from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
+from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, read_placed, spark_ddl
 from lakegate.spark.scans import (
     FOUND,
     KNOWN,
@@ -50,6 +50,7 @@ from lakegate.spark.sessions import (
     SessionFactory,
     disconnect,
     end_session,
+    functions_for,
     is_alive,
     is_connect,
     plan_now,
@@ -303,6 +304,24 @@ class SparkEngine:
             writer.evolve(target.schema_changes)
             writer.append(quarantine.others(self._rows(rows), self._rows(quarantined)))
 
+    def failing_by_file(
+        self, batch: Batch, schema: Schema, tests: Sequence[RowTest]
+    ) -> Sequence[Mapping[str, tuple[int, int]]]:
+        """Return for each test the files with failing rows: their number, and the position of the first."""
+        with spark_errors("looking for failing rows in the files"):
+            found = quarantine.evaluate(read_placed(self.session, batch, schema), tests, self._failing_keys)
+            return found.by_file(functions_for(self.session))
+
+    def examples_in_file(
+        self, rows: AddedRows, batch: Batch, schema: Schema, test: RowTest, file: str, limit: int
+    ) -> tuple[dict[str, Any], ...]:
+        """Return the first rows of a file that fail a test, each with its position."""
+        with _fetching(rows):
+            found = quarantine.evaluate(read_placed(self.session, batch, schema), (test,), self._failing_keys)
+            first = found.frame.where(f"{found.fails} AND {found.file} = {sql_string(file)}")
+            first = first.orderBy(found.position).limit(limit)
+            return _shown_examples(first.drop(found.file, found.position, *found.flags), rows)
+
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Open the transaction of a run on ``branch``, in its own session."""
         from lakegate.spark.transaction import SparkTransaction, transaction_settings
@@ -552,7 +571,7 @@ def select_shown(frame: Any, rows: AddedRows) -> Any:
         return frame
     columns = (
         f"'{MASK}' AS {quote(field.name)}"
-        if is_masked(rows.masked, field.name, nested_fields(field.dataType))
+        if field.name != "_pos" and is_masked(rows.masked, field.name, nested_fields(field.dataType))
         else f"regexp_replace({FILE_COLUMN}, {sql_string(FOLDER_VALUES)}, '$1{MASK}') AS {FILE_COLUMN}"
         if field.name == FILE_COLUMN
         else quote(field.name)

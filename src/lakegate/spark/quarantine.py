@@ -61,6 +61,23 @@ class EvaluatedRows:
         rows, failing, *by_test = self.frame.selectExpr(*numbers).first()
         return FailingCount(rows, failing, by_test)
 
+    def by_file(self, functions: Any) -> Sequence[dict[str, tuple[int, int]]]:
+        """Return for each test the files with failing rows: their number, and the position of the first.
+
+        Args:
+            functions: PySpark's functions for the frame.
+        """
+        numbers = [f"sum(CAST({flag} AS BIGINT))" for flag in self.flags]
+        numbers += [f"min(IF({flag}, {self.position}, NULL))" for flag in self.flags]
+        failing = self.frame.where(self.fails).groupBy(self.file)
+        found: list[dict[str, tuple[int, int]]] = [{} for _ in self.flags]
+        for file, *values in failing.agg(*map(functions.expr, numbers)).collect():
+            half = len(self.flags)
+            for files, rows, first in zip(found, values[:half], values[half:], strict=True):
+                if rows:
+                    files[file] = (rows, first)
+        return found
+
     def failing(self, tests: Sequence[RowTest], given: Provenance) -> Any:
         """Return a DataFrame of the failing rows, with the columns of a quarantine table."""
         source, position = _source_of(given, self.file, self.position)

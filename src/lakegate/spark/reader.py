@@ -24,7 +24,7 @@ from lakegate.model.batch import (
     time_rewrite,
 )
 from lakegate.model.identifiers import quote
-from lakegate.model.schema import Column, Schema, merged
+from lakegate.model.schema import FILE_COLUMN, Column, Schema, merged
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import (
     UNKNOWN,
@@ -189,6 +189,16 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
     if batch.format not in {"csv", "json"}:
         return cast_to(table, frame, source)
     frames = (_read_text(session, part, table) for part in batch.parts())
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def read_placed(session: Any, batch: Batch, table: Schema) -> Any:
+    """Read a batch in the columns and types of ``table``, each row with the ``_file`` read and its position there."""
+    frames = []
+    for part in batch.parts():  # Spark knows the file directly above the scan, so not above a union
+        frame, source = read_batch(session, part)
+        rows = read_as(session, part, table, frame=frame, source=source)
+        frames.append(rows.selectExpr("*", f"_metadata.file_path AS {FILE_COLUMN}", "_metadata.row_index AS _pos"))
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 

@@ -13,6 +13,7 @@ from lakegate.errors import AuditTimeoutError, InputError, LakegateError, Schema
 from lakegate.ledger.event import event_of, family
 from lakegate.ledger.fold import moves
 from lakegate.ledger.publication import published_to
+from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash
 from lakegate.model.quarantine import RowTest, is_quarantine
@@ -25,6 +26,7 @@ from lakegate.model.words import counted
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.deadline import Deadline, cancel_engine_at
+from lakegate.wap.failing_files import with_files
 from lakegate.wap.stage import changes_between
 
 ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
@@ -40,6 +42,7 @@ def audit(
     *,
     beside: Sequence[StagedTable] = (),
     replaces: Sequence[str] = (),
+    batch: Batch | None = None,
     at: Ref | None = None,
     explain: bool = False,
 ) -> AuditReport:
@@ -49,6 +52,7 @@ def audit(
         checks: The checks.
         beside: Other tables of the same run, which are published together with this one.
         replaces: Runs whose rows this one replaces when it is published.
+        batch: The files that all of the rows are from, to name those of failing rows.
         at: The target at the commit where checks of scope ``table`` read it; by default, as it was when the run began.
         explain: Whether the report says how each check was answered.
 
@@ -82,6 +86,7 @@ def audit(
         explain=explain,
         past=_history_before(context, staged, beside, base),
         listed=staged.rows if staged.keeps_rows else metadata.rows_at_most,
+        batch=batch,
     )
     if staged.by_anyone and staged.keeps_rows and report.rows != staged.rows:
         raise _miscounted(staged, report.rows)
@@ -178,12 +183,19 @@ def audit_state(
     ).model_copy(update={"branch": ref.name})
 
 
-def _run_audit(context: Context, *, rows: AddedRows, **audit: Any) -> AuditReport:
+def _run_audit(context: Context, *, rows: AddedRows, batch: Batch | None = None, **audit: Any) -> AuditReport:
     """Run an audit within the time that the settings allow."""
     deadline = Deadline.after(context.audit_timeout_s)
     try:
         with cancel_engine_at(deadline, context, audit["run_id"]):
-            return run_audit(rows=rows, **audit)
+            report = run_audit(rows=rows, **audit)
+            if batch is None or all(one.verdict != "fail" for one in report.results) or context.changed_files(batch):
+                return report
+            schema, others = audit["schema"], audit["others"]
+            valid = validate_checks(audit["checks"], schema, audit["schemas"], masked=rows.masked)
+            return with_files(
+                report, valid, rows=rows, schema=schema, others=others, batch=batch, engine=audit["engine"]()
+            )
     except LakegateError as error:
         if not deadline.is_over:
             raise

@@ -112,7 +112,9 @@ def is_unchanged_since(context: Context, branch: Ref, head: str, run_id: str) ->
 def _without_evidence(run: Run) -> Run:
     """Return the run without example rows, steps and notifications, which nobody needs on the branch."""
     reports = tuple(
-        report.model_copy(update={"results": tuple(one.model_copy(update={"examples": ()}) for one in report.results)})
+        report.model_copy(
+            update={"results": tuple(one.model_copy(update={"examples": (), "files": ()}) for one in report.results)}
+        )
         for report in run.reports
     )
     return run.model_copy(update={"order": None, "steps": (), "notifications": (), "error": None, "reports": reports})

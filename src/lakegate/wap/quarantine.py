@@ -83,7 +83,8 @@ def audit_and_quarantine(
     """
 
     def audited(table: StagedTable) -> AuditReport:
-        return audit(context, table, request.checks, replaces=request.replaces)
+        batch = request.batch if request.mode.writes_each_row else None
+        return audit(context, table, request.checks, replaces=request.replaces, batch=batch)
 
     report = audited(staged)
     failing = quarantining(request.checks, report)
@@ -172,8 +173,9 @@ def with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[st
         number = counts.get(result.name, 0)
         if not number or result.blocks:
             return result
+        kept = {name: getattr(before, name) for name in ("examples", "files", "more_files")}
         detail = f"{counted(number, 'row')} quarantined."
-        return result.model_copy(update={"quarantined": number, "examples": before.examples, "detail": detail})
+        return result.model_copy(update={**kept, "quarantined": number, "detail": detail})
 
     results = tuple(with_rows(*pair) for pair in zip(report.results, first.results, strict=True))
     return report.model_copy(update={"results": results, "seconds": first.seconds + report.seconds})

@@ -22,6 +22,7 @@ from lakegate.points import unknown_ref
 from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import as_classified, find_owner, manual_run, store_run, store_verdict
 from lakegate.wap.discard import discard, ref_exists
+from lakegate.wap.failing_files import with_known_files
 from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check
 from lakegate.wap.publish import publish
 from lakegate.wap.publish_lock import require_nobody_publishes
@@ -275,7 +276,11 @@ def audit_table(
     """Run checks on one table of a run."""
     replaces = run.request.replaces if run.request is not None else ()
     at = _compared_at(context, staged)
-    return audit(context, staged, checks, beside=run.staged, replaces=replaces, at=at, explain=explain)
+    request = run.request if run.request is not None and run.request.table == staged.table else None
+    batch = None if request is None or not request.mode.writes_each_row else request.batch
+    report = audit(context, staged, checks, beside=run.staged, replaces=replaces, batch=batch, at=at, explain=explain)
+    known = _known_report(run, staged)
+    return report if known is None else with_known_files(report, known)
 
 
 def discard_run(context: Context, branch: str, *, target: str = MAIN, action: Action | None = None) -> Run | None:

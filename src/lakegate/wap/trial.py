@@ -20,6 +20,7 @@ from lakegate.model.request import ContractTerms
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
+from lakegate.wap.failing_files import with_files
 from lakegate.wap.plan import schema_of_new_table
 from lakegate.wap.quarantine import over_limit, quarantining, with_quarantined
 
@@ -97,7 +98,7 @@ def try_contract(
     rows = AddedRows(table=contract.table, ref=FILES, after_snapshot_id=None, snapshot_id=0, masked=tuple(masked))
 
     def run_checks() -> AuditReport:
-        return run_audit(
+        report = run_audit(
             run_id="",
             rows=rows,
             schema=schema,
@@ -108,6 +109,9 @@ def try_contract(
             narrator=narrator,
             others=lambda _table: (),
             listed=batch.rows,
+        )
+        return with_files(
+            report, checks, rows=rows, schema=schema, others=lambda _table: (), batch=batch, engine=engine
         )
 
     too_many: str | None = None
