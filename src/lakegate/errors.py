@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -16,6 +17,9 @@ class ExitCode(IntEnum):
     OUTCOME_UNKNOWN = 4
     OUTPUT_LOST = 5
     INTERRUPTED = 130
+
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 
 
 class LakegateError(Exception):
@@ -43,6 +47,11 @@ class LakegateError(Exception):
         self.hint = hint
         self.detail = detail
         self.context = {key: value for key, value in context.items() if value is not None}
+
+    def __str__(self) -> str:
+        """Return the message for Python: it names arguments where that of the command line names options."""
+        words, command, rest = self.message.partition("lakegate ")
+        return _OPTION.sub(lambda option: option[1].replace("-", "_"), words) + command + rest
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the detail out where the error is pickled, as orchestrators do to store it."""

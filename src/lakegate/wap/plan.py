@@ -14,6 +14,7 @@ from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
 from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.types import type_differences, unknown_as_string, without_unknown
+from lakegate.model.words import counted
 from lakegate.ports import Engine
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.discard import is_named_for, ref_exists
@@ -61,14 +62,14 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         if request.contract is not None:
             batch = batch.named_like(tuple(one.name for one in request.contract.columns))
         batch = batch.hiding(masked)
-        source = engine.source_schema(batch)
+        source = _source_schema(context, engine, batch)
         schema, found = _schema_to_create(request, batch, source)
         if (request.contract is not None and schema != source) or found.notes:
             planned["create_as"] = schema
     else:
         schema = context.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names).hiding(masked)
-        source = engine.source_schema(batch)
+        source = _source_schema(context, engine, batch)
         _require_csv_columns(request.table, batch, schema)
         source = columns_to_write(mode, source, schema, request.table)
         found = fit(
@@ -110,6 +111,12 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         descriptions=tuple(describe(check) for check in resolved),
         notes=found.notes,
     )
+
+
+def _source_schema(context: Context, engine: Engine, batch: Batch) -> Schema:
+    # The first to ask also waits for the engine's session.
+    with context.narrator.step(f"Reading the columns of {counted(len(batch.files), 'file')}"):
+        return engine.source_schema(batch)
 
 
 def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:

@@ -311,8 +311,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         masked=masked,
     )
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
-    text = f"Writing {written} of {files} to branch {request.branch}"
-    with context.narrator.step(text) as step:
+    with context.narrator.step(f"Writing {written} of {files}") as step:
         try:
             context.engine().write(request.batch, target, request.mode, step)
         except ClockError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import click
@@ -149,6 +150,15 @@ def test_every_command_has_help_with_examples() -> None:
             assert "..." not in outcome.stdout.partition("Commands:")[2].partition("Examples:")[0], words
     text = invoke("--help").stdout
     assert all(f"  {name} " in text and summary in text for name, summary in cli.summaries.items())
+
+
+def test_messages_and_docs_name_the_commands_of_admin_in_full() -> None:
+    root = Path(__file__).parents[3]
+    names = [path.stem for path in (root / "src/lakegate/cli/admin").glob("[a-z]*.py")]
+    short = re.compile(rf"(?<!a )\blakegate (?:{'|'.join(names)})\b")
+    pages = (*(root / "src").rglob("*.py"), *(root / "docs").rglob("*.md"), root / "README.md")
+    found = {page.name: short.findall(page.read_text(encoding="utf-8")) for page in pages}
+    assert {name: commands for name, commands in found.items() if commands} == {}
 
 
 def test_global_options_work_before_and_after_the_command(tmp_path: Path) -> None:

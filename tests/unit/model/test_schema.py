@@ -126,7 +126,7 @@ def test_schemas_of_files_have_types_in_common() -> None:
 def test_csv_numbers_beyond_an_int_widen_it() -> None:
     name = TableIdentifier.parse("a.b")
     texts = (ColumnText(name="id", digits=10, beyond_int=True),)
-    with pytest.raises(SchemaError, match="'id' holds numbers beyond the table's int; accepted by --schema evolve"):
+    with pytest.raises(SchemaError, match="beyond the table's int; accepted by schema evolve"):
         fit(made("id long"), made("id int"), name=name, file_format="csv", texts=texts)
     found = fit(made("id long"), made("id int"), name=name, file_format="csv", mode="evolve", texts=texts)
     assert list(map(str, found.changes)) == ["widen column id from int to long"]
@@ -147,9 +147,10 @@ def test_json_fields_beyond_an_int_widen_it() -> None:
     with pytest.raises(SchemaError) as refused:
         fit(batch, table, name=name, file_format="json", texts=texts)
     for field in ("at.x", "at.deep.element.N", "l.element"):
-        assert f"- field '{field}' holds numbers beyond the table's int; accepted by --schema evolve" in str(
-            refused.value
-        )
+        said = f"- field '{field}' holds numbers beyond the table's int; accepted by --schema evolve"
+        assert said in refused.value.message
+        # A Python program has an argument, not an option.
+        assert said.replace("--", "") in str(refused.value)
     assert "at.y" not in str(refused.value)
     found = fit(batch, table, name=name, file_format="json", mode="evolve", texts=texts)
     assert [change.type for change in found.changes] == [

@@ -72,7 +72,7 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
         raise click.UsageError("--file needs --output csv, json or parquet.")
     if app.output == "parquet" and file is None and sys.stdout.isatty():
         raise click.UsageError("Can't print Parquet on a terminal. Pass --file, or redirect the output to a file.")
-    with app.lake() as lake:
+    with app.lake() as lake, app.narrator.step("Running the query"):
         planned = lake.query(text, ref=ref, at=at)
         if app.json:
             _require_distinct(planned.columns)

@@ -72,7 +72,7 @@ def load_configuration(path: Path | None, *, home: Path, journal: JournalSetting
         ConfigurationError: If the file can't be read, or DBOS doesn't support the database.
     """
     found = path or next((one for one in (Path(FILE_NAME), home / FILE_NAME) if one.is_file()), None)
-    file: dict[str, Any] = {} if found is None else _read(found)
+    file = {key: value for key, value in ({} if found is None else _read(found)).items() if value is not None}
     runtime, database, telemetry = (file.get(name) or {} for name in ("runtimeConfig", "database", "telemetry"))
     logs, exporter = (telemetry.get(name) or {} for name in ("logs", "OTLPExporter"))
     given = {
@@ -95,7 +95,8 @@ def load_configuration(path: Path | None, *, home: Path, journal: JournalSetting
     config = {key: value for key, value in given.items() if key in DBOSConfig.__annotations__ and value is not None}
     # JSON, so that any program can read a workflow's input and result, and reading them runs no code.
     config["serializer"] = DBOSPortableJSONSerializer()
-    defaults = {key: str(value) for key, value in (file.get("env") or {}).items()}
+    # DBOS replaces ${VAR} by nothing if the variable isn't set, which YAML reads as null.
+    defaults = {key: "" if value is None else str(value) for key, value in (file.get("env") or {}).items()}
     return DbosConfiguration(
         dbos=cast("DBOSConfig", config),
         locks=home / HOME_NAME / "locks",

@@ -49,6 +49,13 @@ def test_without_a_file_everything_is_beside_the_journal(project: Path) -> None:
     assert (config["application_version"], config["executor_id"]) == ("lakegate-2", "local")
 
 
+def test_a_variable_that_is_not_set_is_empty(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UNSET", raising=False)
+    text = "name: ${UNSET}\nsystem_database_url: ${UNSET}\nenv:\n  A: ${UNSET}\n  B: x${UNSET}y\n"
+    found = load(project, text)
+    assert (found.dbos["name"], found.variables["A"], found.variables["B"]) == ("lakegate", "", "xy")
+
+
 def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOURNAL_PASSWORD", "p@ss:word")
     journal = JournalSettings(url="postgresql+pg8000://me@db.example.com/lake", password="env:JOURNAL_PASSWORD")
