@@ -208,6 +208,43 @@ def test_a_query_is_a_source_that_relies_on_what_it_read(lake: Lake, namespace: 
     assert lake.table(target).rows == 1
 
 
+def test_copies_of_values_and_of_text_arrive_alike(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    """Types of what a copy holds differ from file to file, and from the table's."""
+    csv = CsvOptions(numbers="accounting", delimiter=";", skip_lines=1, skip_footer=1)
+    texts = {
+        "a": "id;n;v;at;ok\n1;6.0;2.5;2024-01-31 10:00:00;true\n2;;8.0;;false\n",
+        "b": "id;n;v;at;ok\n3;7;2.50;2024-01-31T10:00:00.5;TRUE\n",
+        "c": "id;n;v;at;ok\n4;8;3;2024-02-01;NA\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    (tmp_path / "d.txt").write_text(
+        "Report\nid;n;v;at;ok\n5;1,000-;$1,234.50;2024-02-02;false\n6;2;(3);;true\nTotal;;;;\n", encoding="utf-8"
+    )
+    source = CsvOptions(delimiter=";", types={"n": "long"})
+    lake.ingest(f"{namespace}.t", [tmp_path / f"{name}.csv" for name in "abc"], csv=source)
+    lake.ingest(f"{namespace}.t", tmp_path / "d.txt", format="csv", csv=csv)
+    rows = lake.table(f"{namespace}.t").to_arrow().sort_by("id").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        (1, 6, 2.5, dt.datetime(2024, 1, 31, 10), True),
+        (2, None, 8.0, None, False),
+        (3, 7, 2.5, dt.datetime(2024, 1, 31, 10, 0, 0, 500_000), True),
+        (4, 8, 3.0, dt.datetime(2024, 2, 1), None),
+        (5, -1000, 1234.5, dt.datetime(2024, 2, 2), False),
+        (6, 2, -3.0, None, True),
+    ]
+    (tmp_path / "e.csv").write_text("id;n;v;at;ok\n7;x;y;z;w\n", encoding="utf-8")
+    lake.ingest(f"{namespace}.text", [tmp_path / f"{name}.csv" for name in "abce"], csv=CsvOptions(delimiter=";"))
+    rows = lake.table(f"{namespace}.text").to_arrow().sort_by("id").to_pylist()
+    assert ["|".join(str(value) for value in row.values()) for row in rows] == [
+        "1|6.0|2.5|2024-01-31 10:00:00|true",
+        "2|None|8.0|None|false",
+        "3|7|2.50|2024-01-31T10:00:00.5|TRUE",
+        "4|8|3|2024-02-01|NA",
+        "7|x|y|z|w",
+    ]
+
+
 def test_csv_as_germans_write_it_arrives_as_they_mean_it(lake: Lake, namespace: str, tmp_path: Path) -> None:
     source = tmp_path / "a.csv"
     source.write_text(

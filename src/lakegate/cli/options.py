@@ -318,8 +318,19 @@ csv_options = with_options(
     click.option(
         "--decimal", type=click.Choice([".", ","]), help="CSV: decimal separator. With ',' points may group digits."
     ),
+    click.option(
+        "--numbers",
+        type=click.Choice(["plain", "accounting"]),
+        help="CSV: accounting also reads '1,234.50', '123-', '(123)' and currency signs.",
+    ),
     click.option("--date-format", metavar="FORMAT", help="CSV: how dates are written, such as %d.%m.%Y."),
     click.option("--timestamp-format", metavar="FORMAT", help="CSV: how times are written, such as '%d.%m.%Y %H:%M'."),
+    click.option(
+        "--skip-lines", type=click.IntRange(min=0), metavar="N", help="CSV: lines before the header to leave out."
+    ),
+    click.option(
+        "--skip-footer", type=click.IntRange(min=0), metavar="N", help="CSV: lines at the end to leave out (totals)."
+    ),
     click.option(
         "--types", multiple=True, metavar="COL=TYPE", callback=_types, help="CSV: type of a column. Repeatable."
     ),
@@ -329,7 +340,16 @@ csv_options = with_options(
 
 def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:
     """Take the values of :func:`csv_options` out of ``given``. Merge them into ``configured``; ``None`` if unset."""
-    names = ("delimiter", "encoding", "null_values", "decimal", "date_format", "timestamp_format")
+    names = (
+        "delimiter",
+        "encoding",
+        "null_values",
+        "decimal",
+        "date_format",
+        "timestamp_format",
+        "skip_lines",
+        "skip_footer",
+    )
     changes = {name: value for name in names if (value := given.pop(name)) not in (None, ())}
     if given.pop("no_header"):
         changes["header"] = False

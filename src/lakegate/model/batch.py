@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import Field
+
 from lakegate.errors import InputError, SchemaError
 from lakegate.model.base import Value
 from lakegate.model.schema import is_masked
@@ -21,6 +23,8 @@ In text columns they stay text: ``NA`` is also Namibia. :attr:`CsvOptions.null_v
 # Both Arrow, which infers types, and Spark, which parses the text, support these regular expressions.
 DECIMAL_COMMA = r"^[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
 """A number with a decimal comma. Dots may group its digits by three."""
+FINE_TIME = r"[0-9]:[0-9]{2}\.[0-9]{6}[0-9]*[1-9]"
+"""Part of a time that has more digits than those of its microsecond."""
 NON_FINITE = ("NaN", "Inf", "-Inf", "Infinity", "-Infinity")
 """Values of a double that aren't numbers."""
 LONE_DIGIT = r"\b([0-9])\b"
@@ -63,16 +67,37 @@ class CsvOptions(Value):
     """Texts that mean NULL in every column, in addition to the empty value."""
     decimal: Literal[".", ","] = "."
     """Decimal separator. With a comma, dots may group digits: ``1.234,56``."""
+    numbers: Literal["plain", "accounting"] = "plain"
+    """``accounting`` also reads ``1,234.50``, ``123-``, ``(123)`` and a currency sign: ``$``, ``€``, ``£``, ``¥``."""
     date_format: str | None = None
     """Format of dates, such as ``%d.%m.%Y``. Default: as ``2026-01-31``."""
     timestamp_format: str | None = None
     """Format of times, such as ``%d.%m.%Y %H:%M``. Default: as ``2026-01-31 10:00:00``."""
     types: Mapping[str, str] = {}
     """Types of columns, instead of the inferred ones, such as ``zip = "string"``."""
+    skip_lines: int = Field(default=0, ge=0)
+    """Number of lines before the header to leave out."""
+    skip_footer: int = Field(default=0, ge=0)
+    """Number of lines at the end to leave out, such as totals. Empty lines after them don't count."""
 
     def __hash__(self) -> int:
         """Return a hash of the options."""
         return hash(self.model_dump_json())
+
+    @property
+    def number(self) -> str | None:
+        """A pattern for numbers to rewrite in SQL's notation; ``None`` if there are none."""
+        if self.numbers == "plain":
+            return DECIMAL_COMMA if self.decimal == "," else None
+        return accounting(self.decimal)
+
+
+def accounting(decimal: str) -> str:
+    """Return the pattern of numbers as accounts have them, with the given decimal separator."""
+    group, point = (r"\.", ",") if decimal == "," else (",", r"\.")
+    number = f"(?:[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|[0-9]+)(?:{point}[0-9]+)?"
+    amount = f"(?:[$€£¥] ?)?{number}(?: ?[$€£¥])?"
+    return rf"^(?:[+-]?{amount}|[$€£¥] ?-{number}|{amount}-|{number}- ?[$€£¥]|\({amount}\))$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +210,13 @@ class ColumnText(Value):
 
     Attributes:
         odd: For text: the first value that isn't a number, date or time; empty if there's none.
-        odd_at: Its row, the first after the header being 1, and file.
+        odd_at: Its line and file.
         odd_is_last: Whether it's in the last row, which may hold totals.
         digits: For numbers: the largest number of digits of a value.
         fraction: For numbers: the largest number of fractional digits; large for exponents.
         words: For text: the :data:`MISSING_WORDS` it contains, which stay text.
         beyond_int: For integers: whether a value needs more than 32 bits.
+        whole: For doubles: whether all are whole numbers, such as ``6.0``.
         flags: Whether text or integers are all words for true and false: ``t``, ``Y``, ``no``, ``0``, …
         fields_beyond_int: For nested JSON: lower-case paths of integers that need more than 32 bits.
     """
@@ -204,6 +230,7 @@ class ColumnText(Value):
     words: tuple[str, ...] = ()
     beyond_int: bool = False
     flags: bool = False
+    whole: bool = False
     fields_beyond_int: tuple[tuple[str, ...], ...] = ()
 
     @property

@@ -51,13 +51,18 @@ _ENDINGS = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){1,2}$")
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """A source file, and the parquet copy that was made of it."""
+    """A source file, and the parquet copy that was made of it.
+
+    Attributes:
+        stored: The columns as they are in the copy.
+    """
 
     file: Located
     rows: int
     columns: tuple[SourceColumn, ...]
     copy: Path
     types: Sequence[Inference] = ()
+    stored: tuple[SourceColumn, ...] = ()
 
 
 Reader = Callable[[Located, Callable[[int], None]], Rows]
@@ -104,7 +109,8 @@ def copy_file(
     except OSError as error:
         copy.unlink(missing_ok=True)
         return None, (unreadable(path, error),)
-    return CopiedFile(file, rows, found.columns, copy, found.types), ()
+    stored = tuple(SourceColumn(name=field.name, type=str(field.type)) for field in found.schema)
+    return CopiedFile(file, rows, found.columns, copy, found.types, stored), ()
 
 
 class _NotWrittenError(OSError):

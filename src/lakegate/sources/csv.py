@@ -1,4 +1,4 @@
-"""Read CSV files with DuckDB, as text, and infer the types of their columns from all values."""
+"""Read CSV files with DuckDB, and infer the types of their columns from all values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import io
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -46,9 +47,20 @@ _BLOCK_BYTES = 4 << 20
 _BATCH_ROWS = 100_000
 _MAX_ROWS_NAMED = 3
 _ASCII_COMPATIBLE = frozenset({"utf-8", "ascii"})
+_HEAD_BYTES = 1 << 10
+_WORD_ENDS = (b"\n", b"\r", b",", b";", b"\t", b"|", b'"')
+_ENCODINGS = ("windows-1252", "windows-1250", "windows-1251", "mac_roman", "shift_jis", "gb18030", "cp850")
+"""Encodings to show a word in. Most bytes are text in most of them, so that nothing but reading it tells which fits."""
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DELIMITER_LINE = re.compile(rb'"?sep=([ -~\t])"?(?:\r\n?|\n)', re.IGNORECASE)
 """What tells Excel the delimiter, in the first line."""
+_TYPES = {
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "date32[day]": pa.date32(),
+    "timestamp[us]": pa.timestamp("us"),
+}
 _LINE_ENDS = {"\n": r"'\n'", "\r": r"'\r'"}
 """DuckDB's spelling. Unless told, it takes a file's first line ending, even inside a value, for that of the rows.
 It reads CR LF right only if it isn't told, and there's no other."""
@@ -101,7 +113,8 @@ def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
             hint="Pass the delimiter, such as --delimiter ';'.",
         )
     rules(options)
-    given = {name: getattr(options, name) for name in ("decimal", "date_format", "timestamp_format", "types")}
+    names = ("decimal", "numbers", "date_format", "timestamp_format", "types", "skip_lines", "skip_footer")
+    given = {name: getattr(options, name) for name in names}
     return {name: value for name, value in given.items() if value != CsvOptions.model_fields[name].default}
 
 
@@ -179,7 +192,9 @@ def common_columns(
     ]
 
 
-def column_texts(inspections: Sequence[CopiedFile], types: Mapping[str, Inference]) -> tuple[ColumnText, ...]:
+def column_texts(
+    inspections: Sequence[CopiedFile], types: Mapping[str, Inference], options: CsvOptions
+) -> tuple[ColumnText, ...]:
     """Return details about the text of columns, for those that have any."""
     names: dict[str, str] = {}
     for name in (column.name for inspection in inspections for column in inspection.columns):
@@ -187,75 +202,122 @@ def column_texts(inspections: Sequence[CopiedFile], types: Mapping[str, Inferenc
     texts = (
         ColumnText(
             name=name,
-            **(_odd(inspections, name, found.odd) if found.kind == "string" and found.odd else {}),
+            **(_odd(inspections, name, found.odd, options) if found.kind == "string" and found.odd else {}),
             flags=found.flags and found.kind in {"string", "int64"},
-            digits=found.digits,
+            digits=found.digits if found.are_numbers else 0,
             fraction=found.fraction,
             words=tuple(sorted(found.words)) if found.kind == "string" else (),
             beyond_int=found.kind == "int64" and found.beyond_int,
+            whole=found.kind == "double" and found.whole,
         )
         for name, found in ((name, types[key]) for key, name in names.items())
     )
     return tuple(text for text in texts if text.odd or text.digits or text.words or text.flags)
 
 
-def _odd(inspections: Sequence[CopiedFile], name: str, odd: str) -> dict[str, Any]:
+def _odd(inspections: Sequence[CopiedFile], name: str, odd: str, options: CsvOptions) -> dict[str, Any]:
     """Return an odd value of a column, and where its first occurrence is."""
     told: dict[str, Any] = {"odd": odd.strip()[:_LONGEST_SHOWN]}
     for inspection in inspections:
         own = next((column.name for column in inspection.columns if column.name.lower() == name.lower()), None)
         before = 0
         with pq.ParquetFile(inspection.copy) as copy:
-            for batch in copy.iter_batches(columns=[own]) if own is not None else ():
+            is_text = own is not None and pa.types.is_string(copy.schema_arrow.field(own).type)
+            for batch in copy.iter_batches(columns=[own]) if is_text else ():
                 index = pc.index(batch.column(0), pa.scalar(odd)).as_py()
                 if index >= 0:
                     row = before + index + 1
-                    at = f"row {row:,} of '{inspection.file.name}'"
+                    at = f"line {_line_of(inspection.file, row, options)} of '{inspection.file.name}'"
                     return {**told, "odd_at": at, "odd_is_last": row == inspection.rows}
                 before += batch.num_rows
     return told  # rewritten by an option, so that it isn't in the file like this
+
+
+def _line_of(file: Located, row: int, options: CsvOptions) -> int:
+    """Return the line on which a row begins, the first after the header being 1."""
+    blocks = _text_blocks(file, options.encoding, lambda _: None)
+    first = next(blocks, b"")
+    start, options = _start(shown(file.path), first, options)
+    before = 1 + _line_ends(first[:start])
+    reader, left, line = _python_reader(_lines(chain([first[start:]], blocks)), options), row + options.header, before
+    while left:
+        line = before + reader.line_num
+        left -= bool(next(reader))
+    return line
+
+
+def _line_ends(text: bytes) -> int:
+    return text.count(b"\n") or text.count(b"\r")
+
+
+def _start(path: str, text: bytes, options: CsvOptions) -> tuple[int, CsvOptions]:
+    """Return where the first row begins in a file's first block, and the options with the delimiter that it names."""
+    start = _skipped(path, text, options.skip_lines)
+    start = len(text) - len(text[start:].lstrip(b"\r\n"))
+    told = _DELIMITER_LINE.match(text, start)
+    return (
+        (start, options) if told is None else (told.end(), options.model_copy(update={"delimiter": told[1].decode()}))
+    )
 
 
 def copy_csv(
     file: Located, options: CsvOptions, folder: Path, on_read: Callable[[int], None]
 ) -> tuple[CopiedFile | None, Sequence[InputError]]:
     """Convert ``file`` to parquet, or return its problems, as :func:`lakegate.sources.copies.copy_file` does."""
-    try:
-        return copy_file(file, lambda file, on_read: read(file, options, on_read), folder, on_read)
-    except DoubtfulRowsError:
-        pass
-    try:
-        return copy_file(file, lambda file, _: read(file, options, lambda _: None, careful=True), folder, on_read)
-    except DoubtfulRowsError as error:
-        path = shown(file.path)
-        return None, (SourceError(f"'{path}' can't be parsed: {error}.", hint=_ROW_HINT, path=path),)
+    how: dict[str, bool] = {}
+
+    def read_so(file: Located, on_read: Callable[[int], None]) -> Rows:
+        return read(file, options, (lambda _: None) if how else on_read, **how)
+
+    while True:
+        try:
+            return copy_file(file, read_so, folder, on_read)
+        except _NotOfTypeError:
+            how["typed"] = False
+        except DoubtfulRowsError as error:
+            if "careful" in how:
+                path = shown(file.path)
+                return None, (SourceError(f"'{path}' can't be parsed: {error}.", hint=_ROW_HINT, path=path),)
+            how["careful"] = True
+
+
+class _NotOfTypeError(Exception):
+    """A later value of a column can't be told from one of the type that its first ones have."""
 
 
 class DoubtfulRowsError(Exception):
     """DuckDB can't tell a file's rows apart. Python's own reader can, or says which are broken."""
 
 
-def read(file: Located, options: CsvOptions, on_read: Callable[[int], None], *, careful: bool = False) -> Rows:
-    """Read a CSV file as rows of text, and infer their types meanwhile.
+def read(
+    file: Located,
+    options: CsvOptions,
+    on_read: Callable[[int], None],
+    *,
+    careful: bool = False,
+    typed: bool = True,
+) -> Rows:
+    """Read a CSV file as rows, and infer their types meanwhile.
 
     Args:
         options: How to read it, normalised.
         on_read: Called with the number of bytes read after each block, from any thread.
         careful: Have Python's own CSV reader, which is slow, tell the rows apart.
+        typed: Convert columns whose text can be told from their values. The others stay text, because a table's column
+            may be text.
 
     Raises:
         SourceError: When it isn't text, or its first row can't be read; while reading the rows, when one of them is
             broken.
         DoubtfulRowsError: While reading the rows, when only a careful reader may tell them apart.
+        _NotOfTypeError: While reading the rows, when a column that was converted has to stay text.
     """
     path = shown(file.path)
     blocks = _text_blocks(file, options.encoding, on_read)
+    if options.skip_footer:
+        blocks = _without_footer(blocks, path, options.skip_footer)
     first = next(blocks, b"")
-    start = len(first) - len(first.lstrip(b"\r\n"))
-    told = _DELIMITER_LINE.match(first, start)
-    if told is not None:
-        options = options.model_copy(update={"delimiter": told[1].decode()})
-        start = told.end()
+    start, options = _start(path, first, options)
     names, line_end = _first_row(path, first[start:].decode(), options)
     source = _Source(file, options, names, before=first[:start], line_end="\n" if careful else line_end)
     rows: Iterator[bytes] = chain([first[start:]], blocks)
@@ -264,12 +326,42 @@ def read(file: Located, options: CsvOptions, on_read: Callable[[int], None], *, 
     elif line_end == "\r\n":
         rows = _only_crlf(rows)
     types = [Inference() for _ in source.kept]
+    tables = _tables(source, rows, types, typed=typed)
+    empty = pa.schema([(name, pa.string()) for name in source.kept]).empty_table()
+    head = next(tables, empty)
     return Rows(
-        schema=pa.schema([(name, pa.string()) for name in source.kept]),
+        schema=head.schema,
         columns=tuple(SourceColumn(name=name, type="text") for name in source.kept),
-        batches=_tables(source, rows, types),
+        batches=chain([head], tables),
         types=types,
     )
+
+
+def _skipped(path: str, text: bytes, count: int) -> int:
+    """Return where the line after the first ``count`` lines begins."""
+    lines = text.splitlines(keepends=True)[:count] if count else []
+    if len(lines) < count or (lines and len(lines[-1]) == len(lines[-1].rstrip(b"\r\n"))):
+        message = f"'{path}' has no line after the {counted(count, 'line')} to skip at its start."
+        raise SourceError(message, hint="Check --skip-lines.", path=path)
+    return sum(map(len, lines))
+
+
+def _without_footer(blocks: Iterable[bytes], path: str, count: int) -> Iterator[bytes]:
+    """Yield blocks of whole characters without the last ``count`` lines. Empty lines after them don't count."""
+    rest = b""
+    for block in blocks:
+        rest += block
+        end = max(len(rest) - _BLOCK_BYTES, 0)
+        while end and rest[end] & 0xC0 == 0x80:  # inside a character
+            end -= 1
+        if end >= _BLOCK_BYTES:
+            yield rest[:end]
+            rest = rest[end:]
+    lines = rest.rstrip().splitlines(keepends=True)
+    if len(lines) <= count:
+        message = f"'{path}' has no line before the {counted(count, 'line')} to skip at its end."
+        raise SourceError(message, hint="Check --skip-footer.", path=path)
+    yield b"".join(lines[:-count])
 
 
 def _first_row(path: str, text: str, options: CsvOptions) -> tuple[tuple[str, ...], str]:
@@ -295,6 +387,14 @@ def _first_row(path: str, text: str, options: CsvOptions) -> tuple[tuple[str, ..
         if mark in row[0] and (not following or following.count(mark) == row[0].count(mark)):
             message = f"'{path}' has one column, '{row[0]}'. Its delimiter doesn't seem to be {options.delimiter!r}."
             raise SourceError(message, hint=f"Pass --delimiter {spelled}.", path=path)
+    unnamed = [str(index) for index, name in enumerate(row[:-1], start=1) if not name.strip()]
+    if unnamed:
+        raise SchemaError(
+            f"'{path}': column {', '.join(unnamed)} has no name.",
+            hint="Give every column a name. If the header is on a later line, pass the number of lines before it with "
+            "--skip-lines.",
+            path=path,
+        )
     return tuple(row), line_end
 
 
@@ -305,28 +405,51 @@ def _python_reader(lines: Iterable[str], options: CsvOptions) -> Any:
     return csv.reader(lines, delimiter=options.delimiter, quotechar=options.quote, strict=True)
 
 
-def _tables(source: _Source, blocks: Iterable[bytes], types: list[Inference]) -> Iterator[pa.Table]:
+def _tables(source: _Source, blocks: Iterable[bytes], types: list[Inference], *, typed: bool) -> Iterator[pa.Table]:
     """Yield the rows of UTF-8 ``blocks``, and put the types inferred from all of them into ``types``."""
     options = source.options
-    forms, has_comma = rules(options), options.decimal == ","
+    forms, is_plain = rules(options), options.number is None
     # Numbers that aren't all dates, such as ids of eight digits, stay numbers.
     as_is = list(types)
-    for batch in _batches(source, blocks):
+    kinds: list[Any] | None = None
+    for batch in _ahead(_batches(source, blocks)):
         if source.repeats_header(batch):
             raise DoubtfulRowsError("a row repeats the header")
         if any(column.null_count < len(column) for column in batch.columns[len(types) :]):
             raise next(name_problems(shown(source.file.path), source.names))
         columns = batch.columns[: len(types)]
         for index, column in enumerate(columns):
-            types[index] = infer(rewritten(column, forms, decimal_comma=has_comma), types[index])
+            types[index] = infer(rewritten(column, options, forms), types[index])
             if forms:
-                as_is[index] = infer(rewritten(column, (), decimal_comma=has_comma), as_is[index])
-        yield pa.table(columns, names=list(source.kept))
+                as_is[index] = infer(rewritten(column, options), as_is[index])
+        if kinds is None:
+            kinds = [_stored(found) if typed and is_plain and not forms else pa.string() for found in types]
+        yield _converted(columns, source.kept, kinds, types)
     if forms:
         types[:] = [other if found.kind == "string" else found for found, other in zip(types, as_is, strict=True)]
 
 
-def _batches(source: _Source, blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+def _stored(found: Inference) -> Any:
+    """Return the type of a copy's column: that of its values where they tell their text, or else text."""
+    return _TYPES.get(found.kind, pa.string()) if found.plain else pa.string()
+
+
+def _converted(columns: Sequence[Any], names: Sequence[str], kinds: Sequence[Any], types: Sequence[Inference]) -> Any:
+    if any(kind not in {pa.string(), _stored(found)} for kind, found in zip(kinds, types, strict=True)):
+        raise _NotOfTypeError
+    return pa.table([pc.cast(column, kind) for column, kind in zip(columns, kinds, strict=True)], names=list(names))
+
+
+def _ahead(batches: Generator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and let another thread read the next one meanwhile."""
+    with closing(batches), ThreadPoolExecutor(1, thread_name_prefix="lakegate-csv") as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
+
+
+def _batches(source: _Source, blocks: Iterable[bytes]) -> Generator[pa.RecordBatch]:
     settings: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
     import duckdb  # only where it's needed: a process that is forked after it was loaded aborts at its exit
 
@@ -415,7 +538,7 @@ class _Source:
 
     def is_header(self, row: Sequence[str]) -> bool:
         """Return whether a row is the header, even after a byte order mark. A single value may equal it by chance."""
-        if not self.options.header or len(row) == 1 or tuple(row[1:]) != self.names[1:]:
+        if not self.options.header or len(row) <= 1 or tuple(row[1:]) != self.names[1:]:
             return False
         return (row[0] or "").lstrip("\ufeff").strip(self.options.quote or None) == self.names[0]
 
@@ -442,9 +565,9 @@ class _Source:
             quoting=csv.QUOTE_ALL if self.options.quote else csv.QUOTE_NONE,
             lineterminator="\n",
         )
-        ragged: list[str] = []
-        before = 1 + (self.before.count(b"\n") or self.before.count(b"\r"))
-        line = before
+        ragged: list[tuple[int, int]] = []
+        before = 1 + _line_ends(self.before)
+        line, last_good = before, 0
         try:
             for row in reader:
                 if line > before and self.is_header(row):
@@ -454,8 +577,10 @@ class _Source:
                         path=path,
                     )
                 if row and len(row) != len(self.names):
-                    ragged.append(f"line {line} has {counted(len(row), 'value')}")
-                if len(ragged) == _MAX_ROWS_NAMED:
+                    ragged.append((line, len(row)))
+                elif row:
+                    last_good = line
+                if len(ragged) > _MAX_ROWS_NAMED:
                     break
                 if sum(map(len, row)) > _LONGEST_ROW // 2:
                     message = f"'{path}' has a row of more than {_LONGEST_ROW // 2:,} characters (line {line})."
@@ -470,13 +595,27 @@ class _Source:
             message = f"'{path}': the quotes in the row that starts on line {line} don't match ({error})."
             raise SourceError(message, hint=_QUOTE_HINT, path=path) from error
         if ragged:
-            raise SourceError(
-                f"'{path}' has rows with a different number of values than its first row ({len(self.names)}): "
-                f"{'; '.join(ragged)}.",
-                hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
-                path=path,
-            )
+            raise self._ragged(ragged, last_good)
         yield text.getvalue().encode()
+
+    def _ragged(self, rows: Sequence[tuple[int, int]], last_good: int) -> SourceError:
+        """Return the error for rows of another length, given as their lines and lengths."""
+        path = shown(self.file.path)
+        listed = "; ".join(f"line {line} has {counted(count, 'value')}" for line, count in rows[:_MAX_ROWS_NAMED])
+        hint = "Quote values that contain the delimiter, and repair truncated rows; or check --delimiter."
+        skipped = self.options.skip_lines
+        first, longest = rows[0][0], max(count for _, count in rows)
+        if self.options.header and longest > len(self.names) and longest == rows[-1][1] and last_good < rows[-1][0]:
+            header = next(line for line, count in rows if count == longest)
+            hint = f"If line {header} is its header, pass --skip-lines {header - 1}. Else: {hint[0].lower()}{hint[1:]}"
+        elif len(rows) <= _MAX_ROWS_NAMED and first > last_good > 1 + skipped:
+            since = f"line {first} is" if len(rows) == 1 else f"the lines from {first} on are"
+            hint = f"If {since} a total or a remark, pass --skip-footer {len(rows)}. Else: {hint[0].lower()}{hint[1:]}"
+        return SourceError(
+            f"'{path}' has rows with a different number of values than its first row ({len(self.names)}): {listed}.",
+            hint=hint,
+            path=path,
+        )
 
 
 def _literal(text: str) -> str:
@@ -525,12 +664,9 @@ def _text_blocks(file: Located, encoding: str, on_read: Callable[[int], None]) -
                 block = block.removeprefix(codecs.BOM_UTF8)
             if b"\0" in block:
                 line = lines + block.count(b"\n", 0, block.index(0))
-                looks_wide = is_first and block.index(0) < len(codecs.BOM_UTF32)
                 raise SourceError(
                     f"'{path}' isn't text: it has a NUL byte (line {line}).",
-                    hint="It looks like UTF-16: pass --encoding utf-16le or utf-16be."
-                    if looks_wide
-                    else "Copy or write it again.",
+                    hint=_wide(raw) if is_first and _wide(raw) else "Copy or write it again.",
                     path=path,
                 )
             lines += block.count(b"\n")
@@ -546,14 +682,37 @@ def _not_of(path: str, encoding: str, error: UnicodeError, start: bytes, lines: 
     if not isinstance(error, UnicodeDecodeError):  # no byte order mark
         hint = "Pass its encoding, such as --encoding utf-16le or --encoding utf-16be."
         return SourceError(f"'{path}' isn't {encoding}: {error}.", hint=hint, path=path)
-    if start.startswith(_UTF16_MARKS):
-        hint = "It looks like UTF-16: pass --encoding utf-16."
-    elif encoding in _ASCII_COMPATIBLE:
-        hint = "Pass its encoding, for example --encoding windows-1252 or --encoding latin-1."
-    else:
-        hint = "Pass its encoding with --encoding."
     line = lines + error.object[: error.start].count(b"\n")
     byte = error.object[error.start]
+    hint = _wide(start) or _candidates(error.object, error.start, encoding)
     return SourceError(
         f"'{path}' isn't {encoding}: byte 0x{byte:02x} on line {line} ({error.reason}).", hint=hint, path=path
     )
+
+
+def _wide(start: bytes) -> str:
+    """Return a hint if a file that begins like this is UTF-16; ``""`` if it isn't."""
+    if start.startswith(_UTF16_MARKS):
+        return "It looks like UTF-16: pass --encoding utf-16."
+    head = start[:_HEAD_BYTES]
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    if max(even, odd) * 8 < len(head) or min(even, odd) * 8 > max(even, odd):
+        return ""
+    return f"It looks like UTF-16: pass --encoding utf-16{'be' if even > odd else 'le'}."
+
+
+def _candidates(text: bytes, at: int, encoding: str) -> str:
+    """Return a hint that shows how a word with a wrong byte reads in other encodings."""
+    start = max(text.rfind(mark, 0, at) for mark in _WORD_ENDS) + 1
+    ends = [end for mark in _WORD_ENDS if (end := text.find(mark, at)) >= 0]
+    word = text[start : min([*ends, len(text)])][:_LONGEST_SHOWN]
+    found: dict[str, str] = {}
+    for name in _ENCODINGS:
+        with suppress(UnicodeError):
+            shown_as = word.decode(name)
+            if shown_as.isprintable() and codecs.lookup(name).name != encoding:
+                found.setdefault(shown_as, name)
+    if not found:
+        return "Pass its encoding with --encoding."
+    listed = ", ".join(f"'{shown_as}' in {name}" for shown_as, name in found.items())
+    return f"Pass its encoding with --encoding. Only you know which one reads right: {listed}."

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import DECIMAL_COMMA, LONE_DIGIT, MISSING_WORDS, NON_FINITE, TimeRewrite
+from lakegate.model.batch import FINE_TIME, LONE_DIGIT, MISSING_WORDS, NON_FINITE, CsvOptions, TimeRewrite, accounting
 
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
@@ -30,16 +30,22 @@ _FLAGS = pa.array(["t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"])
 _NON_FINITE = pa.array(NON_FINITE)
 _INSTANT = pa.timestamp("us", tz="UTC")
 _NAIVE = pa.timestamp("us")
-_PLUS, _MINUS, _ZERO, _NINE, _COLON, _Z = (ord(character) for character in "+-09:Z")
+_PLUS, _MINUS, _ZERO, _NINE, _COLON, _Z, _SPACE = (ord(character) for character in "+-09:Z ")
 _FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date.min, dt.date.max))
 _DAY_MICROSECONDS = 86_400_000_000
 _MICROSECOND_TEXT = 26  # 2024-01-31T07:05:09.123456
+_SECOND_TEXT = 19
+_PLAIN_DOUBLES = 1e-3, 1e7
+"""From the first to the second, Spark writes doubles without exponents."""
+_EXACT_TEXT = 16
+"""Length of a double's text, with its point, that has no more than the 15 digits that it always keeps."""
 # Spark allows zone offsets up to 18 hours (java.time.ZoneOffset), Arrow up to 23:59.
 _WIDE_OFFSET = r"[+-](?:1[89]|2[0-9])(?::?[0-9]{2})?$"
 MANY = 999
 """Number of fraction digits to assume for numbers with an exponent."""
 _LONG_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
 _NUMBER_OR_DATE = re.compile(r"[+-]?[1-9][0-9.,' ]*[.,][0-9]+|[+-]?0,[0-9]+|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*")
+_AMOUNT = re.compile(r"[$€£¥(]|-$")
 _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
     "bool": ("bool",),
     "int64": ("int64", "double"),
@@ -73,6 +79,8 @@ class Inference:
         long: For text, whether all values are numbers, some of which a double would round.
         beyond_int: For integers, whether one needs more than 32 bits.
         flags: Whether all values are among the words that Spark reads as booleans.
+        whole: For doubles, whether all are whole numbers, such as ``6.0``.
+        plain: Whether each value is written as Spark writes it, so that its text can be told from the value.
     """
 
     kind: Kind = "unknown"
@@ -84,6 +92,8 @@ class Inference:
     long: bool = True
     beyond_int: bool = False
     flags: bool = True
+    whole: bool = True
+    plain: bool = True
 
     @property
     def are_numbers(self) -> bool:
@@ -113,10 +123,12 @@ class Inference:
             beyond_int=self.beyond_int or other.beyond_int,
             flags=self.flags and other.flags,
             long=all(one.kind == "unknown" or one.are_numbers for one in (self, other)),
+            whole=self.whole and other.whole,
+            plain=False,
         )
         kinds = {self.kind, other.kind} - {"unknown"}
         if len(kinds) <= 1:
-            return replace(both, kind=next(iter(kinds), "unknown"))
+            return replace(both, kind=next(iter(kinds), "unknown"), plain=self.plain and other.plain)
         if kinds == {"int64", "double"} and self.exact and other.exact:
             return replace(both, kind="double")
         if kinds == {"date32[day]", "timestamp[us]"}:
@@ -137,7 +149,8 @@ def infer(values: Any, so_far: Inference) -> Inference:
     """
     given, values = values, _without_missing_words(values)
     words = so_far.words if values is given else so_far.words | _missing_words(given)
-    so_far = replace(so_far, words=words, flags=so_far.flags and _are_flags(values))
+    plain = so_far.plain and not words
+    so_far = replace(so_far, words=words, flags=so_far.flags and _are_flags(values), plain=plain)
     if values.null_count == len(values) or (so_far.kind == "string" and not so_far.long):
         return so_far
     if so_far.kind == "string":
@@ -180,10 +193,13 @@ def _odd(values: Any, expected: Kind) -> str:
     if pattern is not None:
         ignores_case = bool(pattern.flags & re.IGNORECASE)
         fits = pc.match_substring_regex(values, f"^(?:{pattern.pattern})$", ignore_case=ignores_case)
+        if expected.startswith(("date", "timestamp")):
+            fits = pc.and_(fits, pc.invert(pc.match_substring_regex(values, FINE_TIME)))
         others = values.filter(pc.invert(fits))
         if len(others):
             return str(others[0])
-    return first if _NUMBER_OR_DATE.fullmatch(first) else ""
+    is_amount = _AMOUNT.search(first) and any(re.fullmatch(accounting(mark), first) for mark in ".,")
+    return first if is_amount or _NUMBER_OR_DATE.fullmatch(first) else ""
 
 
 _GIVEN: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -233,7 +249,14 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
             hint=f"Types are {', '.join(_GIVEN)} and decimal(P, S).",
             column=column,
         )
-    if found.kind not in takes | {"unknown"} and not (arrow == "bool" and found.flags):
+    if arrow == "double" and found.kind == "int64" and not found.exact:
+        raise SchemaError(
+            f"You set the type of column '{column}' to {given}, which would round its integers beyond 2^53.",
+            hint=f"Set a type that doesn't round them, such as --types {column}=long.",
+            column=column,
+        )
+    is_allowed = (arrow == "bool" and found.flags) or (arrow == "int64" and found.kind == "double" and found.whole)
+    if found.kind not in takes | {"unknown"} and not is_allowed:
         raise SchemaError(
             f"You set the type of column '{column}' to {given}, but its values are {found.kind}.",
             hint="Nothing was ingested. Correct the values, set another type, or pass the words for NULL with "
@@ -248,14 +271,16 @@ def _digits(fraction: int) -> str:
     return "exponents" if fraction == MANY else f"{fraction} digits after the decimal point"
 
 
-def rewritten(values: Any, rules: Sequence[TimeRewrite], *, decimal_comma: bool) -> Any:
-    """Rewrite strings in SQL's notation: dates and times by ``rules``, numbers with a decimal point.
+def rewritten(values: Any, options: CsvOptions, rules: Sequence[TimeRewrite] = ()) -> Any:
+    """Rewrite strings in SQL's notation: dates and times by ``rules``, numbers by ``options``.
 
     With a decimal comma, a value with a decimal point isn't a number. Appending a space keeps it from becoming one.
 
     Example:
-        >>> rewritten(pa.array(["1.234,5", "7", "1.5"]), (), decimal_comma=True).to_pylist()
+        >>> rewritten(pa.array(["1.234,5", "7", "1.5"]), CsvOptions(decimal=",")).to_pylist()
         ['1234.5', '7', '1.5 ']
+        >>> rewritten(pa.array(["1,234.50", "7-", "($3)"]), CsvOptions(numbers="accounting")).to_pylist()
+        ['1234.50', '-7', '-3']
     """
     for rule in rules:
         fits = pc.match_substring_regex(values, rule.pattern)
@@ -263,12 +288,17 @@ def rewritten(values: Any, rules: Sequence[TimeRewrite], *, decimal_comma: bool)
             made = pc.replace_substring_regex(values, rule.pattern, rule.replacement("\\"))
             made = pc.replace_substring_regex(made, LONE_DIGIT, r"0\1")
             values = pc.if_else(fits, made, values)
-    if decimal_comma:
-        fits = pc.match_substring_regex(values, DECIMAL_COMMA)
-        made = pc.replace_substring(pc.replace_substring(values, ".", ""), ",", ".")
-        other = pc.binary_join_element_wise(values, pa.scalar(" "), "")
-        ambiguous = pc.match_substring_regex(values, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
-        values = pc.if_else(fits, made, pc.if_else(ambiguous, other, values))
+    if options.number is not None:
+        fits = pc.match_substring_regex(values, options.number)
+        digits = pc.replace_substring_regex(values, f"[^0-9+{options.decimal}]", "")
+        sign = pc.if_else(pc.match_substring_regex(values, "[-(]"), "-", "")
+        made = pc.replace_substring(pc.binary_join_element_wise(sign, digits, ""), ",", ".")
+        if options.decimal == ",":
+            other = pc.binary_join_element_wise(values, pa.scalar(" "), "")
+            ambiguous = pc.match_substring_regex(values, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
+            values = pc.if_else(fits, made, pc.if_else(ambiguous, other, values))
+        else:
+            values = pc.if_else(fits, made, values)
     return values
 
 
@@ -328,14 +358,17 @@ def _as_bool(texts: _Texts) -> Inference | None:
     shortest = len("true")
     if (texts.lengths[texts.present] < shortest).any():
         return None
-    return None if texts.cast(pa.bool_()) is None else Inference("bool")
+    if texts.cast(pa.bool_()) is None:
+        return None
+    return Inference("bool", plain=pc.all(pc.equal(pc.ascii_lower(texts.array), texts.array)).as_py() is not False)
 
 
 def _as_int(texts: _Texts) -> Inference | None:
     numbers = texts.cast(pa.int64())
     if numbers is None or texts.has_padded_number():
         return None
-    return whole_numbers(numbers)
+    is_negative_zero = (texts.byte(0) == _MINUS) & (texts.byte(1) == _ZERO)
+    return replace(whole_numbers(numbers), plain=not is_negative_zero.any())
 
 
 def whole_numbers(numbers: Any) -> Inference:
@@ -365,15 +398,29 @@ def _as_double(texts: _Texts) -> Inference | None:
             return None
     large = np.abs(filled) >= INEXACT_IN_DOUBLE
     if large.any():
-        integers = pc.match_substring_regex(texts.array.filter(pa.array(large)), r"^-?[0-9]+$")
-        if pc.any(integers).as_py():
+        spelled_out = pc.match_substring_regex(texts.array.filter(pa.array(large)), r"^-?[0-9.]+$")
+        if pc.any(spelled_out).as_py():
             return None
     points = np.asarray(pc.find_substring(texts.array, ".").fill_null(-1))
     fraction = int(np.where(points >= 0, texts.lengths - points - 1, 0).max())
     has_exponent = pc.any(pc.match_substring_regex(texts.array, "[0-9][eE]")).as_py()
     # The decimal point doesn't count as a digit. A sign, or a zero before the point, may.
     digits = int((texts.lengths - (points >= 0)).max())
-    return Inference("double", digits=digits, fraction=MANY if has_exponent else fraction)
+    plain = not has_exponent and _are_plain(texts, filled, points)
+    fraction = MANY if has_exponent else fraction
+    whole = not has_exponent and bool((finite & (np.trunc(filled) == filled)).all())
+    return Inference("double", digits=digits, fraction=fraction, plain=plain, whole=whole)
+
+
+def _are_plain(texts: _Texts, numbers: npt.NDArray[np.float64], points: npt.NDArray[np.int32]) -> bool:
+    """Return whether Spark writes all doubles, none of which has an exponent, with the same text."""
+    sizes, present = np.abs(numbers), texts.present
+    fractions = texts.lengths - points - 1
+    has_point = (points > (texts.byte(0) == _MINUS)) & (fractions > 0)
+    is_shortest = (fractions == 1) | (texts.byte(-1) != _ZERO)
+    has_no_exponent = (sizes == 0) & (fractions == 1) | (sizes >= _PLAIN_DOUBLES[0]) & (sizes < _PLAIN_DOUBLES[1])
+    is_exact = texts.lengths <= _EXACT_TEXT
+    return bool((has_point & is_shortest & has_no_exponent & is_exact)[present].all())
 
 
 def _as_date(texts: _Texts) -> Inference | None:
@@ -384,7 +431,10 @@ def _as_date(texts: _Texts) -> Inference | None:
 
 
 def _as_naive(texts: _Texts) -> Inference | None:
-    return None if _cast_time(texts, _NAIVE) is None else Inference("timestamp[us]")
+    if _cast_time(texts, _NAIVE) is None:
+        return None
+    has_seconds = (texts.lengths == _SECOND_TEXT) & (texts.byte(10) == _SPACE)
+    return Inference("timestamp[us]", plain=bool(has_seconds[texts.present].all()))
 
 
 def _as_instant(texts: _Texts) -> Inference | None:
@@ -395,14 +445,14 @@ def _as_instant(texts: _Texts) -> Inference | None:
         wide = pc.match_substring_regex(texts.array, _WIDE_OFFSET)
         if pc.any(wide).as_py():
             return None
-    return Inference("timestamp[us, tz=UTC]")
+    return Inference("timestamp[us, tz=UTC]", plain=False)
 
 
 def _cast_time(texts: _Texts, to: pa.DataType) -> Any:
     found = texts.cast(to)
     if found is None and (texts.lengths > _MICROSECOND_TEXT).any():
-        # Spark truncates fractions after the microsecond, Arrow refuses them.
-        cut = pc.replace_substring_regex(texts.array, r"(\.[0-9]{6})[0-9]{1,3}", r"\1")
+        # Arrow refuses digits after the microsecond. Spark cuts them off, so they have to be zeros.
+        cut = pc.replace_substring_regex(texts.array, r"(\.[0-9]{6})0{1,3}(Z|[+-].*)?$", r"\1\2")
         found = _Texts(cut).cast(to)
     if found is None or not _in_calendar(
         found.cast(pa.int64()), _FIRST_DAY * _DAY_MICROSECONDS, (_LAST_DAY + 1) * _DAY_MICROSECONDS - 1

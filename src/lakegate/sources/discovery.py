@@ -214,11 +214,11 @@ def _csv_batch(
     columns = common_columns(inspections, types, options.types)
     return Batch(
         format="csv",
-        texts=column_texts(inspections, types),
+        texts=column_texts(inspections, types, options),
         files=_with_copies(inspections, narrator),
         columns=merged_columns(columns),
         csv=options,
-        variants=_variants(inspections, columns, ordered=True),
+        variants=_apart(inspections, [each.stored for each in inspections], columns, ordered=True),
     )
 
 
@@ -254,15 +254,12 @@ def _copied_batch(
     problems.extend(_changed(found, storage))
     if problems or not found:
         return None
-    settled = {each.file.uri: each.columns for each in found}
-    # Copies with different types are read separately, even if their columns now have the same type.
-    apart = _variants(inspections, own, ordered=False)
     return Batch(
         format=kind,
         texts=number_texts(found) if inferred else (),
         files=_with_copies(found, narrator),
         columns=merged_columns(columns),
-        variants=tuple(one.model_copy(update={"columns": settled[one.uris[0]]}) for one in apart),
+        variants=_apart(inspections, own, columns, ordered=False),
     )
 
 
@@ -298,6 +295,19 @@ def _variants(
         for has in uris
     }
     return tuple(by_columns) if len(shapes) > 1 else ()
+
+
+def _apart(
+    files: Sequence[CopiedFile],
+    stored: Sequence[tuple[SourceColumn, ...]],
+    columns: Sequence[tuple[SourceColumn, ...]],
+    *,
+    ordered: bool,
+) -> tuple[FileColumns, ...]:
+    """Group the files by what is ``stored`` in their copies: types may differ though they become one in ``columns``."""
+    settled = {each.file.uri: has for each, has in zip(files, columns, strict=True)}
+    groups = _variants(files, stored, ordered=ordered)
+    return tuple(one.model_copy(update={"columns": settled[one.uris[0]]}) for one in groups)
 
 
 def _with_copies(files: Sequence[CopiedFile], narrator: Narrator | None) -> tuple[SourceFile, ...]:

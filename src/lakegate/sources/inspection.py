@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -271,6 +272,10 @@ def reserved_name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaEr
         )
 
 
+_VALUE = re.compile(r"[+-]?[0-9][0-9.,:/ TZ+-]*")
+"""A number, date or time, which is hardly the name of a column."""
+
+
 def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> Iterator[SchemaError]:
     """Yield an error for each file whose columns differ from those of most files.
 
@@ -287,11 +292,14 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
         if differences:
             path = shown(inspection.file.path)
             differs = "; ".join(differences)
+            hint = (
+                "To ingest files with different columns in one batch, pass --schema evolve (adds columns to the table) "
+                "or --schema ignore_extra."
+            )
+            if ordered and any(_VALUE.fullmatch(column.name) for column in inspection.columns):
+                hint = "Its first line looks like a row: if it has no header, ingest it separately, with --no-header."
             yield SchemaError(
-                f"'{path}' doesn't have the columns of '{shown(reference.file.path)}': {differs}.",
-                hint="To ingest files with different columns in one batch, pass --schema evolve (adds columns to the "
-                "table) or --schema ignore_extra.",
-                path=path,
+                f"'{path}' doesn't have the columns of '{shown(reference.file.path)}': {differs}.", hint=hint, path=path
             )
 
 
@@ -307,13 +315,14 @@ def differences_between(
         ["'fee' is int64 instead of double", "'id' (int64) is missing", "'zone' (string) is additional"]
     """
     found = {column.name.lower(): column for column in other}
+    kinds = {column: "" if ordered else f" ({column.type})" for column in (*reference, *other)}
     for column in reference:
         same = found.pop(column.name.lower(), None)
         if same is None:
-            yield f"'{column.name}' ({column.type}) is missing"
+            yield f"'{column.name}'{kinds[column]} is missing"
         elif _with_sorted_fields(same.type) != _with_sorted_fields(column.type):
             yield f"'{column.name}' is {same.type} instead of {column.type}"
-    yield from (f"'{column.name}' ({column.type}) is additional" for column in found.values())
+    yield from (f"'{column.name}'{kinds[column]} is additional" for column in found.values())
     names, others = ([column.name.lower() for column in columns] for columns in (reference, other))
     if ordered and names != others and sorted(names) == sorted(others):
         yield f"the columns are in another order ({', '.join(column.name for column in other)})"

@@ -137,4 +137,11 @@ def _first_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict
     with _parquet(file.copy_uri or file.uri, storage) as found:
         first = next(found.iter_batches(batch_size=limit or 1), None)
         rows = [] if first is None else rows_of(first.slice(0, limit))
+    if batch.format == "csv":
+        return [{name: spelled(value) for name, value in row.items()} for row in rows]
     return [json_safe(row) for row in rows]
+
+
+def spelled(value: Any) -> str | None:
+    """Return the text of a value in CSV from the value in its copy."""
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 from lakegate.errors import SchemaError
 from lakegate.model.batch import (
-    DECIMAL_COMMA,
     LONE_DIGIT,
     MISSING_WORDS,
     NON_FINITE,
@@ -54,6 +53,7 @@ _PRIMITIVES = {
 _SPARK_NAMES = {iceberg: spark for spark, iceberg in _PRIMITIVES.items()}  # of the integers, "int" comes last
 _ARROW_TO_SPARK = {
     "bool": "boolean",
+    "string": "string",
     "int64": "bigint",
     "double": "double",
     "date32[day]": "date",
@@ -73,6 +73,7 @@ _TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)(?:
 _AS_READ = {"list": "array", "uuid": "string", "fixed": "binary"}
 """What Spark makes of Iceberg types that it doesn't have, or calls otherwise."""
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
+_POINT_ZERO = r"\.0*$"
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 
 
@@ -256,15 +257,14 @@ def _read_parquet(session: Any, batch: Batch) -> Any:
         text = texts.get(column.in_file.lower())
         if text is not None and column.type not in {"null", "string"}:
             converted[text.lower()] = _parsed(batch.csv or CsvOptions(), text, _spark_name(column.type))
-    if batch.format in {"json", "excel"}:
-        # One file may have integers or dates in a column, another fractions or timestamps.
-        wider = {"double": ("bigint", "DOUBLE"), "timestamp[us]": ("date", "TIMESTAMP_NTZ")}
-        own = {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields}
-        for column in batch.columns:
-            narrow, target = wider.get(column.type, ("", ""))
-            if own.get(column.in_file.lower()) == narrow:
-                name = quote(column.in_file)
-                converted[column.in_file.lower()] = f"CAST({name} AS {target}) AS {name}"
+    # One file may have integers or dates in a column, another fractions, timestamps or, in CSV, text.
+    wider = {"double": {"bigint"}, "timestamp[us]": {"date"}} if batch.format in {"json", "excel"} else {}
+    own = {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields}
+    for column in batch.columns if batch.format in {"csv", "json", "excel"} else ():
+        name, stored = quote(column.in_file), own.get(column.in_file.lower())
+        is_typed = batch.format == "csv" and stored != "string" and column.type != "null"
+        if is_typed or stored in wider.get(column.type, ()):
+            converted[column.in_file.lower()] = f"CAST({name} AS {_spark_name(column.type)}) AS {name}"
     if not any(converted.values()):
         return frame
     return frame.selectExpr(*(converted.get(name.lower()) or quote(name) for name in frame.columns))
@@ -404,13 +404,16 @@ def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
                 made = f"regexp_replace({value}, {pattern}, {sql_string(rule.replacement('$'))})"
                 made = f"regexp_replace({made}, {sql_string(LONE_DIGIT)}, '0$1')"
                 value = f"IF({value} RLIKE {pattern}, {made}, {value})"
-    elif csv.decimal == "," and target != "boolean":
-        made = f"replace(replace({value}, '.', ''), ',', '.')"
+    elif csv.number is not None and target != "boolean":
+        sign = f"IF({value} RLIKE '[-(]', '-', '')"
+        digits = f"regexp_replace({value}, {sql_string(f'[^0-9+{csv.decimal}]')}, '')"
+        made = f"replace(concat({sign}, {digits}), ',', '.')"
         # Text that doesn't match isn't a number, and must not become one.
         names = ", ".join(map(sql_string, NON_FINITE)) if target in {"double", "float"} else "NULL"
-        value = (
-            f"IF({value} RLIKE {sql_string(DECIMAL_COMMA)}, {made}, IF({value} IN ({names}), {value}, {value} || ' x'))"
-        )
+        other = f"IF({value} IN ({names}), {value}, {value} || ' x')" if csv.decimal == "," else value
+        value = f"IF({value} RLIKE {sql_string(csv.number)}, {made}, {other})"
+    if target in {"bigint", "int"}:  # whole numbers may be written like 6.0
+        value = f"IF(contains({value}, '.'), regexp_replace({value}, {sql_string(_POINT_ZERO)}, ''), {value})"
     return value
 
 

@@ -26,6 +26,8 @@ from lakegate.wap.stage import missing_namespaces
 CONTRACT_COLUMNS = "contract_columns"
 """Name of the check that compares a table with its contract's columns."""
 _DIGITS = {"float": 7, "double": 17}
+_MOST_DIGITS = 38
+"""Digits of the longest decimal."""
 _SIGN_AND_ZERO = 2
 """Characters that ``digits`` may count although they aren't significant digits: the sign, and a leading zero."""
 _TIME_TRANSFORMS = ("years", "months", "days", "hours")
@@ -126,13 +128,21 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
         column = schema.find(text.name)
         if column is None:
             continue
-        if column.type == "string" and not exists and text.odd:
-            yield f"Column '{column.name}' is text{because(text)}."
+        if column.type == "string" and not exists and (why := because(text)):
+            given = f"decimal({text.digits}, {text.fraction})"
+            is_long = not text.odd and text.digits <= _MOST_DIGITS
+            way = f" To have numbers: --types '{column.name}={given}'" if is_long else ""
+            yield f"Column '{column.name}' is text{why}.{way}"
+        if column.type == "double" and not exists and text.whole:
+            yield (
+                f"Column '{column.name}' is double, because its whole numbers are written like 6.0. To have integers: "
+                f"--types {column.name}=long"
+            )
         if column.type == "string" and text.words and column.name.lower() in not_null:
             word = text.words[0]
             yield (
                 f"Column '{column.name}' is text and contains '{word}', which not_null accepts because it isn't NULL. "
-                f"To read it as NULL, pass --null-value {word}."
+                f"If it says that there's no value, pass --null-value {word}: it's then NULL in every column."
             )
         if text.digits - _SIGN_AND_ZERO > _DIGITS.get(column.type, text.digits):
             yield (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import ColumnText, FileFormat
+from lakegate.model.batch import DECIMAL_COMMA, FINE_TIME, ColumnText, FileFormat, accounting
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import SchemaMode
 from lakegate.model.schema import Column, Schema, SchemaChange
@@ -31,8 +31,12 @@ _PARSES_AS = {
     ("timestamp", "timestamptz"),
     ("date", "timestamptz"),
 }
-_WITH_COMMA = re.compile(r"[+-]?[0-9.]+,[0-9]+")
-_DATE = re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
+_AMBIGUOUS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
+_DATE = re.compile(r"([0-9]{1,2})([./-])([0-9]{1,2})\2([0-9]{2,4})")
+_MONTHS = 12
+_NO_VALUE = frozenset({"", "na", "nan", "none", "null", "nil", "nul", "missing", "unknown", "void"})
+"""Letters of words that may say that there's no value."""
+_WHOLE = frozenset({("double", "int"), ("double", "long")})
 _EXPONENT = 999
 _JSON_TEXT = frozenset({"date", "timestamp", "timestamptz"})
 _LONG_INTEGER = "decimal(38, 0)"
@@ -281,18 +285,51 @@ def _likely_renames(missing: Sequence[Column], added: Sequence[tuple[str, str]])
 
 def because(text: ColumnText | None) -> str:
     """Return, in parentheses, why a CSV column is text instead of numbers or dates, and what to do about it."""
+    if text is not None and text.digits and not text.odd:
+        return f" (its numbers have up to {text.digits} digits, and a double would round them)"
     if text is None or not text.odd:
         return ""
-    if _WITH_COMMA.fullmatch(text.odd):
-        hint = "if its comma is a decimal comma, pass --decimal ','"
-    elif _DATE.match(text.odd):
-        hint = "say how dates are written, such as --date-format '%d.%m.%Y'"
-    elif text.odd_is_last:
-        hint = "if that row, the last, has totals or a remark, delete it"
-    else:
-        hint = f"if it says that there's no value, pass --null-value '{text.odd}'"
     where = f"in {text.odd_at}" if text.odd_at else "among its values"
-    return f" ('{text.odd}' is {where}: {hint})"
+    return f" ('{text.odd}' is {where}: {next(_ways(text))})"
+
+
+def _ways(text: ColumnText) -> Iterator[str]:
+    """Yield what to do about the value that keeps a column from numbers or dates, likeliest first. None guesses."""
+    odd = text.odd
+    if odd.lower() == text.name.lower():
+        yield "it's the column's own name; if files were joined there, delete that line"
+    if date := _DATE.match(odd):
+        yield _date_way(odd, date)
+    if re.search(FINE_TIME, odd):
+        yield "a timestamp has no more than microseconds; shorten it in the file"
+    if _AMBIGUOUS.fullmatch(odd):
+        yield "if its comma groups digits, pass --numbers accounting; if it's a decimal comma, pass --decimal ','"
+    if re.fullmatch(DECIMAL_COMMA, odd):
+        yield "to read its decimal comma, pass --decimal ','"
+    for decimal, more in ((".", ""), (",", " --decimal ','")):
+        if re.fullmatch(accounting(decimal), odd):
+            yield f"to read it as a number, pass --numbers accounting{more}"
+    if text.odd_is_last:
+        yield "if that line, the last, has totals or a remark, pass --skip-footer 1"
+    if re.sub(r"[^a-z]", "", odd.lower()) in _NO_VALUE:
+        yield f"if it says that there's no value, pass --null-value '{odd}'"
+    yield "correct it there, if the column should have numbers, dates or times"
+
+
+def _date_way(odd: str, date: re.Match[str]) -> str:
+    one, mark, other, year = date.groups()
+    if len(year) != len("2024"):
+        return "write its year with four digits"
+    time = odd[date.end() :]
+    clock = re.fullmatch(r"(.)[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", time)
+    if time and clock is None:
+        return "write dates as 2026-01-31, and times as 2026-01-31 10:00:00"
+    suffix = f"{clock[1]}%H:%M{':%S' if clock[2] else ''}" if clock else ""
+    option = "--timestamp-format" if clock else "--date-format"
+    days, months = (f"{option} '{form}{suffix}'" for form in (f"%d{mark}%m{mark}%Y", f"%m{mark}%d{mark}%Y"))
+    if int(one) > _MONTHS or int(other) > _MONTHS:
+        return f"pass {days if int(one) > _MONTHS else months}"
+    return f"if the day comes first, pass {days}; if the month does, {months}"
 
 
 def rounding(text: ColumnText | None, column: Column) -> str:
@@ -311,7 +348,7 @@ def fits(batch: Column, table: Column, file_format: FileFormat, text: ColumnText
 
     The write refuses values that don't fit after all; :func:`rounding` finds those that would be rounded.
     """
-    if is_lossless(batch.type, table.type):
+    if is_lossless(batch.type, table.type) or (text and text.whole and (batch.type, table.type) in _WHOLE):
         return True
     if type_parts(batch.type) and type_parts(table.type):
         inside = list(type_differences(table.type, batch.type))

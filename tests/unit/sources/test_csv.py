@@ -22,6 +22,7 @@ from lakegate.model.batch import Batch, CsvOptions
 from lakegate.model.schema import Column
 from lakegate.sources import discover, from_uri
 from lakegate.sources.files import LocalFile
+from lakegate.sources.sample import spelled
 from lakegate.wap.schema_fit import rounding
 from support.examples import examples
 
@@ -35,7 +36,7 @@ def read(tmp_path: Path, content: str | bytes, *, name: str = "a.csv", options: 
 
 def rows_of(batch: Batch) -> list[list[str | None]]:
     tables = [pq.read_table(from_uri(uri)) for uri in batch.read_uris]
-    return [list(row.values()) for table in tables for row in table.to_pylist()]
+    return [list(map(spelled, row.values())) for table in tables for row in table.to_pylist()]
 
 
 def types(batch: Batch) -> dict[str, str]:
@@ -76,6 +77,57 @@ def test_rows_are_what_is_written(tmp_path: Path, content: str, rows: list[list[
     batch = read(tmp_path, content)
     assert rows_of(batch) == rows
     assert batch.rows == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "stored"),
+    [
+        (["1", "", "-5"], "int64"),
+        (["1", "-0"], "string"),
+        (["1", "NA"], "string"),
+        (["0.5", "8.0", "-12.25"], "double"),
+        (["0.50"], "string"),
+        (["8.0", "8"], "string"),
+        (["0.0001"], "string"),
+        (["12345678.5"], "string"),
+        (["true", "false"], "bool"),
+        (["TRUE"], "string"),
+        (["2024-01-31", "0001-01-01"], "date32[day]"),
+        (["2024-01-31 10:00:00"], "timestamp[us]"),
+        (["2024-01-31T10:00:00"], "string"),
+        (["2024-01-31 10:00:00.5"], "string"),
+    ],
+)
+def test_a_copy_holds_values_only_where_they_tell_their_text(tmp_path: Path, values: list[str], stored: str) -> None:
+    batch = read(tmp_path, "a,b\n" + "".join(f"{value},x\n" for value in values))
+    assert str(pq.read_schema(from_uri(batch.read_uris[0])).field("a").type) == stored
+    assert [row[0] for row in rows_of(batch)] == [value or None for value in values]
+
+
+def test_a_late_value_of_another_type_keeps_the_text_of_all(tmp_path: Path) -> None:
+    batch = read(tmp_path, "a,b\n" + "1,2\n" * 150_000 + "1.50,x\n")
+    assert types(batch) == {"a": "double", "b": "string"}
+    assert [rows_of(batch)[at] for at in (0, -1)] == [["1", "2"], ["1.50", "x"]]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_before_the_header_and_at_the_end_are_left_out(tmp_path: Path, end: str) -> None:
+    lines = ["Report", '"a ""quoted', "", "id,fee", "1,2.5", '2,"3', '4"', "Total,,5.5", "", "printed, today", ""]
+    batch = read(tmp_path, end.join(lines) + end, options=CsvOptions(skip_lines=2, skip_footer=3))
+    assert rows_of(batch) == [["1", "2.5"], ["2", f"3{end}4"]]
+    empty = read(tmp_path, end.join(["x", "id,fee", "Total"]), options=CsvOptions(skip_lines=1, skip_footer=1))
+    assert (rows_of(empty), list(types(empty))) == ([], ["id", "fee"])
+    for options, words in (
+        (CsvOptions(skip_lines=3), "no line after the 3 lines to skip at its start"),
+        (CsvOptions(skip_footer=3), "no line before the 3 lines to skip at its end"),
+    ):
+        with pytest.raises(SourceError, match=words):
+            read(tmp_path, end.join(["x", "id,fee", "Total"]), options=options)
+
+
+def test_lines_at_the_end_of_a_large_file_are_left_out(tmp_path: Path) -> None:
+    batch = read(tmp_path, "a,b\n" + "é,é\n" * 1_500_000 + "x\ny\n", options=CsvOptions(skip_footer=2))
+    assert batch.rows == 1_500_000
 
 
 CELLS = st.text(st.sampled_from("ab,;\"'\n\r\\ é日0"), max_size=6)
@@ -132,12 +184,23 @@ def test_whatever_pythons_writer_writes_is_read(
         ("a;b\n1;2\n", "has one column, 'a;b'", "--delimiter ';'"),
         ("a;b\n", "has one column, 'a;b'", "--delimiter ';'"),
         ("a\tb\n1\t2\n", "has one column", "--delimiter tab"),
-        ("a,b\n\xe9,2\n".encode("latin-1"), "isn't utf-8: byte 0xe9 on line 2", "--encoding windows-1252"),
+        ("a,b\n\xe9,2\n".encode("latin-1"), "isn't utf-8: byte 0xe9 on line 2", "'é' in windows-1252"),
+        ("a,b\nЖди,2\n".encode("cp1251"), "isn't utf-8: byte 0xc6 on line 2", "'Жди' in windows-1251"),
+        ("a,b\n日本,2\n".encode("shift_jis"), "isn't utf-8: byte 0x93 on line 2", "'日本' in shift_jis"),
+        ("a,b\n中文,2\n".encode("gb18030"), "isn't utf-8: byte 0xd6 on line 2", "'中文' in gb18030"),
+        ("a,b\nCafé,2\n".encode("mac_roman"), "isn't utf-8: byte 0x8e on line 2", "'Café' in mac_roman"),
+        ("a,b\né,2\n".encode("utf-16be"), "isn't utf-8: byte 0xe9", "--encoding utf-16be"),
+        ("a,b\né,2\n".encode("utf-16le"), "isn't utf-8: byte 0xe9", "--encoding utf-16le"),
+        ("a,b\n1,2\n".encode("utf-16be"), "has a NUL byte", "--encoding utf-16be"),
         ("a,b\n1,2\n".encode("utf-16"), "isn't utf-8", "--encoding utf-16"),
         ("a,b\n1,2\n".encode("utf-16le"), "has a NUL byte", "--encoding utf-16le"),
         (b"a,b\n1\n" + b"1,2\n" * 50 + b"\xff,2\n", "", ""),
         (b"a,b\n1,2\n\0\0\0\0", "has a NUL byte (line 3)", "Copy or write it again"),
         ("a,\n1,2\n", "column 2 has no name", "Give every column a name"),
+        ("Report,,\n,,\na,b,c\n1,2,3\n", "column 2 has no name", "--skip-lines"),
+        ("Report\nof May\n\na,b\n1,2\n3,4\n", "line 4 has 2 values", "If line 4 is its header, pass --skip-lines 3."),
+        ("a,b\n1,2\n3,4\n(2 rows)\n", "line 4 has 1 value", "If line 4 is a total or a remark, pass --skip-footer 1."),
+        ("a,b\n1,2\nx\ny\n\n", "line 4 has 1 value", "If the lines from 3 on are a total or a remark, pass --skip-f"),
         ("a,_file\n1,2\n", "column '_file' has the name of an Iceberg metadata column", "for example to 'file'"),
         ("a,A\n1,2\n", "2 columns with the same name: 'a', 'A'", "Rename"),
         ("\n\n\n", "has no line of text", "exclude it"),

@@ -94,6 +94,29 @@ def test_words_for_true_and_false_are_booleans_where_asked_for(tmp_path: Path) -
         read(tmp_path, text, types={"d": "boolean"})
 
 
+@pytest.mark.parametrize(
+    ("values", "decimal", "kind"),
+    [
+        (["1,234.50", "12", "-0.5", "1,234,567"], ".", "double"),
+        (["123-", "4", "1,000-"], ".", "int64"),
+        (["(123)", "(1,000.5)", "7"], ".", "double"),
+        (["$1,234.50", "-€ 3", "¥-4", "5 £", "($2)", "12-€"], ".", "double"),
+        (["1.234,50-", "1.000", "7 €"], ",", "double"),
+        (["1,23", "4"], ".", "string"),
+        (["1,2345"], ".", "string"),
+        (["-(5)"], ".", "string"),
+        (["5%"], ".", "string"),
+        (["00501", "(007)"], ".", "string"),
+        (["1.5", "2"], ",", "string"),
+    ],
+)
+def test_numbers_as_accounts_write_them(tmp_path: Path, values: list[str], decimal: str, kind: str) -> None:
+    text = "a;b\n" + "".join(f"{value};x\n" for value in values)
+    assert types(read(tmp_path, text, decimal=decimal, numbers="accounting"))["a"] == kind
+    if kind != "string":
+        assert types(read(tmp_path, text))["a"] == "string"
+
+
 def test_decimals_are_given_to_numbers_of_any_length(tmp_path: Path) -> None:
     text = "id\n12345678901234567890\nNA\n-0.05\n7\n"
     assert types(read(tmp_path, text, types={"id": "decimal(38, 2)"})) == {"id": "decimal128(38, 2)"}
@@ -106,7 +129,9 @@ def test_a_line_of_totals_is_named_and_not_made_null(tmp_path: Path) -> None:
     batch = read(tmp_path, "id;fee\n1;2.5\n2;3\nTotal;5.5\n")
     assert types(batch) == {"id": "string", "fee": "double"}
     own, table = (Schema(columns=(Column(name="id", type=kind),)) for kind in ("string", "long"))
-    with pytest.raises(LakegateError, match=r"'Total' is in row 3 of 'a\.csv': if that row, the last, has") as refused:
+    with pytest.raises(
+        LakegateError, match=r"'Total' is in line 4 of 'a\.csv': if that line, the last, has"
+    ) as refused:
         fit(own, table, name=TableIdentifier.parse("n.t"), file_format="csv", texts=batch.texts)
     assert "--null-value" not in f"{refused.value.message} {refused.value.hint}"
 
@@ -114,9 +139,40 @@ def test_a_line_of_totals_is_named_and_not_made_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "wanted", "text", "words"),
     [
-        ("string", "double", ColumnText(name="a", odd="1,5"), "pass --decimal ','"),
-        ("string", "date", ColumnText(name="a", odd="31.1.2024"), "--date-format '%d.%m.%Y'"),
+        ("string", "double", ColumnText(name="a", odd="1,5"), "to read its decimal comma, pass --decimal ','"),
+        ("string", "double", ColumnText(name="a", odd="1.234,56"), "pass --decimal ','"),
+        (
+            "string",
+            "double",
+            ColumnText(name="a", odd="1,234"),
+            "groups digits, pass --numbers accounting; if",
+        ),
+        ("string", "double", ColumnText(name="a", odd="1,234.5"), "pass --numbers accounting)"),
+        ("string", "double", ColumnText(name="a", odd="123-"), "pass --numbers accounting)"),
+        ("string", "double", ColumnText(name="a", odd="$5"), "pass --numbers accounting)"),
+        ("string", "double", ColumnText(name="a", odd="1.234,5-"), "pass --numbers accounting --decimal ','"),
+        ("string", "date", ColumnText(name="a", odd="31.1.2024"), "pass --date-format '%d.%m.%Y')"),
+        ("string", "date", ColumnText(name="a", odd="1/31/2024"), "pass --date-format '%m/%d/%Y')"),
+        (
+            "string",
+            "date",
+            ColumnText(name="a", odd="1/3/2024"),
+            "first, pass --date-format '%d/%m/%Y'; if",
+        ),
+        ("string", "timestamp", ColumnText(name="a", odd="31.1.2024 7:05"), "--timestamp-format '%d.%m.%Y %H:%M')"),
+        ("string", "date", ColumnText(name="a", odd="1/3/24"), "write its year with four digits"),
         ("string", "long", ColumnText(name="a", odd="n. a."), "--null-value 'n. a.'"),
+        ("string", "long", ColumnText(name="a", odd="-"), "if it says that there's no value, pass --null-value '-'"),
+        ("string", "long", ColumnText(name="a", odd="Total"), "correct it there"),
+        ("string", "long", ColumnText(name="a", odd="Total", odd_is_last=True), "--skip-footer 1"),
+        ("string", "long", ColumnText(name="a", odd="A"), "the column's own name"),
+        ("string", "timestamp", ColumnText(name="a", odd="2024-01-01 10:00:00.1234567"), "no more than microseconds"),
+        (
+            "string",
+            "double",
+            ColumnText(name="a", digits=18, fraction=1),
+            "up to 18 digits, and a double would",
+        ),
         ("double", "decimal(9, 2)", ColumnText(name="a", fraction=3), "3 digits after the point"),
         ("double", "decimal(9, 2)", ColumnText(name="a", fraction=999), "values with exponents or too many digits"),
     ],
@@ -135,10 +191,27 @@ def test_what_text_may_mean_otherwise_is_noted(tmp_path: Path) -> None:
     notes = list(text_notes(batch, schema, checks, exists=False))
     assert [note.split(". ")[0] for note in notes] == [
         "Column 'a' is text and contains 'NA', which not_null accepts because it isn't NULL",
-        "Column 'b' is text ('1,5' is in row 1 of 'a.csv': if its comma is a decimal comma, pass --decimal ',').",
+        "Column 'b' is text ('1,5' is in line 2 of 'a.csv': to read its decimal comma, pass --decimal ',').",
         "Column 'c' contains numbers of up to 23 digits",
     ]
     assert not list(text_notes(batch, schema, (), exists=True))[1:]
+
+
+def test_whole_numbers_that_are_written_like_6_0_go_into_integers(tmp_path: Path) -> None:
+    batch = read(tmp_path, "id;fee\n6.0;2.0\n;2.5\n")
+    assert types(batch) == {"id": "double", "fee": "double"}
+    own, table = (
+        Schema(columns=tuple(Column(name=name, type=kind) for name in ("id", "fee"))) for kind in ("double", "long")
+    )
+    with pytest.raises(LakegateError) as refused:
+        fit(own, table, name=TableIdentifier.parse("n.t"), file_format="csv", texts=batch.texts)
+    assert "'fee'" in refused.value.message
+    assert "'id'" not in refused.value.message
+    assert types(read(tmp_path, "id;fee\n6.0;2.0\n", types={"id": "long"}))["id"] == "int64"
+    notes = list(text_notes(batch, own, (), exists=False))
+    assert [note.endswith("--types id=long") for note in notes] == [True]
+    with pytest.raises(InputError, match="column 'fee' to long, but its values are double"):
+        read(tmp_path, "id;fee\n6.0;2.5\n", types={"fee": "long"})
 
 
 def test_numbers_that_need_more_than_32_bits_are_known(tmp_path: Path) -> None:
