@@ -52,8 +52,11 @@ from lakegate.ports import Catalog
 from lakegate.testing import MemoryCatalog
 from support.ledger_support import properties
 
-HOSTILE = "<script>alert(1)</script> \u202eltr\u202c 🐘 `x` $x^2$ [l](javascript:alert(1)) |a| \x1b[31m"
-"""What may be in a name of a file or in a value: markup, Markdown, LaTeX, a change of direction, terminal colours."""
+HOSTILE = (
+    "<script>alert(1)</script> \u202eltr\u202c 🐘 `x` $x^2$ _i_ :material/home: [l](javascript:alert(1)) |a| "
+    "![i](http://e.example.com/i.png) http://e.example.com www.example.com a@example.com \x1b[31m"
+)
+"""What may be in names and values: markup, Markdown, LaTeX, icons, links, a change of direction, terminal colours."""
 LONG = "A very long cell. " * 600
 _STATES = 12
 _ROWS = 40

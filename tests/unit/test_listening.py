@@ -75,7 +75,7 @@ def test_only_own_names_and_own_pages_are_answered(
     assert not may_ask([], origins, url=url)
 
 
-def test_the_dashboard_refuses_other_names_and_other_pages() -> None:
+def test_the_dashboard_refuses_other_names_other_pages_and_frames() -> None:
     async def say(websocket: WebSocket) -> None:
         await websocket.accept()
         await websocket.send_text("nyc.trips")
@@ -90,6 +90,7 @@ def test_the_dashboard_refuses_other_names_and_other_pages() -> None:
     own = {"Host": "localhost:8484", "Origin": "http://localhost:8484"}
     with client.websocket_connect("/_stcore/stream", headers=own) as opened:
         assert opened.receive_text() == "nyc.trips"
+    assert client.get("/").headers["Content-Security-Policy"] == "frame-ancestors 'none'"
     for other in ({"Origin": "http://localhost:3000"}, {"Host": ""}, {"Host": "evil.example.com"}):
         headers = own | other
         with pytest.raises(WebSocketDisconnect), client.websocket_connect("/_stcore/stream", headers=headers):

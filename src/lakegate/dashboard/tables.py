@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from lakegate.dashboard.model import ReadModel, ResultPage, TableFacts, lineage_of, paginate, searchable
+from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import SUFFIX
 from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import CheckRecord, RunLine
 from lakegate.model.tables import Snapshot, TableMetadata
 
 
 class TableDetail(Value):
-    """A table on ``main``."""
+    """A table on ``main``.
+
+    Attributes:
+        quarantined: Its rows that wait in quarantine; ``None`` if unknown.
+    """
 
     table: str
     commit: str
     metadata: TableMetadata
     facts: TableFacts
+    quarantined: int | None = None
 
 
 class CheckHistory(Value):
@@ -44,7 +52,17 @@ class CheckHistory(Value):
 def get_table(model: ReadModel, table: str) -> TableDetail:
     """Return a table."""
     main, pointer = model.catalog.get_ref(MAIN), _pointer(model, table)
-    return TableDetail(table=table, commit=main.hash, metadata=model.metadata(pointer), facts=model.facts(pointer))
+    aside = model.tables(main).get(f"{table}{SUFFIX}")
+    quarantined: int | None = None
+    with suppress(LakegateError):
+        quarantined = 0 if aside is None else model.count_waiting(aside)
+    return TableDetail(
+        table=table,
+        commit=main.hash,
+        metadata=model.metadata(pointer),
+        facts=model.facts(pointer),
+        quarantined=quarantined,
+    )
 
 
 def list_snapshots(model: ReadModel, table: str, *, limit: int = 50, cursor: str | None = None) -> ResultPage[Snapshot]:

@@ -44,6 +44,13 @@ def test_snapshots_say_what_each_added(big: BigLake) -> None:
     assert page.total == newest // 40
 
 
+def test_quarantined_rows_are_counted_with_their_table(model: ReadModel, load: Load) -> None:
+    load({"id": 1}, {"id": None}, {"id": None}, checks="not_null(id, severity='quarantine')")
+    load({"id": 1}, table="nyc.zones")
+    assert get_table(model, "nyc.trips").quarantined == 2
+    assert get_table(model, "nyc.zones").quarantined == 0
+
+
 def test_since_when_a_check_fails(model: ReadModel, load: Load) -> None:
     load({"id": None}, {"id": 1})
     passed = load({"id": 1})

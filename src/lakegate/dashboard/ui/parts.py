@@ -27,6 +27,8 @@ from lakegate.progress import one_line
 _Result = TypeVar("_Result", bound=ResultPage[Any])
 _PAGES = Path(__file__).parent / "pages"
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+_ADDRESS = re.compile(r"(\S*(?:://|www\.|@)\S*)", re.IGNORECASE)
+"""A word that Streamlit would make a link, even if its punctuation is escaped."""
 _LONGEST_TEXT = 1_000
 _LONGEST_CELL = 300
 _MOST_COLUMNS = 40
@@ -36,13 +38,19 @@ _log = get_logger(__name__)
 
 
 def plain(text: object, *, longest: int = _LONGEST_TEXT) -> str:
-    r"""Return text from data on one line, so that Markdown shows it as it is.
+    r"""Return text from data on one line, so that Markdown shows it as it is, and addresses as code, not as links.
 
     Example:
-        >>> plain("<b>*a*</b>") == r"\<b\>\*a\*\<\/b\>"
+        >>> plain("<b>*a*</b> at http://example.com") == r"\<b\>\*a\*\<\/b\> at ` http://example.com `"
         True
     """
-    return _PUNCTUATION.sub(r"\\\1", clean(text, longest=longest))
+    words = _ADDRESS.split(clean(text, longest=longest))
+    return "".join(_code(word) if number % 2 else _PUNCTUATION.sub(r"\\\1", word) for number, word in enumerate(words))
+
+
+def _code(text: str) -> str:
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}"
 
 
 def clean(text: object, *, longest: int = _LONGEST_CELL) -> str:
@@ -60,6 +68,14 @@ def facts(*pairs: tuple[str, object]) -> None:
     """Show names with values, one a line. Empty values are left out."""
     lines = [f"{name}: {clean(value, longest=_LONGEST_TEXT)}" for name, value in pairs if value not in (None, "")]
     st.text("\n".join(lines))
+
+
+def hint(text: str | None) -> None:
+    """Show what to do about an error: a command to copy, or a sentence."""
+    if text and text.startswith("lakegate "):
+        commands([text])
+    elif text:
+        st.text(clean(text, longest=_LONGEST_TEXT))
 
 
 def commands(lines: Iterable[str]) -> None:
@@ -229,8 +245,7 @@ def boundary(what: str) -> Iterator[None]:
 def show_error(error: LakegateError | Problem) -> None:
     """Show what went wrong, and what to do about it."""
     st.error(plain(error.message))
-    if error.hint:
-        commands([error.hint])
+    hint(error.hint)
 
 
 def problems(found: Iterable[Problem]) -> None:

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 import uvicorn
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.web import bootstrap
 
 from lakegate.dashboard.branches import list_branches
@@ -82,18 +82,28 @@ class OwnPagesMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "lifespan":
-            headers = Headers(scope=scope)
-            allowed = may_ask(headers.getlist("host"), headers.getlist("origin"), url=self._url)
-            if not allowed and scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
-                return
-            if not allowed and not scope["path"].endswith(_HEALTH):
-                name = self._url or "this machine's names, such as localhost"
-                answer = PlainTextResponse(f"This dashboard only answers its own pages, at {name}.\n", 403)
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+
+        async def unframed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # No other page may show ours in a frame and have its visitor's clicks.
+                MutableHeaders(scope=message)["Content-Security-Policy"] = "frame-ancestors 'none'"
+            await send(message)
+
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if may_ask(headers.getlist("host"), headers.getlist("origin"), url=self._url):
+            await self._app(scope, receive, unframed)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["path"].endswith(_HEALTH):
+            await self._app(scope, receive, send)
+        else:
+            name = self._url or "this machine's names, such as localhost"
+            await PlainTextResponse(f"This dashboard only answers its own pages, at {name}.\n", 403)(
+                scope, receive, send
+            )
 
 
 def _warm(shared: Shared) -> None:

@@ -11,6 +11,7 @@ from lakegate.dashboard.runs import RunDetail, get_run
 from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.session import shared
+from lakegate.errors import NotFoundError
 from lakegate.model.run import Run
 from lakegate.model.words import count, counted, duration, size
 from lakegate.run_text import rows_of
@@ -26,21 +27,21 @@ def show() -> None:
         parts.heading("Run")
         parts.link("runs", "No run was chosen: see all runs")
         return
-    found = get_run(shared().model, run_id, examples=shared().access.settings.examples)
+    try:
+        found = get_run(shared().model, run_id, examples=shared().access.settings.examples)
+    except NotFoundError:
+        parts.heading(f"Run {run_id}")
+        parts.link("runs", "All runs")
+        raise
     run = found.run
     parts.heading(f"Run {run.run_id}")
     parts.problems(found.problems)
     if run.error is not None:
         st.error(parts.plain(run.error.message))
-        parts.commands([run.error.hint] if run.error.hint else [])
+        parts.hint(run.error.hint)
     st.text(parts.clean(f"{found.happened} {found.means}", longest=1_000))
     parts.facts(*_facts(found))
-    for table in run.tables[:_MOST_LINKS]:
-        parts.link("table", f"Table {table}", table=table)
-    if found.branch_exists:
-        parts.link("branches", f"Branch {run.branch}", branch=run.branch)
-    for other in (*run.reverts[:_MOST_LINKS], *([run.reverted_by] if run.reverted_by else [])):
-        parts.link("run", f"{'Reverted by' if other == run.reverted_by else 'Reverts'} run {other}", run=other)
+    _show_links(found)
     if run.steps:
         st.subheader("Steps", anchor=False)
         parts.table(list(_steps(run)), label="Steps")
@@ -55,6 +56,16 @@ def show() -> None:
     if found.commands:
         st.subheader("Next", anchor=False)
         parts.commands(found.commands)
+
+
+def _show_links(found: RunDetail) -> None:
+    run = found.run
+    for table in run.tables[:_MOST_LINKS]:
+        parts.link("table", f"Table {table}", table=table)
+    if found.branch_exists:
+        parts.link("branches", f"Branch {run.branch}", branch=run.branch)
+    for other in (*run.reverts[:_MOST_LINKS], *([run.reverted_by] if run.reverted_by else [])):
+        parts.link("run", f"{'Reverted by' if other == run.reverted_by else 'Reverts'} run {other}", run=other)
 
 
 def _facts(found: RunDetail) -> Iterator[tuple[str, object]]:

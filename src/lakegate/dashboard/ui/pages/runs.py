@@ -76,9 +76,9 @@ def _row(run: Run) -> dict[str, object]:
         "Status": status_of(run),
         "Run": run.run_id,
         "Tables": ", ".join(run.tables),
+        "Checks": _checks(run),
         "Rows": rows_of(run),
         "Files": 0 if run.request is None else len(run.request.batch.files),
-        "Checks": _checks(run),
         "Took": run.seconds,
         "Began": run.started_at,
         "Kind": run.kind + (f" {run.name}" if run.name else ""),
@@ -96,16 +96,17 @@ def status_of(run: Run) -> str:
 
 
 def _checks(run: Run) -> str:
-    """Return how many checks of a run failed, and which."""
+    """Return how many checks of a run failed, and which, and how many rows it quarantined."""
     checks, warnings = checks_of(run), [result for report in run.reports for result in report.warnings]
     if not checks:
         return "none"
+    aside = [f"{counted(run.quarantined, 'row')} quarantined"] * bool(run.quarantined)
     names = [result.name for result in (*run.failures, *warnings)]
     if not names:
-        return f"{checks} passed"
+        return ", ".join([f"{checks} passed", *aside])
     failed = [f"{len(run.failures)} of {checks} failed"] * bool(run.failures)
     warned = [counted(len(warnings), "warning")] * bool(warnings)
-    return f"{', '.join(failed + warned)}: {', '.join(names[:_MOST_NAMED])}"
+    return f"{', '.join(aside + failed + warned)}: {', '.join(names[:_MOST_NAMED])}"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 
@@ -13,7 +14,7 @@ from lakegate.dashboard.ui import parts
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import Snapshot
-from lakegate.model.words import size
+from lakegate.model.words import counted, size
 
 _PAGE_SIZE = 50
 _CHECK_RUNS = 40
@@ -43,6 +44,9 @@ def show() -> None:
     with st.container(horizontal=True):
         parts.link("runs", "Its runs", table=name)
         parts.link("branches", "Its branches", of=name)
+    if detail.quarantined:
+        st.warning(f"{counted(detail.quarantined, 'quarantined row')} to release or drop.")
+        parts.commands([f"lakegate quarantine show {shlex.quote(name)}"])
     views: Mapping[str, Callable[[TableDetail], None]] = {
         "Publishes": _show_publishes,
         "Columns": _show_columns,
@@ -113,9 +117,9 @@ def _show_checks(detail: TableDetail) -> None:
     since: Sequence[str | None] = [None if one.failing_since is None else one.failing_since.run_id for one in found]
     rows = [
         {
+            "Now": "pass" if one.failing_since is None else "fail",
             "Check": one.name,
             "Severity": one.severity,
-            "Now": "pass" if one.failing_since is None else "fail",
             "Failing rows, run by run": list(one.failing),
             "Failing since": None if one.failing_since is None else one.failing_since.started_at,
             "Last pass": one.last_pass,
@@ -125,7 +129,10 @@ def _show_checks(detail: TableDetail) -> None:
     parts.listing(
         rows,
         opens=("run", "run", since),
-        columns={"Failing rows, run by run": st.column_config.BarChartColumn(y_min=0)},
+        columns={
+            "Check": st.column_config.TextColumn(width="medium"),
+            "Failing rows, run by run": st.column_config.BarChartColumn(width="small", y_min=0),
+        },
         label="Checks of the table",
     )
 
