@@ -122,6 +122,10 @@ class Intake:
         with self._temporary_copies(run_id):
             sources = self._sources(paths, run_id)
             batch = self.discover(sources.paths, file_format, csv, run_id, configured=columns)
+            if batch.left_out:
+                first = batch.left_out[0]
+                others = f" and {len(batch.left_out) - 1:,} more" if len(batch.left_out) > 1 else ""
+                self._components.narrator.note(f"Not read: {first.uri} ({first.reason}){others}.")
             yield self.upload_if_needed(batch, run_id)
 
     def request(self, table: str, sources: Sources, run_id: str, options: IngestOptions) -> IngestRequest:

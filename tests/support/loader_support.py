@@ -100,7 +100,7 @@ class FolderLake:
     def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
         for name in names:
             uri = name if "://" in name else f"file://{FOLDER}/{name}"
-            self.landed[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
+            self.landed[uri] = FoundFile(uri, size_bytes, str(version), modified_at, uri.endswith(".csv"))
 
     def mode_of(self, table: str, options: IngestOptions) -> WriteMode:
         return WriteMode(name=options.mode or "append")

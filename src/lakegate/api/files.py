@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lakegate.components import Components
 from lakegate.config import StorageSettings
 from lakegate.ledger.sync import sync
-from lakegate.model.batch import Claim, FileFormat, KnownFile, SourceFile
+from lakegate.model.batch import Claim, FileFormat, KnownFile, LeftOut, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
 from lakegate.model.run import FileCheckpoint
@@ -36,12 +36,20 @@ class Files:
     def __init__(self, components: Components) -> None:
         self._components = components
 
-    def list(self, paths: Sequence[str], *, format: FileFormat | None = None) -> Iterator[FoundFile]:
-        """Iterate over the files at ``paths`` without opening any. Paths that don't exist are skipped.
+    def list(
+        self,
+        paths: Sequence[str],
+        *,
+        format: FileFormat | None = None,
+        left_out: Callable[[LeftOut], object] | None = None,
+    ) -> Iterator[FoundFile]:
+        """Iterate over the files at ``paths``. Paths that don't exist are skipped.
 
         Args:
             paths: Files, folders or glob patterns.
-            format: From folders, take only files with an extension of this format. Default: of any known format.
+            format: From folders, take only files of this format. Default: of any known format. A file without an
+                extension is opened: its first bytes say its format.
+            left_out: Called at the end with each file in the folders that isn't read: its ``uri`` and the ``reason``.
 
         Returns:
             The files, as they are found.
@@ -55,7 +63,7 @@ class Files:
         """
         from lakegate.sources.discovery import list_files
 
-        return list_files(paths, format=format, storage=self._components.settings.storage)
+        return list_files(paths, format=format, storage=self._components.settings.storage, left_out=left_out)
 
     def known(self, table: str, uris: Sequence[str]) -> Claim:
         """Return which files are new to a table, published, being ingested, or changed since they were published.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from lakegate.cli.check_output import check_payload, show_failing, show_notes, show_quarantined, summary
 from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, say, say_wrapped, show_rows, width_or
@@ -20,7 +22,7 @@ from lakegate.run_text import change_of, failing_rows, rows_of, source_rows
 if TYPE_CHECKING:
     from lakegate.cli.app import App
     from lakegate.lake import Lake
-    from lakegate.model.batch import KnownFile
+    from lakegate.model.batch import Batch, KnownFile
     from lakegate.model.run import Publication, Run
 
 Statuses = Mapping[str, str | None]
@@ -59,6 +61,7 @@ def run_payload(run: Run) -> dict[str, Any]:
             "quarantined": published.quarantined if published else 0,
         },
         "skipped_files": skipped_payload(run.skipped_files),
+        "left_out": left_out_payload(run.request.batch if run.request else None),
         "checks": [
             {"table": report.table, **check_payload(result)} for report in run.reports for result in report.results
         ],
@@ -131,6 +134,8 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
         say(f"  [dim]{action.action} by {safe(action.actor)}[/]")
     if run.status != "skipped":
         show_skipped(run, statuses)
+    if run.request is not None:
+        show_left_out(run.request.batch)
     if len(run.staged) > 1:
         _show_tables(run)
     _show_undone(run)
@@ -304,6 +309,20 @@ def _skipped_text(run: Run, statuses: Statuses) -> str:
     if len(owners) == 1:
         return f"already {_whose(owners[0], statuses)}"
     return f"nothing to do: {len(owners)} other runs have all {len(run.skipped_files):,} files"
+
+
+def left_out_payload(batch: Batch | None) -> list[dict[str, str]]:
+    """Return the files in the given folders that weren't read, for JSON output."""
+    return [{"file": one.uri, "reason": one.reason} for one in (batch.left_out if batch else ())]
+
+
+def show_left_out(batch: Batch) -> None:
+    """Print which files in the given folders weren't read, and why."""
+    for reason, some in groupby(sorted(batch.left_out, key=lambda one: one.reason), key=lambda one: one.reason):
+        uris = [one.uri for one in some]
+        names = ", ".join(unquote(uri.rstrip("/").rpartition("/")[2]) for uri in uris[:_SHOWN])
+        more = ", …" if len(uris) > _SHOWN else ""
+        say_wrapped(f"  [yellow]{counted(len(uris), 'file')} not read[/]: {safe(names)}{more} ({safe(reason)})")
 
 
 def show_skipped(run: Run, statuses: Statuses) -> None:

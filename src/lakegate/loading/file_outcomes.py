@@ -82,7 +82,7 @@ class Scan:
         done: Number of finished files.
         given_up: Files that were rejected or failed too often, and haven't changed since; a thousand at most.
         waiting: Number of files to try later: they failed, or another run holds them.
-        unrouted: Files without a table, each with the reason; a thousand at most.
+        unrouted: Files that aren't ingested, each with the reason: without a table, or of no known format.
         more: Whether the scan stopped early because it had found enough work.
         resumed: Whether it continued where the previous scan stopped.
         due_s: Seconds until the next settling or waiting file may be ready; ``None`` if there are none.

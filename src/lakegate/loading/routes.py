@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from lakegate.errors import IdentifierError, InputError
-from lakegate.model.batch import FileFormat
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.sources.files import from_uri, is_ignored
-from lakegate.sources.inspection import suffixes_for
 from lakegate.storage.objects import canonical
 
 _GLOB = re.compile(r"[*?\[]")
@@ -80,20 +78,19 @@ class _WatchedPath:
         # The folder above the first wildcard; the whole path if it has none.
         self.fixed = self.path if wildcard is None else self.path[: wildcard.start()].rpartition("/")[0]
 
-    def holds(self, file: str, suffixes: tuple[str, ...]) -> bool:
+    def holds(self, file: str, *, is_recognised: bool) -> bool:
         """Return whether listing the path would find the file."""
         if file == self.path:
             return True
         below = file.removeprefix(self.fixed.rstrip("/") + "/")
         if below == file or any(is_ignored(part) for part in below.split("/")):
             return False
-        in_folder = file.lower().endswith(suffixes)
         if self.pattern is None:
-            return in_folder
+            return is_recognised
         if self.pattern.fullmatch(file):
             return True
         folders = (file[: slash.start()] for slash in re.finditer("/", file))
-        takes_folders = in_folder and "**" not in self.path
+        takes_folders = is_recognised and "**" not in self.path
         return takes_folders and any(self.pattern.fullmatch(folder) for folder in folders)
 
 
@@ -102,22 +99,24 @@ class WatchedPaths:
 
     Args:
         paths: Paths that :func:`lakegate.sources.discovery.list_files` accepts.
-        file_format: Only files with this format's suffixes count in a folder; with any known suffix if ``None``.
     """
 
-    def __init__(self, paths: Sequence[str], file_format: FileFormat | None = None) -> None:
+    def __init__(self, paths: Sequence[str]) -> None:
         self._places = tuple((path, _WatchedPath(path)) for path in paths)
-        self._suffixes = suffixes_for(file_format)
 
     @property
     def are_local(self) -> bool:
         """Whether at least one path is on this machine."""
         return any(place.is_local for _, place in self._places)
 
-    def contain(self, uri: str) -> bool:
-        """Return whether a scan of these paths would find the file."""
+    def contain(self, uri: str, *, is_recognised: bool = True) -> bool:
+        """Return whether a scan of these paths would find the file.
+
+        Args:
+            is_recognised: Whether the file is read from a folder (:class:`lakegate.sources.discovery.FoundFile`).
+        """
         file = location(uri)
-        return any(place.holds(file, self._suffixes) for _, place in self._places)
+        return any(place.holds(file, is_recognised=is_recognised) for _, place in self._places)
 
     def missing(self) -> tuple[str, ...]:
         """Return the local paths, and the patterns' folders, that don't exist."""

@@ -22,6 +22,7 @@ from lakegate.errors import (
 from lakegate.lake import Lake
 from lakegate.loading.file_outcomes import Chunk, Clock, FileOutcomes, ReadyFile, Scan, find_run, in_chunks
 from lakegate.loading.routes import WatchedPaths
+from lakegate.model.batch import LeftOut
 from lakegate.model.request import IngestOptions
 from lakegate.model.run import FileCheckpoint, Run
 
@@ -90,12 +91,13 @@ class FileLoader:
         self._options = options or IngestOptions()
         self._ingest = ingest or _ingest_by_lake
         self._format = self._options.format
-        self._places = WatchedPaths(self._paths, self._format)
+        self._places = WatchedPaths(self._paths)
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._clock = clock or Clock()
         self._stable = _StableFiles(settle_s, self._clock)
         self._unlisted: Iterator[FoundFile] | None = None
+        self._left_out: list[LeftOut] = []
         self._unseen: set[str] = set()
         self._outcomes = FileOutcomes(self._clock, max_tries=max_tries, again=again, announced=announced)
 
@@ -129,6 +131,8 @@ class FileLoader:
                 if ahead >= _MAX_CHUNKS * self._max_files or found.settling >= _MAX_SETTLING:
                     found.more = True
                     break
+            found.unrouted += [(one.uri, f"{one.reason[0].upper()}{one.reason[1:]}.") for one in self._left_out]
+            self._left_out.clear()
             self._check_again(state)
         except BaseException:
             self._unlisted = None
@@ -247,7 +251,9 @@ class FileLoader:
     def _files_to_scan(self, changed: Collection[str] | None) -> Iterator[FoundFile]:
         if changed is None:
             if self._unlisted is None:
-                self._unlisted = iter(self.lake.files.list(self._paths, format=self._format))
+                self._unlisted = iter(
+                    self.lake.files.list(self._paths, format=self._format, left_out=self._left_out.append)
+                )
                 return self._unlisted
             return chain(self._passed_files(), self._unlisted)
         paths = [*dict.fromkeys([*self._stable.pending, *changed])]
@@ -255,7 +261,8 @@ class FileLoader:
         # whole folder.
         paths = [uri for uri in paths if "://" not in uri or not uri.endswith("/")]
         found = self.lake.files.list(paths, format=self._format) if paths else iter(())
-        return (file for file in found if self._places.contain(file.uri))
+        contain = self._places.contain
+        return (file for file in found if contain(file.uri, is_recognised=file.is_recognised))
 
     def _passed_files(self) -> Sequence[FoundFile]:
         """List pending files that a resumed scan has already passed."""

@@ -281,10 +281,18 @@ class FileColumns(Value):
     uris: tuple[str, ...]
 
 
+class LeftOut(Value):
+    """A file in a folder that isn't read, or a folder in it, and why."""
+
+    uri: str
+    reason: str
+
+
 class Batch(Value):
     """The source files of one ingest: all of one format, none damaged.
 
     Attributes:
+        left_out: Files in the given folders that aren't read; a thousand at most.
         columns: The columns of all files.
         variants: The columns of each file if they differ; else empty.
         texts: CSV only: what the text in its columns looks like.
@@ -296,6 +304,7 @@ class Batch(Value):
     csv: CsvOptions | None = None
     texts: tuple[ColumnText, ...] = ()
     variants: tuple[FileColumns, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     def parts(self) -> tuple[Batch, ...]:
         """Split the batch into parts whose files have the same columns."""

@@ -11,18 +11,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import TypeVar
 
 from lakegate.config import StorageSettings
 from lakegate.errors import InputError, SchemaError, SourceError
-from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, merged_columns
+from lakegate.model.batch import (
+    Batch,
+    CsvOptions,
+    FileColumns,
+    FileFormat,
+    LeftOut,
+    SourceColumn,
+    SourceFile,
+    merged_columns,
+)
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
 from lakegate.sources.copies import CopiedFile, agreed, copy_file, inexact, number_texts, reader_of, widened
 from lakegate.sources.csv import column_texts, common_columns, common_types, copy_csv, normalise_options
-from lakegate.sources.files import Located, find_now, shown, to_uri
+from lakegate.sources.files import LocalFile, Located, find_now, shown, to_uri
 from lakegate.sources.inspection import (
     FORMATS,
     Inspected,
@@ -30,9 +39,9 @@ from lakegate.sources.inspection import (
     detect,
     difference_problems,
     shape,
-    suffixes_for,
     unreadable,
 )
+from lakegate.sources.listing import Wanted, local_tables
 from lakegate.sources.parquet import ParquetInspection, inspect_parquet
 from lakegate.storage.objects import is_remote
 
@@ -89,7 +98,8 @@ def discover(
             "No source files were given.", hint="Pass a file, a folder or a glob such as 'data/*.parquet'."
         )
     stores = storage or StorageSettings()
-    files, problems = _resolve(paths, suffixes_for(format), stores)
+    wanted = Wanted(format)
+    files, problems = _resolve(paths, wanted, stores)
     formats = _formats(files, format, problems)
     examples = {kind: shown(file.path) for file, kind in formats.items()}
     if len(examples) > 1:
@@ -114,7 +124,7 @@ def discover(
             batch = _copied_batch(kind, same, folder, stores, narrator, problems, may_differ=may_differ)
     if batch is None or problems:
         raise combine(problems)
-    return batch
+    return batch.model_copy(update={"left_out": tuple(wanted.left_out.values())})
 
 
 def require_csv(csv: CsvOptions | None, batch: Batch) -> None:
@@ -144,14 +154,16 @@ def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Seque
 
 
 def _resolve(
-    paths: Sequence[str], suffixes: Sequence[str], storage: StorageSettings
+    paths: Sequence[str], wanted: Wanted, storage: StorageSettings
 ) -> tuple[tuple[Located, ...], list[InputError]]:
     """Return the files that ``paths`` name, each once, local ones first, and the problems with the paths."""
-    found, problems = local.resolve([path for path in paths if not is_remote(path)], suffixes)
+    found, problems = local.resolve([path for path in paths if not is_remote(path)], wanted)
+    if tables := tuple(local_tables(found)):
+        raise combine(tables)
     in_stores = [path for path in paths if is_remote(path)]
     if not in_stores:
         return found, problems
-    objects, more = remote.resolve(in_stores, suffixes, storage)
+    objects, more = remote.resolve(in_stores, wanted, storage)
     return (*found, *objects), [*problems, *more]
 
 
@@ -410,12 +422,14 @@ class FoundFile:
     Attributes:
         uri: Absolute location by which it was found, without following links.
         stamp: A fingerprint that changes when the file does, like :attr:`lakegate.model.batch.SourceFile.stamp`.
+        is_recognised: Whether its ending or its first bytes say its format, so that it's read from a folder.
     """
 
     uri: str
     size_bytes: int
     stamp: str
     modified_at: datetime
+    is_recognised: bool = True
 
 
 def list_files(
@@ -423,6 +437,7 @@ def list_files(
     *,
     format: FileFormat | None = None,
     storage: StorageSettings | None = None,
+    left_out: Callable[[LeftOut], object] | None = None,
 ) -> Iterator[FoundFile]:
     """Yield the files that ``paths`` name, each once, as they are found.
 
@@ -433,30 +448,49 @@ def list_files(
             :func:`lakegate.sources.discover`.
         format: List only files of this format in folders; ``None`` for all known formats.
         storage: How to reach the object stores; ``None`` for the variables and profiles of their own tools.
+        left_out: Called at the end with each file in folders that isn't of a known format, or has a hidden name.
 
     Raises:
         InputError: When a path is invalid (empty, or of an unknown scheme).
-        SourceError: When a folder or bucket can't be read.
+        SourceError: When a folder or bucket can't be read, or a folder is a table of another format.
     """
-    suffixes = suffixes_for(format)
-    yield from _each_once(local.present(path, suffixes) for path in paths if not is_remote(path))
+    wanted = Wanted(format)
+    here = (_outside_tables(local.present(path, wanted)) for path in paths if not is_remote(path))
+    found = _each_once(here)
     in_stores = [path for path in paths if is_remote(path)]
     if in_stores:
-        found = (remote.present(path, suffixes, storage or StorageSettings()) for path in in_stores)
+        listings = (remote.present(path, wanted, storage or StorageSettings()) for path in in_stores)
         # A bucket may have millions of files: remember those seen only if two paths overlap.
-        yield from _each_once(found) if remote.overlap(in_stores) else _in_turns(found)
+        found = chain(found, _each_once(listings) if remote.overlap(in_stores) else _in_turns(listings))
+    for file in found:
+        yield FoundFile(file.found_uri, file.size_bytes, file.stamp, file.modified_at, wanted.takes(file))
+    if left_out is not None:
+        for one in wanted.left_out.values():
+            left_out(one)
 
 
-def _each_once(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
+def _outside_tables(listing: Iterable[LocalFile]) -> Iterator[LocalFile]:
+    """Yield the files, and fail at the first in a table of another format."""
+    known: set[str] = set()
+    for file in listing:
+        folder = file.path.rpartition("/")[0]
+        if folder not in known:
+            known.add(folder)
+            for error in local_tables([file]):
+                raise error
+        yield file
+
+
+def _each_once(listings: Iterable[Iterator[Located]]) -> Iterator[Located]:
     seen: set[str] = set()
     for listing in listings:
         for file in listing:
             if file.uri not in seen:
                 seen.add(file.uri)
-                yield _found(file)
+                yield file
 
 
-def _in_turns(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
+def _in_turns(listings: Iterable[Iterator[Located]]) -> Iterator[Located]:
     """Yield some files of each listing in turn, so that new files needn't wait for a million in another folder."""
     waiting = deque(listings)
     while waiting:
@@ -464,10 +498,6 @@ def _in_turns(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
         count = 0
         for file in islice(listing, _FILES_IN_A_TURN):
             count += 1
-            yield _found(file)
+            yield file
         if count == _FILES_IN_A_TURN:
             waiting.append(listing)
-
-
-def _found(file: Located) -> FoundFile:
-    return FoundFile(file.found_uri, file.size_bytes, file.stamp, file.modified_at)

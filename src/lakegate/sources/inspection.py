@@ -38,7 +38,7 @@ _ENCRYPTED_MAGIC = b"PARE"
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 FORMATS: Mapping[FileFormat, Format] = {
-    "parquet": Format("parquet", (".parquet",), (_PARQUET_MAGIC, _ENCRYPTED_MAGIC)),
+    "parquet": Format("parquet", (".parquet", ".parq", ".pq"), (_PARQUET_MAGIC, _ENCRYPTED_MAGIC)),
     "csv": Format("CSV", (".csv", ".csv.gz", ".tsv", ".tsv.gz")),
     "json": Format(
         "JSON", tuple(f".{name}{packed}" for packed in ("", ".gz", ".zst") for name in ("json", "jsonl", "ndjson"))
@@ -177,7 +177,7 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
             tail = stream.read(len(_PARQUET_MAGIC))
     except OSError as error:
         raise unreadable(path, error) from error
-    expected = given or format_of(file.name) or _format_by_start(head)
+    expected = given or format_of(file.name) or format_by_start(head)
     if expected == "parquet":
         problems = _parquet_problems(head, tail, file.size_bytes)
     elif expected is not None and FORMATS[expected].starts:
@@ -189,7 +189,8 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
     return expected or "csv"
 
 
-def _format_by_start(head: bytes) -> FileFormat | None:
+def format_by_start(head: bytes) -> FileFormat | None:
+    """Return the format that a file's first bytes name without doubt; ``None`` for all others."""
     sure = (known for known, each in FORMATS.items() if not each.is_ambiguous)
     return next((known for known in sure if head.startswith(FORMATS[known].starts)), None)
 

@@ -20,7 +20,9 @@ from lakegate.sources.files import (
     path_of_uri,
     shown,
     stat_file,
+    to_uri,
 )
+from lakegate.sources.listing import Wanted
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
@@ -28,7 +30,7 @@ _CODECS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate", ".xz")
 _GLOB_CHARACTERS = frozenset("*?[")
 
 
-def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalFile, ...], list[InputError]]:
+def resolve(paths: Sequence[str], wanted: Wanted) -> tuple[tuple[LocalFile, ...], list[InputError]]:
     """Return the files that ``paths`` name, each once and sorted by path, and the problems with the paths.
 
     A path that exists is used literally, even if it looks like a glob. Globs support ``*``, ``**``, ``?`` and ``[]``.
@@ -36,13 +38,13 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
 
     Args:
         paths: Paths as typed: files, globs, folders, ``file:`` URIs. ``~`` is the home folder.
-        suffixes: Endings, in lower case, of the files to read from folders.
+        wanted: Decides which files to read from folders.
     """
     found: dict[str, LocalFile] = {}
     problems: list[InputError] = []
     for text in paths:
         try:
-            for file in _resolve_one(text, suffixes, problems):
+            for file in _resolve_one(text, wanted, problems):
                 known = found.get(file.uri)
                 if known is None or file.path < known.path:
                     found[file.uri] = file
@@ -55,29 +57,29 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
     return files, problems
 
 
-def present(text: str, suffixes: Sequence[str]) -> Iterator[LocalFile]:
+def present(text: str, wanted: Wanted) -> Iterator[LocalFile]:
     """Yield the files that one path names as they are found, skipping missing ones.
 
     Args:
         text: As in :func:`resolve`.
-        suffixes: As in :func:`resolve`.
+        wanted: As in :func:`resolve`.
     """
     try:
         path = _interpret(text)[0]
         if Path(path).is_dir() and not os.access(path, os.R_OK | os.X_OK):
             message = f"Folder '{shown(path)}' can't be read: permission denied."
             raise SourceError(message, hint="Check its permissions.", path=path)
-        yield from _resolve_one(text, suffixes, [])
+        yield from _resolve_one(text, wanted, [])
     except RuntimeError as error:  # '~name' of an unknown user
         raise _unusable(text, error) from error
     except OSError:  # the folder was deleted meanwhile, or the name is invalid
         return
 
 
-def _resolve_one(text: str, suffixes: Sequence[str], problems: list[InputError]) -> Iterator[LocalFile]:
+def _resolve_one(text: str, wanted: Wanted, problems: list[InputError]) -> Iterator[LocalFile]:
     literal, pattern = _interpret(text)
     if os.path.lexists(literal):
-        yield from _take(literal, suffixes, problems, text)
+        yield from _take(literal, wanted, problems, text)
         return
     if pattern is None:
         problems.append(SourceError(f"'{shown(text)}' doesn't exist.", hint="Check the path.", path=text))
@@ -95,7 +97,7 @@ def _resolve_one(text: str, suffixes: Sequence[str], problems: list[InputError])
     for match in matches:
         # `**` yields each folder and then its content. Reading the folders, too, would add files with other endings.
         if "**" not in pattern or not Path(match).is_dir():
-            yield from _take(match, suffixes, problems, text)
+            yield from _take(match, wanted, problems, text)
 
 
 def _interpret(text: str) -> tuple[str, str | None]:
@@ -140,9 +142,9 @@ def _absolute(path: str) -> str:
     return os.path.normpath(Path(path).absolute())
 
 
-def _take(path: str, suffixes: Sequence[str], problems: list[InputError], text: str) -> Iterator[LocalFile]:
+def _take(path: str, wanted: Wanted, problems: list[InputError], text: str) -> Iterator[LocalFile]:
     if Path(path).is_dir():
-        yield from _take_folder(path, suffixes, problems)
+        yield from _take_folder(path, wanted, problems)
         return
     try:
         file = stat_file(path)
@@ -159,22 +161,25 @@ def _take(path: str, suffixes: Sequence[str], problems: list[InputError], text: 
         problems.append(SourceError(message, hint="Pass a file, a folder or a glob.", path=text))
 
 
-def _take_folder(folder: str, suffixes: Sequence[str], problems: list[InputError]) -> Iterator[LocalFile]:
+def _take_folder(folder: str, wanted: Wanted, problems: list[InputError]) -> Iterator[LocalFile]:
     before = len(problems)
     is_empty = True
-    for path in _walk(folder, problems):
-        if not path.lower().endswith(tuple(suffixes)):
+    for path in _walk(folder, wanted, problems):
+        if not wanted.may_take(Path(path).name):
+            wanted.leave_out(to_uri(path))
             continue
-        is_empty = False
         try:
             file = stat_file(path, partition_keys(Path(path).parent.relative_to(folder).parts))
         except OSError as error:
             problems.append(_unusable(path, error, hint="Repair it."))
             continue
-        if file is not None:
+        if file is not None and wanted.takes(file):
+            is_empty = False
             yield file
+        elif file is not None:
+            wanted.leave_out(to_uri(path))
     if is_empty and len(problems) == before:
-        plain = [suffix for suffix in suffixes if suffix.count(".") == 1]  # without the compressed variants
+        plain = [suffix for suffix in wanted.suffixes if suffix.count(".") == 1]  # without the compressed variants
         endings = " or ".join(filter(None, (", ".join(plain[:-1]), plain[-1])))
         what = f"has no file that ends in {endings}" if any(Path(folder).iterdir()) else "is empty"
         problems.append(
@@ -187,7 +192,7 @@ def _take_folder(folder: str, suffixes: Sequence[str], problems: list[InputError
         )
 
 
-def _walk(folder: str, problems: list[InputError]) -> Iterator[str]:
+def _walk(folder: str, wanted: Wanted, problems: list[InputError]) -> Iterator[str]:
     def note(error: OSError) -> None:
         where = shown(str(error.filename))
         message = f"Folder '{where}' can't be read: {_reason(error)}."
@@ -200,6 +205,8 @@ def _walk(folder: str, problems: list[InputError]) -> Iterator[str]:
             folders.clear()
             continue
         seen.add(real)
+        for name in filter(is_ignored, (*folders, *names)):
+            wanted.leave_out_hidden(str(Path(current) / name))
         folders[:] = sorted(name for name in folders if not is_ignored(name))
         yield from (str(Path(current) / name) for name in sorted(names) if not is_ignored(name))
 

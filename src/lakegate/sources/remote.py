@@ -12,6 +12,7 @@ from itertools import pairwise
 from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError
 from lakegate.sources.files import SPARK_GLOB_CHARACTERS, RemoteFile, is_ignored, partition_keys, stat_object
+from lakegate.sources.listing import Wanted, remote_tables, require_no_table
 from lakegate.storage import adls, gcs, open_store, s3
 from lakegate.storage.objects import ObjectAddress, Service, canonical
 
@@ -77,38 +78,44 @@ class RemotePattern:
             return self.key[: wildcard.start()]
         return self.key if self.key.endswith("/") or not self.key else f"{self.key}/"
 
-    def below(self, key: str, suffixes: Sequence[str]) -> tuple[str, ...] | None:
-        """Match a key, and return the folders that it's in.
+    def below(self, key: str) -> tuple[tuple[str, ...], bool] | None:
+        """Match a key. A pattern also matches the files in folders that it matches, unless it has ``**``.
 
-        A pattern matches keys with any ending. Unless it has ``**``, it also matches the files in folders that it
-        matches. Names that Spark ignores only match where the pattern spells them out.
+        Names that Spark ignores only match where the pattern spells them out.
 
         Args:
             key: A key that starts with :attr:`prefix`.
-            suffixes: Endings, in lower case, of the files to read from folders.
 
         Returns:
-            The folders between the matched folder and the object; ``None`` if the key doesn't match.
+            The folders between the matched folder and the object, and whether the pattern matches the object itself,
+            so that its name doesn't matter; ``None`` if the key doesn't match.
 
         Example:
             >>> days = RemotePattern.parse("s3://data/day=*")
-            >>> days.below("day=1/hour=2/a.csv", (".csv",)), days.below("day=1/_x.csv", (".csv",))
-            (('hour=2',), None)
+            >>> days.below("day=1/hour=2/a.csv"), days.below("day=1/_x.csv")
+            ((('hour=2',), False), None)
         """
         if key.endswith("/"):  # a folder marker, which some tools create
             return None
         parts = key.split("/")
         if any(is_ignored(part) for part in parts[self._fixed :]):
             return None
-        in_folder = key.lower().endswith(tuple(suffixes))
         if not self.is_glob:
-            return tuple(parts[self._fixed : -1]) if in_folder else None
+            return tuple(parts[self._fixed : -1]), False
         if _match(self._parts, parts):
-            return ()
+            return (), True
         depth = len(self._parts)
-        if in_folder and _ANY_DEPTH not in self._parts and depth < len(parts) and _match(self._parts, parts[:depth]):
-            return tuple(parts[depth:-1])
+        if _ANY_DEPTH not in self._parts and depth < len(parts) and _match(self._parts, parts[:depth]):
+            return tuple(parts[depth:-1]), False
         return None
+
+    def hidden(self, key: str) -> str | None:
+        """Return the part of a key in this folder, up to the first name that Spark ignores; ``None`` if it has none."""
+        parts = key.split("/")
+        at = next((at for at, part in enumerate(parts) if at >= self._fixed and is_ignored(part)), None)
+        if self.is_glob or at is None or parts[at] == "_temporary":
+            return None
+        return "/".join(parts[: at + 1]) + ("/" if at + 1 < len(parts) else "")
 
     @cached_property
     def _parts(self) -> tuple[str | re.Pattern[str], ...]:
@@ -132,12 +139,12 @@ def _match(pattern: Sequence[str | re.Pattern[str]], parts: Sequence[str]) -> bo
     return bool(parts) and isinstance(first, re.Pattern) and bool(first.match(parts[0])) and _match(rest, parts[1:])
 
 
-def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Iterator[RemoteFile]:
+def present(text: str, wanted: Wanted, storage: StorageSettings) -> Iterator[RemoteFile]:
     """Yield the objects that one path names, as they are listed. If an object has exactly this key, yield only that.
 
     Args:
         text: ``s3://bucket/`` (or ``gs://bucket/`` …) and a key, a prefix (with or without a final ``/``) or a pattern.
-        suffixes: Endings, in lower case, of the files to read from folders.
+        wanted: Decides which files to read from folders.
     """
     pattern = RemotePattern.parse(text)
     denied: PermissionError | None = None
@@ -154,19 +161,35 @@ def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Ite
         return
     found = False
     try:
-        for stored in open_store(pattern.start, storage).list(pattern.start):
-            folders = pattern.below(ObjectAddress.parse(stored.uri).key, suffixes)
-            if folders is not None:
-                found = True
-                yield RemoteFile.of(stored, storage, partition_keys(folders))
+        for file in _listed(pattern, wanted, storage):
+            found = True
+            yield file
     except PermissionError as error:
         raise _may_not_read(pattern, denied or error) from error
     if denied is not None and not found:
         raise _may_not_read(pattern, denied)
 
 
+def _listed(pattern: RemotePattern, wanted: Wanted, storage: StorageSettings) -> Iterator[RemoteFile]:
+    for stored in open_store(pattern.start, storage).list(pattern.start):
+        require_no_table(stored.uri)
+        address = ObjectAddress.parse(stored.uri)
+        match = pattern.below(address.key)
+        if match is None:
+            hidden = pattern.hidden(address.key)
+            if hidden is not None and wanted.has_suffix(address.key):
+                wanted.leave_out(f"{address.root}/{hidden}")
+            continue
+        folders, is_named = match
+        file = RemoteFile.of(stored, storage, partition_keys(folders))
+        if is_named or wanted.takes(file):
+            yield file
+        else:
+            wanted.leave_out(file.uri)
+
+
 def resolve(
-    paths: Sequence[str], suffixes: Sequence[str], storage: StorageSettings
+    paths: Sequence[str], wanted: Wanted, storage: StorageSettings
 ) -> tuple[tuple[RemoteFile, ...], list[InputError]]:
     """Return the objects that ``paths`` name, each once and sorted, and the problems with the paths."""
     found: dict[str, RemoteFile] = {}
@@ -174,7 +197,7 @@ def resolve(
     for text in paths:
         is_empty = True
         try:
-            for file in present(text, suffixes, storage):
+            for file in present(text, wanted, storage):
                 is_empty = False
                 found.setdefault(file.uri, file)
         except ConfigurationError:
@@ -183,9 +206,12 @@ def resolve(
             problems.append(type(error)(error.message, hint=error.hint, detail=error.detail, path=text))
             continue
         if is_empty:
-            problems.append(_nothing(text, suffixes))
+            problems.append(_nothing(text, wanted.suffixes))
     files = tuple(sorted(found.values(), key=lambda file: file.uri))
     problems.extend(problem for file in files for problem in _name_problems(file))
+    if files and not problems:
+        patterns = map(RemotePattern.parse, paths)
+        problems.extend(remote_tables((one.start if one.is_glob else one.address.uri for one in patterns), storage))
     return files, problems
 
 

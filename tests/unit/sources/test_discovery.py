@@ -80,11 +80,14 @@ def test_places_of_a_store_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def present(path: str, *_: object) -> Iterator[SimpleNamespace]:
         for number in range(1_200 if path.endswith("/many/") else 1):
-            yield SimpleNamespace(found_uri=f"{path}{number}", size_bytes=1, stamp="s", modified_at=datetime.now(UTC))
+            name = f"{number}.csv"
+            yield SimpleNamespace(
+                name=name, found_uri=f"{path}{name}", size_bytes=1, stamp="s", modified_at=datetime.now(UTC)
+            )
 
     monkeypatch.setattr("lakegate.sources.remote.present", present)
 
     found = [file.uri for file in list_files(["s3://bucket/many/", "s3://bucket/few/"])]
 
-    assert found.index("s3://bucket/few/0") == 500
+    assert found.index("s3://bucket/few/0.csv") == 500
     assert len(found) == len(set(found)) == 1_201

@@ -136,7 +136,8 @@ def test_patterns_mean_what_a_plain_translation_says(pattern: list[str], key: li
     parsed = RemotePattern("", ObjectAddress("s3://landing", "s3", "landing", text))
     if not parsed.is_glob or not name.startswith(parsed.prefix):
         return
-    taken = parsed.below(name, ())
+    found = parsed.below(name)
+    taken = found[0] if found is not None and found[1] else None
     if any(part.startswith(".") for part in key[text[: len(parsed.prefix)].count("/") :]):
         assert taken is None
     else:

@@ -18,7 +18,15 @@ from lakegate.cli.options import (
     table_argument,
 )
 from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, say_wrapped, show_rows
-from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
+from lakegate.cli.run_output import (
+    NO_STATUSES,
+    left_out_payload,
+    run_payload,
+    show_left_out,
+    show_run,
+    skipped_payload,
+    statuses_of,
+)
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestOptions, IngestPlan, OnBusy, OnChanged
@@ -151,6 +159,7 @@ def _dry_run(app: App, given: dict[str, Any], options: IngestOptions) -> None:
     say_wrapped(f"[dim]branch {safe(request.branch)}{partition}; if a check fails, the branch is {then}[/]")
     say("")
     _show_files(plan, policies)
+    show_left_out(request.batch)
     say("")
     columns = plan.table_schema.columns
     rows = ((one.name, one.type + (" (required)" if one.required else "")) for one in columns)
@@ -193,6 +202,7 @@ def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:
         "published_files": skipped_payload(known.published),
         "busy_files": skipped_payload(known.busy),
         "changed_files": skipped_payload(known.changed),
+        "left_out": left_out_payload(request.batch),
     }
 
 

@@ -9,6 +9,7 @@ import click
 from lakegate.cli.app import App, command
 from lakegate.cli.options import csv_from, csv_options, format_option
 from lakegate.cli.output import cell, clip, count_fitting, echo_json, safe, say, show_rows, width_or
+from lakegate.cli.run_output import left_out_payload, show_left_out
 from lakegate.model.batch import CsvOptions
 from lakegate.model.words import counted, size
 
@@ -53,7 +54,9 @@ def _show(app: App, found: SourceSample) -> None:
         return
     batch = found.batch
     files = counted(len(batch.files), "file")
-    say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
+    say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}")
+    show_left_out(batch)
+    say("")
     shown = [
         (one.name, one.type, *(clip(cell(row.get(one.name)), _LONGEST) for row in found.rows)) for one in found.columns
     ]
@@ -76,4 +79,5 @@ def _payload(found: SourceSample) -> dict[str, Any]:
         "size_bytes": batch.size_bytes,
         "columns": [{"name": column.name, "type": column.type} for column in found.columns],
         "sample": list(found.rows),
+        "left_out": left_out_payload(batch),
     }
