@@ -15,17 +15,19 @@ import duckdb
 import fastavro
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
 from lakegate.components import Components
-from lakegate.errors import ConflictError, InputError
+from lakegate.errors import ConflictError, InputError, SchemaError, SourceError
 from lakegate.lake import Lake
 from lakegate.model.batch import Batch, CsvOptions
 from lakegate.model.run import Run
 from lakegate.sources.discovery import discover
 from lakegate.spark.reader import read_batch
 from support.lakes import session_of
+from support.parquet_files import write_flipped
 
 pytestmark = pytest.mark.jvm
 
@@ -277,3 +279,42 @@ def test_csv_as_germans_write_it_arrives_as_they_mean_it(lake: Lake, namespace: 
     (tmp_path / "b.csv").write_text("id;betrag;tag;zeit;plz\n3;7,25;1.1.2024;1.1.2024 0:00;1\n", encoding="utf-8")
     more = lake.ingest(run.table, tmp_path / "b.csv", csv=csv.model_copy(update={"types": {}}))
     assert published(lake, more)[2]["betrag"] == Decimal("7.25")
+
+
+def test_a_damaged_page_is_never_published(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(3)}), tmp_path / "a.parquet")
+    write_flipped(tmp_path / "b.parquet", wrong=500)
+    with pytest.raises(SourceError, match=r"b\.parquet' is damaged: the checksum of one of its pages is wrong"):
+        lake.ingest(f"{namespace}.flipped", tmp_path)
+    assert f"{namespace}.flipped" not in map(str, lake.tables())
+
+
+def test_whole_numbers_and_bytes_of_text_go_into_columns_of_integers_and_text(
+    lake: Lake, namespace: str, tmp_path: Path
+) -> None:
+    table = f"{namespace}.whole"
+    lake.ingest(table, [{"id": 1, "n": 1, "name": "a"}])
+
+    def ingest(**values: Any) -> Run:
+        row = {"id": 2.0, "n": Decimal("3.00"), "name": "é".encode()} | values
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / "b.parquet")
+        return lake.ingest(table, tmp_path, on_changed="append")
+
+    pq.write_table(pa.Table.from_pylist([{"id": 9.0, "n": Decimal("9.00"), "name": b"z"}]), tmp_path / "a.parquet")
+    rows = published(lake, ingest())
+    assert [tuple(row.values()) for row in rows] == [(1, 1, "a"), (2, 3, "é"), (9, 9, "z")]
+    for column, value in {"id": 2.5, "n": Decimal("3.10"), "name": b"\xff"}.items():
+        with pytest.raises(SourceError, match=rf"column '{column}' .*b\.parquet"):
+            ingest(**{column: value})
+    with pytest.raises(SourceError, match="column 'id'"):
+        ingest(id=2.0**63)
+    assert lake.table(table).to_arrow().num_rows == 3
+
+
+def test_a_name_that_looks_like_a_column_of_the_table_is_refused(lake: Lake, namespace: str) -> None:
+    table = f"{namespace}.twins"
+    lake.ingest(table, [{"id": 1, "caf\xe9": "a"}])
+    with pytest.raises(SchemaError, match=r"column 'cafe\\u0301' looks like 'caf\\xe9' of"):
+        lake.ingest(table, [{"id": 2, "cafe\u0301": "b"}], schema="evolve")
+    run = lake.ingest(table, [{"id": 2, "cafe\u0301": "b"}], columns={"cafe\u0301": "caf\xe9"})
+    assert [row["caf\xe9"] for row in published(lake, run)] == ["a", "b"]

@@ -7,6 +7,7 @@ import inspect
 import math
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -22,12 +23,38 @@ _DURATION = re.compile(r"([0-9]{1,6})\s*([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LONGEST_AGE = timedelta(days=365_000)
 """The longest age, so that a time that long ago is still after the year 1."""
+_INVISIBLE = frozenset({"Cc", "Cf"})
+_FILLERS = frozenset("\u034f\u115f\u1160\u3164\uffa0" + "".join(map(chr, range(0xFE00, 0xFE10))))
+"""Characters of other categories that show nothing: fillers, and variation selectors."""
 _MINUTE = 60
 _HOUR = 3600
 _DAY = 24 * _HOUR
 _MONTH = 30 * _DAY
 _YEAR = 365 * _DAY
 _THOUSAND = 1000
+
+
+def appearance(name: str) -> str:
+    r"""Return what a name looks like, in lower case: names that people can't tell apart have the same appearance.
+
+    It has no invisible characters, one kind of space, and Unicode's composed form.
+
+    Example:
+        >>> appearance("Id\u200b\xa0") == appearance("id"), appearance("cafe\u0301") == appearance("CAF\xc9")
+        (True, True)
+    """
+    visible = (each for each in name if unicodedata.category(each) not in _INVISIBLE and each not in _FILLERS)
+    return unicodedata.normalize("NFC", " ".join("".join(visible).split())).lower()
+
+
+def escaped(name: str) -> str:
+    r"""Return a name with escapes for everything but ASCII.
+
+    Example:
+        >>> print(escaped("cafe\u0301"))
+        cafe\u0301
+    """
+    return name.encode("ascii", "backslashreplace").decode()
 
 
 def duration(seconds: float) -> str:

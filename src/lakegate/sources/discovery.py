@@ -39,6 +39,7 @@ from lakegate.sources.inspection import (
     detect,
     difference_problems,
     shape,
+    twin_problems,
     unreadable,
 )
 from lakegate.sources.listing import Wanted, local_tables
@@ -193,6 +194,7 @@ def _parquet_batch(
 
         inspections = _good(_in_threads(inspect, files, _FOOTER_THREADS), problems)
     problems.extend(() if may_differ else difference_problems(inspections, ordered=False))
+    problems.extend(twin_problems(inspections))
     problems.extend(_partition_problems(inspections))
     if problems or not inspections:
         return None
@@ -218,6 +220,7 @@ def _csv_batch(
         results = _in_threads(lambda file: copy_csv(file, options, folder, advance), files, _CSV_THREADS)
     inspections = _good(results, problems)
     problems.extend(() if may_differ else difference_problems(inspections, ordered=True))
+    problems.extend(twin_problems(inspections))
     problems.extend(_partition_problems(inspections))
     problems.extend(_changed(inspections, storage))
     if problems or not inspections:
@@ -262,6 +265,7 @@ def _copied_batch(
     problems.extend(inexact(inspections, wide))
     found = [replace(each, columns=has) for each, has in zip(inspections, columns, strict=True)]
     problems.extend(() if may_differ else difference_problems(compared, ordered=False))
+    problems.extend(twin_problems(inspections))
     problems.extend(_partition_problems(found))
     problems.extend(_changed(found, storage))
     if problems or not found:

@@ -12,6 +12,7 @@ from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import FileFormat, SourceColumn
 from lakegate.model.schema import reserved_names
 from lakegate.model.types import struct_fields, struct_text
+from lakegate.model.words import appearance, escaped
 from lakegate.sources.files import Located, shown
 from lakegate.storage.objects import ReplacedError
 
@@ -242,7 +243,7 @@ def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Itera
 def name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
     """Yield the problems with a file's column names: none at all, empty names, and duplicates.
 
-    As in Spark, names that differ only by case are duplicates.
+    As in Spark, names that differ only by case are duplicates; so are names that look the same.
     """
     if not names:
         yield SchemaError(f"'{path}' has no columns.", hint="Write it again with columns.", path=path)
@@ -250,17 +251,40 @@ def name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
     if empty:
         message = f"'{path}': column {', '.join(empty)} has no name."
         yield SchemaError(message, hint="Give every column a name.", path=path)
-    by_lower: dict[str, list[str]] = {}
+    by_appearance: dict[str, list[str]] = {}
     for name in names:
-        by_lower.setdefault(name.lower(), []).append(name)
-    for same in by_lower.values():
-        if len(same) > 1 and same[0].strip():
+        by_appearance.setdefault(appearance(name), []).append(name)
+    for same in by_appearance.values():
+        if len({name.lower() for name in same}) > 1:
+            listed = ", ".join(f"'{escaped(name)}'" for name in same)
+            yield SchemaError(
+                f"'{path}' has {len(same)} columns whose names look the same: {listed}.",
+                hint="Rename or drop all but one.",
+                path=path,
+            )
+        elif len(same) > 1 and same[0].strip():
             listed = ", ".join(f"'{name}'" for name in same)
             yield SchemaError(
                 f"'{path}' has {len(same)} columns with the same name: {listed} (names ignore case).",
                 hint="Rename or drop all but one.",
                 path=path,
             )
+
+
+def twin_problems(inspections: Sequence[Inspected]) -> Iterator[SchemaError]:
+    """Yield an error for each file with a column whose name looks like that of another file's column, but isn't."""
+    first: dict[str, tuple[str, Located]] = {}
+    for inspection in inspections:
+        for column in inspection.columns:
+            name, file = first.setdefault(appearance(column.name), (column.name, inspection.file))
+            if name.lower() != column.name.lower():
+                path = shown(inspection.file.path)
+                yield SchemaError(
+                    f"'{path}': column '{escaped(column.name)}' looks like '{escaped(name)}' in '{shown(file.path)}', "
+                    "but is spelled with other characters.",
+                    hint="Give it the same name in both files.",
+                    path=path,
+                )
 
 
 def reserved_name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:

@@ -21,6 +21,7 @@ from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import SourceColumn
 from lakegate.model.types import UNKNOWN, struct_text, unknown_as_string
 from lakegate.sources.files import Located, shown
+from lakegate.sources.footer import CODECS, codecs_of
 from lakegate.sources.inspection import name_problems, reserved_name_problems, unreadable
 from lakegate.storage.objects import ReplacedError, first_line
 
@@ -44,6 +45,9 @@ _PLAIN = {
 _FIRST_READ_BYTES = 64 << 10
 # Logical types that Spark refuses, and that Arrow may show as plain bytes.
 _REFUSED_LOGICAL_TYPES = frozenset({"UUID", "INTERVAL", "VARIANT", "GEOMETRY", "GEOGRAPHY"})
+_TEXTS = frozenset({"ENUM", "JSON"})
+"""Logical types that Arrow may show as plain bytes, but Spark reads as text."""
+_READABLE_CODECS = frozenset({0, 1, 2, 5, 6, 7})
 _MAX_DECIMAL_PRECISION = 38
 # PyArrow has no public predicates for these types.
 _REFUSED_WORDS = (
@@ -84,17 +88,21 @@ def inspect_parquet(file: Located) -> tuple[ParquetInspection | None, Sequence[I
         return None, (unreadable(path, error),)
     except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
         reason = first_line(str(error) or type(error).__name__)
+        if "Map keys" in reason:
+            message = f"'{path}' has a map whose keys may be NULL, which no table can have."
+            return None, (SourceError(message, hint="Write the file with keys that are required.", path=path),)
         message = f"'{path}' is damaged: its parquet footer can't be read ({reason})."
         return None, (SourceError(message, hint="Copy or download it again.", path=path),)
     leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    problems = list(schema_problems(path, schema, leaves))
+    problems: list[InputError] = [*_codec_problems(path, footer), *schema_problems(path, schema, leaves)]
     # Spark reads deprecated INT96 timestamps as instants in microseconds.
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
-    instant = pa.timestamp("us", tz="UTC")
+    declared: dict[str, pa.DataType] = {leaf.path: pa.string() for leaf in leaves if _logical_type(leaf) in _TEXTS}
+    declared |= dict.fromkeys(instants, pa.timestamp("us", tz="UTC"))
     columns = tuple(
         SourceColumn(
             name=field.name,
-            type=str(instant if field.name in instants else normalise(field.type)),
+            type=str(declared.get(field.name) or normalise(field.type)),
             inferred=_with_unknown(field.type),
         )
         for field in schema
@@ -115,6 +123,16 @@ def schema_problems(path: str, schema: pa.Schema, leaves: Sequence[Any] = ()) ->
     ]
     yield from names or _full_name_problems(path, schema)
     yield from () if names else _type_problems(path, leaves, schema)
+
+
+def _codec_problems(path: str, footer: bytes) -> Iterator[SourceError]:
+    for number in sorted(codecs_of(footer) - _READABLE_CODECS):
+        name = CODECS[number] if number < len(CODECS) else "an unknown codec"
+        yield SourceError(
+            f"'{path}' is compressed with {name}, which Spark can't read.",
+            hint="Write it with Zstandard, Snappy or gzip.",
+            path=path,
+        )
 
 
 def _footer(file: Located) -> bytes:

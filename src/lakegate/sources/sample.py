@@ -121,7 +121,7 @@ def _parquet(uri: str, storage: StorageSettings) -> Iterator[Any]:
     path = shown(uri if is_remote(uri) else from_uri(uri))
     try:
         with _located(uri, storage).open() as stream:
-            yield pq.ParquetFile(cast("Any", stream))
+            yield pq.ParquetFile(cast("Any", stream), page_checksum_verification=True)
     except (PermissionError, FileNotFoundError, ReplacedError) as error:
         raise unreadable(path, error) from error
     except (OSError, ValueError, pa.ArrowException) as error:

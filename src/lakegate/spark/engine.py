@@ -12,6 +12,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from lakegate.errors import SourceError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FailingCount, KeyTest, Provenance, RowTest
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 
 _MOST_QUERY_SESSIONS = 32
 """Query sessions to keep open, besides those with a :class:`~lakegate.table.Query` in use."""
+_MOST_TRIED = 100
+"""Files of a failed write to read one by one, to find the one that failed."""
 _MOST_SOURCES = 8
 """Batches to keep open: those of the current run, not all that a watch has ever ingested."""
 _INTERRUPTED_WITHIN_S = 8.0
@@ -133,6 +136,12 @@ class SparkEngine:
 
     def write(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
         """Write ``batch`` to ``target`` in one snapshot."""
+        try:
+            self._write(batch, target, mode, step)
+        except SourceError as error:
+            raise self._naming_file(error, batch, target) from error
+
+    def _write(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None) -> None:
         with spark_errors(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
             frame, source = self._source(batch)
             writer = self._writer(target)
@@ -142,6 +151,27 @@ class SparkEngine:
             else:
                 write = getattr(writer, mode.name.replace("-", "_"))
                 write(self._rows_to_write(batch, target, frame, source))
+
+    def _naming_file(self, error: SourceError, batch: Batch, target: WriteTarget) -> SourceError:
+        """Return the error with the file whose rows can't be written: the first that fails alone."""
+        failing = batch.files[0] if len(batch.files) == 1 else None
+        for file in batch.files if 1 < len(batch.files) <= _MOST_TRIED else ():
+            part = batch.only((file,))
+            try:
+                with spark_errors(f"reading {file.uri}", source=True):
+                    frame, own = read_batch(self.session, part)
+                    self._conform(part, target, frame, own, wanted=own).write.format("noop").mode("overwrite").save()
+            except SourceError:
+                failing = file
+                break
+        if failing is None or failing.uri in error.message:
+            return error
+        return SourceError(
+            f"{error.message} The file is {failing.uri}.",
+            hint=error.hint,
+            detail=error.detail,
+            **{**error.context, "file": failing.uri},
+        )
 
     def _rows_to_write(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema) -> Any:
         if not target.in_order or len(batch.files) == 1:

@@ -164,6 +164,12 @@ _FAILURES = (
         "Correct the value, or widen the column: lakegate table evolve --help",
     ),
     _KnownFailure(
+        ("CRC checksum verification failed",),
+        SourceError,
+        "The source file{file} is damaged: the checksum of one of its pages is wrong.",
+        "Copy or write it again.",
+    ),
+    _KnownFailure(
         (
             "CAST_INVALID_INPUT",
             "CAST_OVERFLOW",
@@ -172,7 +178,7 @@ _FAILURES = (
             "PATH_NOT_FOUND",
         ),
         SourceError,
-        "Spark couldn't read a source file's data while {doing}: {condition}.",
+        "Spark couldn't read a source file's data{file} while {doing}: {condition}.",
         "A value doesn't fit its column, the file is damaged, or it changed meanwhile.",
     ),
 )
@@ -193,6 +199,7 @@ _TASK_FAILED = re.compile(r"Job aborted .*? \(TID \d+\) \([^)]*\): (?:[\w.$]+: )
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
 _COLUMN = re.compile(r"Column '(.+?)' holds ")  # in our ``raise_error`` messages
+_READ_FILE = re.compile(r"while reading file (\S+?)\.(?=\s|$)")
 _UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
 _QUOTED = re.compile(r"`([^`]+)`")
 
@@ -259,9 +266,12 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
         failures = [failure for failure in _FAILURES if not issubclass(failure.error, RetryableError)]
     known = next((failure for failure in failures if _holds(text, failure.words)), None)
     if known is not None and (source or known.error is not SourceError):
-        column = _COLUMN.search(text)
+        column, file = _COLUMN.search(text), _READ_FILE.search(text)
         message = known.message.format(
-            doing=doing, condition=condition, column="" if column is None else f" '{column[1]}'"
+            doing=doing,
+            condition=condition,
+            column="" if column is None else f" '{column[1]}'",
+            file="" if file is None else f" '{file[1]}'",
         )
         return known.error(message, hint=known.hint, detail=cause_of(text, known.words), condition=condition)
     if _holds(text, _READING_TABLES) and "OutOfMemoryError" not in text:

@@ -69,11 +69,13 @@ _INFINITE = "CAST('Infinity' AS DOUBLE)"
 _DECIMAL = re.compile(r"decimal\(\d+, (\d+)\)")
 _EXACT_DOUBLES = 2**53
 """A double holds all integers up to this one."""
+_EXACT = {"double": _EXACT_DOUBLES, "float": 2**24}
 _TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)(?:\[\d+\])?")
 _AS_READ = {"list": "array", "uuid": "string", "fixed": "binary"}
 """What Spark makes of Iceberg types that it doesn't have, or calls otherwise."""
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
 _POINT_ZERO = r"\.0*$"
+_CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 
 
@@ -245,7 +247,7 @@ def spark_path(uri: str) -> str:
 def _reader(session: Any, batch: Batch) -> Any:
     # Hadoop's checksummed local file system can't read names with a colon; the raw one can.
     colon = any(":" in spark_path(uri) for uri in batch.read_uris if uri.startswith("file:"))
-    return session.read.options(**_COLON_OPTIONS) if colon else session.read
+    return session.read.options(**_CHECKED, **(_COLON_OPTIONS if colon else {}))
 
 
 def _read_parquet(session: Any, batch: Batch) -> Any:
@@ -348,9 +350,14 @@ def _as_plain(value: str, source: str, wanted: str, column: str) -> str:
     if (source, wanted) == ("long", "double"):
         return f"CAST({_exact(value, column)} AS {target})"
     cast = f"CAST({value} AS {target})"
+    if (source, wanted) == ("binary", "string"):
+        fails = _losing(f"hex({value})", column, wanted)
+        return f"CASE WHEN {value} IS NULL OR is_valid_utf8({cast}) THEN {cast} ELSE {fails} END"
     if not _may_lose(source, wanted):
         return cast
     is_same = f"{value} IS NULL OR CAST({cast} AS {spark_type(source)}) = {value}"
+    if source in _FRACTIONS and wanted in _WHOLE:  # beyond this, what wrote it may have rounded it already
+        is_same = f"{value} IS NULL OR (abs({value}) <= {_EXACT[source]} AND CAST({cast} AS {source}) = {value})"
     if (source, wanted) == _MAY_OVERFLOW:  # rounding to the nearest float is fine
         is_same = f"{value} IS NULL OR NOT {_overflows(cast, value)}"
     return f"CASE WHEN {is_same} THEN {cast} ELSE {_losing(value, column, wanted)} END"

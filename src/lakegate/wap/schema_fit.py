@@ -21,6 +21,7 @@ from lakegate.model.types import (
     type_parts,
     without_unknown,
 )
+from lakegate.model.words import appearance, escaped
 
 # A CSV column's inferred type is the narrowest that fits all values; the file is then parsed as the table's type.
 _PARSES_AS = {
@@ -81,6 +82,7 @@ def fit(
     Raises:
         SchemaError: Listing every difference that ``mode`` doesn't allow, each with the option that would.
     """
+    _require_no_twins(batch, table, name)
     texts_of = {text.name.lower(): text for text in texts}
     evolves, ignores, strict = (
         _Differences(batch, table, file_format, one, texts_of, updates, kept or {})
@@ -124,6 +126,21 @@ def fit(
         table=str(name),
         differences=problems,
     )
+
+
+def _require_no_twins(batch: Schema, table: Schema, name: TableIdentifier) -> None:
+    """Refuse a column whose name looks like that of a column of the table, but isn't the same."""
+    looks = {appearance(column.name): column.name for column in table.columns}
+    for column in batch.columns:
+        like = looks.get(appearance(column.name))
+        if like is not None and table.find(column.name) is None:
+            new, old = escaped(column.name), escaped(like)
+            raise SchemaError(
+                f"The batch's column '{new}' looks like '{old}' of {name}, but is spelled with other characters.",
+                hint=f'Rename it in the files, or from Python: lake.ingest(…, columns={{"{new}": "{old}"}})',
+                table=str(name),
+                column=column.name,
+            )
 
 
 @dataclass
@@ -362,8 +379,10 @@ def fits(batch: Column, table: Column, file_format: FileFormat, text: ColumnText
         is_text = file_format == "json" and batch.type in _JSON_TEXT
         return is_text and (table.type == "string" or (batch.type, table.type) in _PARSES_AS)
     if file_format != "csv":
-        # The write refuses numbers that a double would round.
-        return (batch.type, table.type) == ("long", "double")
+        # The write refuses numbers that a double would round, fractions in integers, and bytes that aren't text.
+        is_fraction = batch.type in {"float", "double"} or _DECIMAL.fullmatch(batch.type) is not None
+        is_decided_by_values = is_fraction and table.type in {"int", "long"}
+        return is_decided_by_values or (batch.type, table.type) in {("long", "double"), ("binary", "string")}
     return (
         (batch.type, table.type) in _PARSES_AS
         or table.type == "string"

@@ -76,7 +76,7 @@ def test_what_evolving_changes(batch: str, table: str, changes: list[str], notes
     ("batch", "table", "message", "hint"),
     [
         ("id string", "id long", "'id' is string in the batch and long in the table", "table show"),
-        ("id double", "id int", "'id' is double in the batch and int in the table", "table show"),
+        ("id double", "id boolean", "'id' is double in the batch and boolean in the table", "table show"),
         ("zone string", "id long!, zone string", "can't be NULL in the table", "table show"),
         ("id long, new string", "id long", "'new' (string) isn't in the table", "pass --schema ignore_extra"),
         ("id long, new unknown", "id long", "'new' (unknown) isn't in", "without values, pass --schema evolve"),

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.memory_store import MemoryStore
 
 from lakegate.errors import SourceError
 from lakegate.sources import discover, local, remote, to_uri
 from lakegate.sources.discovery import list_files
 from lakegate.sources.listing import Wanted, remote_tables
+from support.memory_store import MemoryStore
 
 ICEBERG = "metadata/00000-0b1f2c3d-1111-4222-8333-444455556666.metadata.json"
 

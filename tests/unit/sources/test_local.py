@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from lakegate.errors import InputError, SourceError
 from lakegate.sources import changed_files, discover, from_uri, to_uri
 from lakegate.sources.files import LocalFile
+from lakegate.sources.listing import Wanted
 from lakegate.sources.local import resolve
 
-SUFFIXES = (".csv", ".parquet")
 CSV = "a,b\n1,2\n"
 _TICK_S = 0.02
 """Longer than the file system's clock takes to advance."""
@@ -31,7 +31,7 @@ def write(path: Path, text: str = CSV) -> Path:
 
 
 def found(*paths: str) -> list[str]:
-    files, problems = resolve(paths, SUFFIXES)
+    files, problems = resolve(paths, Wanted(None))
     assert problems == []
     return [file.path for file in files]
 
@@ -238,6 +238,6 @@ def test_links_to_names_that_spark_would_read_in_another_way_are_refused(tmp_pat
     (tmp_path / "a.csv").symlink_to(tmp_path / "real/_hidden.csv")
     (tmp_path / "b.csv.gz").symlink_to(tmp_path / "real/blob")
     (tmp_path / "c.csv").symlink_to(tmp_path / "real/blob")
-    _, (hidden, packed) = resolve([str(tmp_path / name) for name in ("a.csv", "b.csv.gz", "c.csv")], SUFFIXES)
+    _, (hidden, packed) = resolve([str(tmp_path / name) for name in ("a.csv", "b.csv.gz", "c.csv")], Wanted(None))
     assert "is a link to" in hidden.message
     assert "another compression" in packed.message

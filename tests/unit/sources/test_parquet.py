@@ -15,6 +15,7 @@ import pytest
 from lakegate.errors import SchemaError, SourceError
 from lakegate.sources import discover
 from lakegate.sources.sample import inspect
+from support.parquet_files import write_flipped
 
 
 def write(path: Path, **columns: Any) -> Path:
@@ -215,3 +216,52 @@ def test_damaged_rows_are_refused_by_an_inspection(tmp_path: Path) -> None:
     path.write_bytes(content[:4] + bytes(40) + content[44:])
     with pytest.raises(SourceError, match=r"a\.parquet' is damaged: its rows can't be read"):
         inspect([str(path)])
+
+
+def test_a_codec_that_spark_lacks_is_named(tmp_path: Path) -> None:
+    table = pa.table({"id": [1], "tags": [["a"]]})
+    for codec in ("snappy", "gzip", "zstd", "lz4", "none"):
+        pq.write_table(table, tmp_path / "a.parquet", compression=codec)
+        assert discover([str(tmp_path)]).rows == 1
+    pq.write_table(table, tmp_path / "a.parquet", compression={"id": "snappy", "tags.list.element": "brotli"})
+    with pytest.raises(SourceError, match="is compressed with Brotli, which Spark can't read"):
+        discover([str(tmp_path)])
+
+
+def test_text_of_any_logical_type_is_text_and_null_keys_are_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"s": ["x"]}), tmp_path / "a.parquet", store_schema=False)
+    enum = (
+        (tmp_path / "a.parquet").read_bytes().replace(b"\x25\x00\x4c\x1c\x00\x00\x00", b"\x25\x08\x4c\x4c\x00\x00\x00")
+    )
+    (tmp_path / "b.parquet").write_bytes(enum)
+    assert str(pq.ParquetFile(tmp_path / "b.parquet").schema.column(0).logical_type) == "Enum"
+    batch = discover([str(tmp_path)])
+    assert [column.type for column in batch.columns] == ["string"]
+    assert not batch.variants
+    pq.write_table(pa.table({"m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))}), tmp_path / "c.parquet")
+    required = (tmp_path / "c.parquet").read_bytes()
+    (tmp_path / "c.parquet").write_bytes(
+        required.replace(b"\x15\x0c\x25\x00\x18\x03key", b"\x15\x0c\x25\x02\x18\x03key")
+    )
+    with pytest.raises(SourceError, match="has a map whose keys may be NULL"):
+        discover([str(tmp_path / "c.parquet")])
+
+
+def test_a_damaged_page_is_found_by_its_checksum(tmp_path: Path) -> None:
+    write_flipped(tmp_path / "a.parquet", wrong=500)
+    with pytest.raises(SourceError, match=r"a.parquet' is damaged: its rows can't be read .*CRC"):
+        inspect([str(tmp_path / "a.parquet")])
+
+
+@pytest.mark.parametrize(
+    "names", [("id", "id\u200b"), ("\ufeffid", "id"), ("a b", "A\xa0b"), ("caf\xe9", "cafe\u0301"), ("id", "id ")]
+)
+def test_names_that_look_the_same_are_refused(tmp_path: Path, names: tuple[str, str]) -> None:
+    pq.write_table(pa.table({name: [1] for name in names}), tmp_path / "both.parquet")
+    for name, file in zip(names, "ab", strict=True):
+        pq.write_table(pa.table({name: [1]}), tmp_path / f"{file}.parquet")
+    escapes = [name.encode("ascii", "backslashreplace").decode() for name in names]
+    for files in (["both"], ["a", "b"]):
+        with pytest.raises(SchemaError) as caught:
+            discover([str(tmp_path / f"{file}.parquet") for file in files], may_differ=True)
+        assert all(f"'{name}'" in caught.value.message for name in escapes)
