@@ -213,8 +213,9 @@ class Catalog(Protocol):
 
         Raises:
             ConflictError: When a key that the request touches or relies on changed after ``request.base``, or isn't as
-                the request says: a table to create or a namespace exists, a table to drop doesn't, a put has another
-                ``content_id`` than the table at ``request.base``, or its namespace doesn't exist.
+                the request says: a table to create or a namespace exists, a table to drop doesn't, a namespace to drop
+                isn't empty, a put has another ``content_id`` than the table at ``request.base``, or its namespace
+                doesn't exist.
             InputError: When the request has no operation, or two on one key.
             NotFoundError: When the branch doesn't exist, or ``request.base`` isn't one of its commits.
             OutcomeUnknownError: When the request was sent but no response came.

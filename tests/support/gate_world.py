@@ -28,6 +28,11 @@ from lakegate.testing.memory import MemoryCatalog
 KEY = b"k" * 32
 
 
+def writer_token(opening: Opening) -> str:
+    """Return the token that a writer gets for an opening."""
+    return token_of(opening, KEY)
+
+
 @dataclass
 class MemoryOpenings:
     """Openings as a journal would keep them."""
@@ -68,7 +73,7 @@ class GateWorld:
 
     def writer(self, opening: Opening, catalog: Catalog | None = None) -> Writer:
         client = TestClient(self.app(catalog), base_url="http://localhost")
-        return Writer(client, {"Authorization": f"Bearer {token_of(opening, KEY)}"}, opening)
+        return Writer(client, {"Authorization": f"Bearer {writer_token(opening)}"}, opening)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ def served(app: ASGIApp) -> Iterator[str]:
 @contextmanager
 def pyiceberg_writer(url: str, opening: Opening) -> Iterator[PyIcebergCatalog]:
     """Open PyIceberg's catalog as a writer has it: with an address and a token."""
-    catalog = load_catalog("gate", type="rest", uri=url, token=token_of(opening, KEY))
+    catalog = load_catalog("gate", type="rest", uri=url, token=writer_token(opening))
     try:
         yield catalog
     finally:

@@ -117,7 +117,10 @@ def _write_routes(api: WriteApi, current: _CatalogHandle) -> list[Route]:
         "/v1/{prefix}/transactions/commit": api.commit_transaction,
     }
     routes = [Route(path, writing(handler, current.retrying), methods=["POST"]) for path, handler in posts.items()]
-    return [*routes, Route(_TABLE, writing(api.drop_table, current.retrying), methods=["DELETE"])]
+    drops = {_TABLE: api.drop_table, _NAMESPACE: api.drop_namespace}
+    return routes + [
+        Route(path, writing(handler, current.retrying), methods=["DELETE"]) for path, handler in drops.items()
+    ]
 
 
 class _CatalogHandle:

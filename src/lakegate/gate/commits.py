@@ -93,6 +93,7 @@ class Plan(NamedTuple):
     deletes: Sequence[TableIdentifier] = ()
     unchanged: Sequence[TableIdentifier] = ()
     namespaces: Sequence[tuple[str, ...]] = ()
+    drops: Sequence[tuple[str, ...]] = ()
 
 
 class Committer:
@@ -165,7 +166,7 @@ class Committer:
                 if asked.is_marked and self._was_made(asked):
                     return None, now
                 raise
-            if not (change.puts or change.deletes or change.namespaces):
+            if not (change.puts or change.deletes or change.namespaces or change.drops):
                 return change, now
             try:
                 self._catalog().commit(_request(asked, ref, change))
@@ -279,6 +280,7 @@ def _request(asked: Asked, ref: Ref, change: Plan) -> CommitRequest:
         deletes=tuple(change.deletes),
         unchanged=tuple(change.unchanged),
         namespaces=tuple(change.namespaces),
+        drops=tuple(change.drops),
         properties={
             REQUEST_PROPERTY: asked.mark,
             "lakegate.gate.opening": asked.opening.opening_id,

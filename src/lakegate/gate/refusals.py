@@ -93,6 +93,12 @@ def already_exists(what: str, name: str) -> RefusedError:
     return RefusedError(HTTPStatus.CONFLICT, "AlreadyExistsException", f"{what} exists already: {_clipped(name)}")
 
 
+def not_empty(name: str) -> RefusedError:
+    """Return the error for a namespace that can't be dropped."""
+    message = f"Namespace isn't empty: {_clipped(name)}"
+    return RefusedError(HTTPStatus.CONFLICT, "NamespaceNotEmptyException", message)
+
+
 def not_supported(message: str) -> RefusedError:
     """Return the error for what can be asked of other catalogs, but not of this one."""
     return RefusedError(HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException", message)

@@ -28,6 +28,7 @@ from lakegate.gate.refusals import (
     json_response,
     no_namespace,
     no_table,
+    not_empty,
     not_supported,
     not_writable,
     read_only,
@@ -42,6 +43,7 @@ from lakegate.model.refs import Ref
 
 ENDPOINTS: Final = (
     "POST /v1/{prefix}/namespaces",
+    "DELETE /v1/{prefix}/namespaces/{namespace}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
@@ -158,6 +160,21 @@ class WriteApi:
 
         self._committer.commit(write.asked, (), plan)
         return json_response({"namespace": namespace, "properties": {"location": location}})
+
+    def drop_namespace(self, write: Write) -> Response:
+        """Drop an empty namespace."""
+        namespace = namespace_in(text_of(write.request, "namespace"))
+
+        def plan(ref: Ref, _: Tables) -> Plan:
+            listing = self._contents.listing(ref)
+            if namespace not in listing.namespaces:
+                raise no_namespace(".".join(namespace))
+            if listing.tables.get(namespace) or listing.below(namespace):
+                raise not_empty(".".join(namespace))
+            return Plan(f"drop namespace {'.'.join(namespace)}", drops=[namespace])
+
+        self._committer.commit(write.asked, (), plan)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
 
     def create_table(self, write: Write) -> Response:
         """Create a table, or only stage it: it's then created by a commit."""

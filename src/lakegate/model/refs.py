@@ -94,13 +94,15 @@ class CommitRequest(Value):
     Attributes:
         base: Hash of the commit that the change is based on. If a key in ``puts``, ``deletes`` or ``unchanged`` has
             changed on the branch since then, the commit fails with a conflict.
-        puts: Tables to create (``content_id=None``) or to move to new metadata.
+        puts: Tables to create (``content_id=None``) or to move to new metadata. A new name with the content id of a
+            table in ``deletes`` renames that.
         deletes: Tables to drop.
         unchanged: Tables that must be the same at the head as at ``base``. With one that doesn't exist at ``base``, any
             later commit is a conflict.
         at_head: Whether ``base`` must be the head, so that any later commit is a conflict. Such a commit may hold
             properties only.
         namespaces: Namespaces to create, without ones that exist at ``base``.
+        drops: Namespaces to drop. They must be empty.
         properties: Commit properties (text to text), such as ``lakegate.run-id``.
     """
 
@@ -111,6 +113,7 @@ class CommitRequest(Value):
     deletes: tuple[TableIdentifier, ...] = ()
     unchanged: tuple[TableIdentifier, ...] = ()
     namespaces: tuple[tuple[str, ...], ...] = ()
+    drops: tuple[tuple[str, ...], ...] = ()
     at_head: bool = False
     properties: dict[str, str] = Field(default_factory=dict)
 

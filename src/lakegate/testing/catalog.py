@@ -71,6 +71,7 @@ class Sandbox:
         deletes: tuple[str, ...] = (),
         unchanged: tuple[str, ...] = (),
         namespaces: tuple[tuple[str, ...], ...] = (),
+        drops: tuple[tuple[str, ...], ...] = (),
         run_id: str | None = None,
         at_head: bool = False,
     ) -> Ref:
@@ -84,6 +85,7 @@ class Sandbox:
                 deletes=tuple(self.table(name) for name in deletes),
                 unchanged=tuple(self.table(name) for name in unchanged),
                 namespaces=namespaces,
+                drops=drops,
                 at_head=at_head,
                 properties={} if run_id is None else {RUN_ID_PROPERTY: run_id},
             )
@@ -389,6 +391,25 @@ class CatalogContract:
         sandbox.commit(deletes=("trips",))
         assert sandbox.version("trips") is None
         assert sandbox.version("trips", created) == 0
+
+    def test_a_table_is_renamed(self, sandbox: Sandbox) -> None:
+        sandbox.create("trips")
+        before = sandbox.catalog.get_table(sandbox.table("trips"), sandbox.head())
+        assert before is not None
+        renamed = before.model_copy(update={"table": sandbox.table("rides")})
+        sandbox.commit(renamed, deletes=("trips",))
+        assert sandbox.catalog.get_table(sandbox.table("rides"), sandbox.head()) == renamed
+        assert sandbox.version("trips") is None
+
+    def test_an_empty_namespace_is_dropped(self, sandbox: Sandbox) -> None:
+        deep = (sandbox.namespace, "deep")
+        sandbox.commit(namespaces=(deep,))
+        with pytest.raises(ConflictError):
+            sandbox.commit(drops=((sandbox.namespace,),))
+        sandbox.commit(drops=(deep,))
+        assert deep not in list(sandbox.catalog.list_namespaces(sandbox.head()))
+        with pytest.raises(ConflictError):
+            sandbox.commit(drops=(deep,))
 
     def test_a_ref_and_its_tables_are_found_together(self, sandbox: Sandbox) -> None:
         sandbox.create("trips")

@@ -230,8 +230,9 @@ class MemoryCatalog:
         conflicts += [HEAD_MOVED] if request.at_head and behind else []
         conflicts += [_wrong_id(pointer, base, request.deletes) for pointer in request.puts]
         conflicts += [KeyConflict(".".join(name), "KEY_EXISTS") for name in request.namespaces if name in now]
-        for table in request.deletes:
-            now.pop(table.parts, None)
+        conflicts += [_not_empty(name, now) for name in request.drops]
+        for name in (*(table.parts for table in request.deletes), *request.drops):
+            now.pop(name, None)
         now |= {namespace: namespace for namespace in request.namespaces}
         now |= {pointer.table.parts: _with_id(pointer) for pointer in request.puts}
         conflicts += [_without_namespace(pointer.table.namespace, now) for pointer in request.puts]
@@ -247,6 +248,7 @@ class MemoryCatalog:
             *(".".join(namespace) for namespace in request.namespaces),
             *(str(pointer.table) for pointer in request.puts),
             *(str(table) for table in request.deletes),
+            *(".".join(namespace) for namespace in request.drops),
         ]
         commit = Commit(
             hash=hashlib.sha256(f"{parent} {uuid4()}".encode()).hexdigest(),
@@ -263,7 +265,7 @@ class MemoryCatalog:
 
 def _check_keys(request: CommitRequest) -> None:
     keys = [*request.namespaces, *(pointer.table.parts for pointer in request.puts)]
-    keys += [table.parts for table in request.deletes]
+    keys += [*(table.parts for table in request.deletes), *request.drops]
     if not keys and not request.unchanged and not request.at_head:
         raise InputError("A commit needs at least one operation.", ref=request.branch)
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -275,8 +277,8 @@ def _required(request: CommitRequest, *, behind: bool) -> Iterator[tuple[Key, bo
     """Yield the keys that must be unchanged since the base, and whether their absence counts as a change."""
     for pointer in request.puts:
         yield pointer.table.parts, False
-    for table in request.deletes:
-        yield table.parts, True
+    for name in (*(table.parts for table in request.deletes), *request.drops):
+        yield name, True
     changed = {pointer.table for pointer in request.puts} | set(request.deletes)
     for table in request.unchanged:
         if table not in changed:
@@ -310,6 +312,11 @@ def _wrong_id(
 
 def _without_namespace(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:
     return KeyConflict(".".join(namespace), "NAMESPACE_ABSENT") if namespace and namespace not in now else None
+
+
+def _not_empty(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:
+    inner = any(key[: len(namespace)] == namespace and key != namespace for key in now)
+    return KeyConflict(".".join(namespace), "NAMESPACE_NOT_EMPTY") if inner else None
 
 
 def _with_id(pointer: TablePointer) -> TablePointer:

@@ -244,6 +244,10 @@ STATEMENTS: dict[str, tuple[Attempt, tuple[int, str], str]] = {
         lambda s: s.writer.commit("mine", [], [{"type": "assert-create"}]), CONFLICT, "exists already"),
     "a namespace that is there": (
         lambda s: s.writer.send("POST", "namespaces", {"namespace": ["nyc"]}), EXISTS, "nyc"),
+    "dropping a namespace with tables": (
+        lambda s: s.writer.send("DELETE", "namespaces/nyc"), (409, "NamespaceNotEmptyException"), "nyc"),
+    "dropping a namespace that isn't there": (
+        lambda s: s.writer.send("DELETE", "namespaces/none"), (404, "NoSuchNamespaceException"), "none"),
     "a table where there is no namespace": (
         lambda s: s.writer.send("POST", "namespaces/none/tables", {"name": "t", "schema": SCHEMA}),
         (404, "NoSuchNamespaceException"), "none"),

@@ -82,6 +82,9 @@ def test_pyiceberg_writes_as_to_any_catalog(world: GateWorld, pyiceberg: PyIcebe
     pyiceberg.create_namespace("nyc.archive.old")
     assert pyiceberg.list_tables("nyc") == [("nyc", "kept"), ("nyc", "trips")]
     assert pyiceberg.list_namespaces("nyc") == [("nyc", "archive")]
+    pyiceberg.drop_namespace("nyc.archive.old")
+    pyiceberg.drop_namespace("nyc.archive")
+    assert pyiceberg.list_namespaces("nyc") == []
     assert rows(pyiceberg, "nyc.kept") == ROWS.to_pylist()
     with pytest.raises(NoSuchTableError):
         pyiceberg.load_table("nyc.gone")

@@ -405,6 +405,7 @@ def _operations(request: CommitRequest) -> list[client.JsonObject]:
         *(("PUT", name, {"type": _NAMESPACE, "elements": list(name)}) for name in request.namespaces),
         *(("PUT", pointer.table.parts, _content(pointer)) for pointer in request.puts),
         *(("DELETE", table.parts, None) for table in request.deletes),
+        *(("DELETE", name, None) for name in request.drops),
         *(("UNCHANGED", parts, None) for parts in unchanged),
         *([("UNCHANGED", (NO_SUCH_KEY,), None)] if request.at_head else []),
     ]
