@@ -18,6 +18,14 @@ _PROGRAM = "python -m lakegate.integrations.prefect"
 _CONCURRENCY = 4
 """Maximum number of concurrent flow runs in a serving process."""
 _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": ExitCode.AUDIT_FAILED}
+_DEFAULTS = {
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "DO_NOT_TRACK": "1",
+}
+"""Hide the log of the server that Prefect starts for itself, with tracebacks about its locked database, and what it
+says about telemetry. On a busy machine, that server takes longer to start than Prefect waits."""
 _EXAMPLES = f"""\b
 Examples:
   {_PROGRAM} --table_name trips --branch_name wap/monday --s3_path s3://bucket/monday/ --namespace nyc
@@ -173,8 +181,8 @@ def _require_server() -> None:
 
 
 if __name__ == "__main__":
-    # By default, hide the log of the server that Prefect starts for itself.
-    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "WARNING")
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
     code = run_command(cli, _PROGRAM)
     if code == ExitCode.OUTCOME_UNKNOWN:
         # Otherwise Prefect would spend minutes trying to report task states to a server that's gone.
