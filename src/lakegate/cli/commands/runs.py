@@ -44,7 +44,12 @@ _OUTCOMES = {"done": "", "failed": "failed", "running": "in progress"}
 )
 @click.argument("run", required=False, shell_complete=complete_runs)
 @click.option("--table", metavar="TABLE", help="Only runs of this table.", shell_complete=complete_tables)
-@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs with this status.")
+@click.option(
+    "--status",
+    type=click.Choice(get_args(RunStatus)),
+    metavar="STATUS",
+    help=f"Only runs with this status: {', '.join(get_args(RunStatus))}.",
+)
 @click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs of this kind.")
 @click.option("--orchestrator", metavar="NAME", help="Only runs started by NAME: cli, python, watch, prefect, dbos, …")
 @click.option("--source", metavar="TEXT", help="Only runs with a source file whose path contains this.")
