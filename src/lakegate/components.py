@@ -353,7 +353,7 @@ class Components:
 
     def spark_options(self, ref: Ref | None) -> Mapping[str, str]:
         """Return the settings of a Spark catalog that reads and writes ``ref``, or ``main``."""
-        from lakegate.iceberg.files import spark_file_io
+        from lakegate.iceberg.spark_options import spark_file_io
 
         return {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
 

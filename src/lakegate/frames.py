@@ -53,7 +53,7 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
     """
     import pyarrow as pa
 
-    from lakegate.iceberg.scan import plain_schema
+    from lakegate.iceberg.arrow_types import plain_schema
 
     rows = rows.to_batches() if isinstance(rows, Table) else _reader_of_dataset(rows)
     if isinstance(rows, pa.RecordBatchReader) or (not _is_known(rows) and hasattr(rows, "__arrow_c_stream__")):
@@ -88,7 +88,7 @@ def to_arrow(rows: Any) -> pa.Table | None:
     """
     import pyarrow as pa
 
-    from lakegate.iceberg.scan import plain_schema
+    from lakegate.iceberg.arrow_types import plain_schema
 
     if isinstance(rows, Sequence) and not isinstance(rows, str) and all(isinstance(row, Mapping) for row in rows):
         return _arrow_of_dicts(rows) if rows else None

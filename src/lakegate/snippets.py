@@ -225,7 +225,7 @@ def _values_of_file(engine: str, target: SnippetTarget) -> dict[str, str]:
 
 def _values_of_server(engine: str, target: SnippetTarget, url: str, *, has_token: bool) -> dict[str, str]:
     """Return what templates say about ``lakegate serve``."""
-    from lakegate.iceberg.files import spark_file_io
+    from lakegate.iceberg.spark_options import spark_file_io
 
     options = {"type": "rest", "uri": url, "warehouse": target.served_name}
     python = {**options, **_pyiceberg_properties(target)}

@@ -26,7 +26,8 @@ from lakegate.errors import (
     SourceError,
     StorageUnavailableError,
 )
-from lakegate.iceberg.files import MARKER, spark_file_io
+from lakegate.iceberg.files import MARKER
+from lakegate.iceberg.spark_options import spark_file_io
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
 from lakegate.ports import Step
@@ -337,7 +338,8 @@ def test_a_busy_store_and_cut_connections_are_tried_again_by_client_and_engine(w
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody tries as often as usual; what they do when they give up is the same."""
     hasty = {"s3.retry.num-retries": "1", "s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "50"}
-    monkeypatch.setattr("lakegate.iceberg.files.spark_file_io", lambda *given: {**spark_file_io(*given), **hasty})
+    name = "lakegate.iceberg.spark_options.spark_file_io"
+    monkeypatch.setattr(name, lambda *given: {**spark_file_io(*given), **hasty})
     monkeypatch.setattr(client, "ATTEMPTS", 1)
     client.s3_client.cache_clear()
     yield

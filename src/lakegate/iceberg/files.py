@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -328,29 +328,6 @@ def require_same_catalog(warehouse: str, storage: StorageSettings, catalog: str 
             setting="catalog.warehouse",
             warehouse=warehouse,
         )
-
-
-def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]:
-    """Return the options for a Spark catalog to reach its tables' files; none is a secret.
-
-    Iceberg's ``ResolvingFileIO`` picks the implementation by a file's scheme. So the same options serve all stores, and
-    tables from before the warehouse moved stay readable.
-    Source: https://iceberg.apache.org/docs/1.12.0/aws/#s3-fileio
-
-    Args:
-        warehouse: URI of the root of the tables' files. A local one needs no options.
-        storage: Where Spark finds the stores; Spark's own environment decides what isn't set.
-    """
-    if not is_remote(warehouse):
-        return {}
-    s3, gcs = storage.s3, storage.gcs
-    return {
-        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
-        **({"client.region": s3.region} if s3.region else {}),
-        **({"s3.endpoint": s3.endpoint} if s3.endpoint else {}),
-        **({"s3.path-style-access": "true"} if s3.path_style else {}),
-        **({"gcs.service.host": gcs.endpoint} if gcs.endpoint else {}),
-    }
 
 
 def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> WarehouseFiles:

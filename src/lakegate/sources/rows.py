@@ -86,7 +86,7 @@ def plain(schema: pa.Schema) -> pa.Schema:
     """Return a schema with types that both parquet and Spark have, and timestamps in microseconds."""
     import pyarrow as pa
 
-    from lakegate.iceberg.scan import plain_schema
+    from lakegate.iceberg.arrow_types import plain_schema
 
     return pa.schema([pa.field(field.name, _in_micros(field.type)) for field in plain_schema(schema)])
 

@@ -89,7 +89,7 @@ def to_batches(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from lakegate.iceberg.scan import plain_schema
+    from lakegate.iceberg.arrow_types import plain_schema
 
     with spark_errors("running the query", query=True):
         schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)

@@ -23,8 +23,8 @@ from lakegate.iceberg.files import (
     open_file_store,
     require_same_catalog,
     require_writable,
-    spark_file_io,
 )
+from lakegate.iceberg.spark_options import spark_file_io
 from lakegate.progress import SilentNarrator
 from lakegate.storage.objects import ObjectStore, StoredObject
 from support.memory_store import MemoryStore
