@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from lakegate.components import Components
 from lakegate.config import HOME_NAME
-from lakegate.errors import InputError, LakegateError
+from lakegate.errors import InputError, LakegateError, SchemaError
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
 from lakegate.model.checks import Check, Tolerance
@@ -29,6 +29,7 @@ from lakegate.model.words import unknown_column
 from lakegate.private_files import copies_of, drop_copies, private_folder
 from lakegate.storage.objects import is_remote
 from lakegate.table import Query, Table
+from lakegate.wap.claims import published_already
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
@@ -80,7 +81,15 @@ class Intake:
         with self._temporary_copies(run_id):
             request = self.request(table, self._sources(paths, run_id), run_id, options)
             context = self._components.context
-            planned = plan(context, request, base=sync(context, MAIN))
+            base = sync(context, MAIN)
+            try:
+                planned = plan(context, request, base=base)
+            except SchemaError:  # the table may have got other columns since
+                pointer = context.catalog.get_table(request.table, base)
+                if pointer is None or published_already(context, request) is None:
+                    raise
+                schema = context.reader.metadata(pointer).table_schema
+                planned = IngestPlan(request=request, exists=True, table_schema=schema)
         known = self._components.journal.known(table, request.batch.files)
         return planned.model_copy(update={"known": known if request.mode.appends else known.with_changed_back()})
 
@@ -137,15 +146,22 @@ class Intake:
         configured = contracts.settings_of(identifier)
         schema_mode = options.schema or configured.schema or defaults.schema
         mode = self.mode_of(table, options)
-        batch = self.discover(
+        discovered = partial(
+            self.discover,
             sources.paths,
             options.format,
             options.csv or configured.csv,
             run_id,
-            may_differ=schema_mode != "strict",
             configured=configured.columns,
             added=options.columns,
         )
+        try:
+            batch = discovered(may_differ=schema_mode != "strict")
+        except SchemaError:
+            found = self._published_before(identifier, discovered)
+            if found is None:
+                raise
+            batch = found
         require_csv(options.csv, batch)
         checks = contracts.checks_of(identifier, options.checks)
         return IngestRequest(
@@ -169,6 +185,16 @@ class Intake:
             quarantine_limit=_limit(options.quarantine_limit, configured.quarantine_limit),
             masked=self._masked_columns,
         )
+
+    def _published_before(self, table: TableIdentifier, discovered: Callable[..., Batch]) -> Batch | None:
+        """Return files whose columns differ if all are published, so that their columns don't matter any more."""
+        if not (self._components.home / HOME_NAME).is_dir():
+            return None
+        with suppress(SchemaError):
+            batch = discovered(may_differ=True)
+            known = self._components.journal.known(str(table), batch.files)
+            return batch if len(known.published) == len(batch.files) else None
+        return None
 
     def discover(
         self,

@@ -67,6 +67,15 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     return ClaimedFiles(files, skipped, bool(claim.busy), replaces, again)
 
 
+def published_already(context: Context, request: IngestRequest) -> ClaimedFiles | None:
+    """Return what a request for files that are all published would claim, which is nothing; ``None`` if one isn't."""
+    known = context.journal.known(str(request.table), request.batch.files)
+    published = (known if request.mode.appends else known.with_changed_back()).published
+    if len(published) < len(request.batch.files) or any(one.run_id == request.run_id for one in published):
+        return None
+    return ClaimedFiles((), published)
+
+
 def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
     return context.journal.claim(
         request.run_id,

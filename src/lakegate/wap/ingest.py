@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from lakegate.context import Context
 from lakegate.errors import (
@@ -16,6 +16,7 @@ from lakegate.errors import (
     LakegateError,
     NotFoundError,
     NotReplayableError,
+    SchemaError,
 )
 from lakegate.ledger.publication import EarlierAttemptError, find_publication
 from lakegate.ledger.sync import sync
@@ -25,7 +26,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Lease, Run
 from lakegate.model.states import OPEN, RunStatus
 from lakegate.wap import failpoints
-from lakegate.wap.claims import ClaimedFiles, claim_files
+from lakegate.wap.claims import ClaimedFiles, claim_files, published_already
 from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.modes import require_same_columns
@@ -82,8 +83,14 @@ def ingest(
     recover(context, deadline)
     deadline.require_time(request.run_id)
     base = sync(context, request.target)
-    with cancel_engine_at(deadline, context, request.run_id):
-        planned = plan(context, request, base=base).request
+    try:
+        with cancel_engine_at(deadline, context, request.run_id):
+            planned = plan(context, request, base=base).request
+    except SchemaError:
+        claimed = published_already(context, request)  # the table may have got other columns since
+        if claimed is None:
+            raise
+        return _skip_published(context, request, claimed)
     run = Run.begun(planned, request if suspends else None)
     with running(context, run, anew=True, suspends=suspends, deadline=deadline) as session:
         session.order, session.is_retried = request, retried
@@ -359,7 +366,16 @@ def _nothing_new(claimed: ClaimedFiles) -> str:
     return f"{what} {happened}; nothing to do."
 
 
+def _skip_published(context: Context, request: IngestRequest, claimed: ClaimedFiles) -> Run:
+    _require_table_of(context, request, claimed)
+    return _skip(context, request, detail=_nothing_new(claimed), skipped_files=claimed.skipped)
+
+
 def _skip_empty(context: Context, request: IngestRequest) -> Run:
+    return _skip(context, request, detail=_no_rows(request))
+
+
+def _skip(context: Context, request: IngestRequest, **known: Any) -> Run:
     now = datetime.now(UTC)
     run = Run(
         run_id=request.run_id,
@@ -368,7 +384,7 @@ def _skip_empty(context: Context, request: IngestRequest) -> Run:
         status="skipped",
         started_at=now,
         finished_at=now,
-        detail=_no_rows(request),
+        **known,
     )
     context.journal.save(run)
     return run

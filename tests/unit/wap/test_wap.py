@@ -370,3 +370,16 @@ def test_a_branch_that_no_run_made_is_dropped_as_it_is(house: FakeLakehouse) -> 
         discard_run(house.context, "mine")
     with pytest.raises(InputError, match="what everyone reads"):
         discard_run(house.context, "main")
+
+
+def test_a_published_file_is_skipped_whatever_columns_the_table_has(house: FakeLakehouse) -> None:
+    wide = [{"id": 3, "passengers": 1, "tip": 2}]
+    ingest(house.context, ordered(house))
+    ingest(house.context, ordered(house, wide, run="r2", schema_mode="ignore_extra"))
+
+    again = ingest(house.context, ordered(house, wide, run="r3", file="r2"))
+
+    assert (again.status, [known.run_id for known in again.skipped_files]) == ("skipped", ["r2"])
+    assert house.journal.get("r3") == again
+    with pytest.raises(SchemaError, match="tip"):
+        ingest(house.context, ordered(house, wide, run="r4"))
