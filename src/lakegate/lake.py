@@ -873,6 +873,13 @@ class Lake:
             limit=limit,
         )
 
+    def superseded(self, run_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return which of these runs are rejected ingests that were tried again, each with the newest later attempt.
+
+        A run was if a later one published each of its files, or was rejected with it and is one of these, too.
+        """
+        return self._components.journal.pages.superseded(run_ids)
+
     def run(self, run_id: str) -> Run:
         """Return the run with this id, or with an id of which this is the start, if there's only one."""
         return get_run(self._components, run_id)

@@ -233,7 +233,8 @@ class FakeLake:
     """
 
     def __init__(self, **answers: Any) -> None:
-        self.answers = {"downstream_deliveries": (), "maintenance_journal_status": EMPTY_JOURNAL, **answers}
+        nothing: dict[str, Any] = {"downstream_deliveries": (), "superseded": {}, "branches_runs": {}}
+        self.answers = {**nothing, "maintenance_journal_status": EMPTY_JOURNAL, **answers}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.opened_with: dict[str, Any] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -11,6 +11,7 @@ from lakegate.components import Components
 from lakegate.errors import NotFoundError
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import MAIN, Ref
+from lakegate.model.run import RunLine
 from lakegate.model.words import suggest_keywords
 from lakegate.points import find, require_branch
 from lakegate.wap.discard import discard
@@ -28,6 +29,17 @@ class Branches:
         """Return all branches, ``main`` first."""
         refs = (ref for ref in self._components.catalog.list_refs() if ref.kind == "branch")
         return sorted(refs, key=lambda ref: (ref.name != MAIN, ref.name))
+
+    def runs(self) -> Mapping[str, tuple[RunLine, str | None]]:
+        """Return the newest run on each branch that the journal knows, by branch.
+
+        Returns:
+            The run and, if it was rejected and tried again, the newest later attempt's run id.
+        """
+        pages = self._components.journal.pages
+        lines = pages.by_branch([ref.name for ref in self.list() if ref.name != MAIN])
+        superseded = pages.superseded([line.run_id for line in lines.values() if line.status == "rejected"])
+        return {name: (line, superseded.get(line.run_id)) for name, line in lines.items()}
 
     def row_counts(self, table: str) -> Sequence[tuple[Ref, int | None]]:
         """Return how many rows a table has on each branch that has it, from metadata alone.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -157,13 +158,18 @@ def show_next(app: App, run: Run) -> None:
         next_commands(("See earlier runs of the table", app.command("runs", "--table", run.tables[0])))
 
 
-def show_runs(runs: Sequence[Run]) -> None:
-    """Print a list of runs. On a terminal, show how long ago each started, otherwise the time."""
+def show_runs(runs: Sequence[Run], superseded: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print a list of runs. On a terminal, show how long ago each started, otherwise the time.
+
+    Args:
+        superseded: Those that were tried again, each with the later run.
+    """
     now, rows = datetime.now(UTC), []
     for run in runs:
         started = age((now - run.started_at).total_seconds()) if width_or(0) else moment(run.started_at)
         took = "" if run.seconds is None else duration(run.seconds)
-        cells = (run.run_id, started, run.kind, run.table, run.status, _rows(run), took, ", ".join(_notes(run)))
+        notes = [f"superseded by {superseded[run.run_id]}"] if run.run_id in superseded else _notes(run)
+        cells = (run.run_id, started, run.kind, run.table, run.status, _rows(run), took, ", ".join(notes))
         rows.append(Styled(cells, STYLES.get(run.status)))
     columns = ("run", "started", "kind", "table", "status", "rows", "took", "notes")
     numbers = ("rows", "took")

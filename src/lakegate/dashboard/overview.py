@@ -21,7 +21,7 @@ Need = Literal["unreadable", "failed", "rejected", "late", "interrupted", "quara
 
 - ``unreadable``: its metadata can't be read (only known for tables on the current page);
 - ``failed``: its newest run failed;
-- ``rejected``: rejected batches wait on branches;
+- ``rejected``: rejected batches wait on branches, and weren't tried again since;
 - ``late``: nothing was published for longer than ``notify.late`` expects;
 - ``interrupted``: a run's process died;
 - ``quarantined``: quarantined rows wait.
@@ -171,8 +171,11 @@ def _read_journal(model: ReadModel, known: LakeFacts) -> None:
     else:
         found = pages.by_branch(known.branches).values()
         rejected = sorted((one for one in found if one.status == "rejected"), key=lambda one: one.run_id, reverse=True)
-    tables = pages.tables_of([one.run_id for one in rejected])
+    ids = [one.run_id for one in rejected]
+    tables, superseded = pages.tables_of(ids), pages.superseded(ids)
     for line in rejected:
+        if line.run_id in superseded:
+            continue
         for table in tables.get(line.run_id, ()):
             known.waiting[table].append(line)
     failed = pages.newest("failed", limit=_MOST_FAILED)

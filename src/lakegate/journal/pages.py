@@ -165,6 +165,29 @@ class JournalPages:
             found = tx.execute(query.order_by(RUNS.c.started_at, RUNS.c.run_id))
             return {row.branch: _line(row) for row in found}
 
+    def superseded(self, run_ids: Collection[str]) -> Mapping[str, str]:
+        """Return which of these runs are rejected ingests that were tried again, each with the newest later attempt.
+
+        A run was if a later one published each of its files, or was rejected with it and is one of these, too.
+        """
+        known = self.runs_of(run_ids, whole=False).values()
+        rejected = [(run, run.request) for run in known if run.status == "rejected" and run.request is not None]
+        attempts: dict[tuple[str, str], tuple[datetime, str]] = {}
+        for run, request in sorted(rejected, key=lambda one: one[0].started_at):
+            attempts |= {(str(request.table), uri): (run.started_at, run.run_id) for uri in request.batch.uris}
+        query = select(CLAIMS.c.table_name, CLAIMS.c.path, RUNS.c.started_at, RUNS.c.run_id)
+        query = query.join(RUNS, RUNS.c.run_id == CLAIMS.c.run_id).where(CLAIMS.c.state == PUBLISHED)
+        with self._database.reading() as tx:
+            for row in tx.execute(query.where(CLAIMS.c.path.in_(tx.values({uri for _, uri in attempts})))):
+                key, attempt = (row.table_name, row.path), (datetime.fromisoformat(row.started_at), row.run_id)
+                attempts[key] = max(attempt, attempts.get(key, attempt))
+        found = {}
+        for run, request in rejected:
+            newest = [attempts[str(request.table), uri] for uri in request.batch.uris]
+            if newest and min(newest) > (run.started_at, run.run_id):
+                found[run.run_id] = max(newest)[1]
+        return found
+
     # Tables
 
     def tables(self, *, limit: int) -> Sequence[str]:

@@ -66,7 +66,8 @@ class FakeQuery:
 def test_branch_commands() -> None:
     ref = Ref(name="january", hash=HASH)
     lake = FakeLake(branches_list=[ref], branches_create=ref, branches_delete=ref)
-    assert json.loads(invoke("branch list -o json", lake).stdout) == [ref.model_dump()]
+    unknown = {"run_id": None, "status": None, "superseded_by": None}
+    assert json.loads(invoke("branch list -o json", lake).stdout) == [{**ref.model_dump(), **unknown}]
     assert "january" in invoke("branch list", lake).stdout
     invoke(f"branch create january --from other --at {HASH}", lake)
     assert lake.asked("branches_create") == {"source": "other", "at": HASH}

@@ -41,6 +41,7 @@ class Lake:
     def __enter__(self): return self
     def __exit__(self, *_): pass
     branches = property(lambda self: self)
+    def runs(self): return {}
     def list(self):
         {body}
 main.cli.main = functools.partial(main.cli.main, obj=App(connect=lambda *_, **__: Lake()))

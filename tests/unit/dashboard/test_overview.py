@@ -19,10 +19,12 @@ from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 from lakegate.wap.alerting import find_late
+from lakegate.wap.ingest import ingest
 from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import drop_table, rename_table
 from support.big_lake import BigLake, big_lake
 from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, WITH_NULLS, Rows, ordered
 from unit.dashboard.conftest import model_of
 
 Load = Callable[..., Run]
@@ -69,6 +71,25 @@ def test_a_run_that_failed_long_ago_is_still_the_newest(house: FakeLakehouse, lo
     model = model_of(house)
     model.now = lambda: datetime.now(UTC) + timedelta(days=90)
     assert overview(model).items[0].needs == ("failed",)
+
+
+def test_a_rejected_file_that_was_tried_again_waits_no_more(model: ReadModel, house: FakeLakehouse) -> None:
+    def load(run: str, rows: Rows, file: str) -> None:
+        ingest(house.context, ordered(house, rows, run=run, file=file, version=run))
+
+    pages = house.journal.pages
+    load("r1", WITH_NULLS, "a")
+    load("r2", WITH_NULLS, "a")
+    assert overview(model).items[0].waiting == 1
+    assert pages.superseded(["r1", "r2"]) == {"r1": "r2"}
+    load("r3", WITH_NULLS, "b")
+    assert overview(model).items[0].waiting == 2
+
+    load("r4", CLEAN, "a")
+
+    assert overview(model).items[0].waiting == 1
+    assert pages.superseded(["r1", "r2", "r3", "r4"]) == {"r1": "r4", "r2": "r4"}
+    assert {ref.name for ref in model.branches()} >= {"wap/nyc.trips_r1", "wap/nyc.trips_r2", "wap/nyc.trips_r3"}
 
 
 def test_a_rejected_batch_waits_as_long_as_its_branch_exists(

@@ -31,9 +31,32 @@ def branch() -> None:
 
 @branch.command("list", examples=("lakegate branch list", "lakegate branch list -o json"))
 def list_branches(app: App) -> None:
-    """List branches and the commits they point to."""
+    """List branches, the commits they point to, and the runs that wrote them."""
     with app.lake() as lake:
-        show_refs(app, lake.branches.list(), empty="No branches.")
+        refs, runs = lake.branches.list(), lake.branches.runs()
+    found = [(ref, *runs.get(ref.name, (None, None))) for ref in refs]
+    if app.json:
+        echo_json(
+            [
+                {
+                    **ref.model_dump(),
+                    "run_id": line and line.run_id,
+                    "status": line and line.status,
+                    "superseded_by": by,
+                }
+                for ref, line, by in found
+            ]
+        )
+        return
+    rows = (
+        (
+            ref.name,
+            short_hash(ref.hash),
+            "" if line is None else f"superseded by {by}" if by else line.status,
+        )
+        for ref, line, by in found
+    )
+    show_rows(("name", "commit", "run"), rows, whole=("commit",), drop=("run",), empty="No branches.")
 
 
 @branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))

@@ -79,10 +79,11 @@ def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filte
                 _show(app, lake, found_run)
             return
         found = lake.runs(**filters, limit=limit)
+        superseded = lake.superseded([one.run_id for one in found if one.status == "rejected"])
     if app.json:
-        echo_json([journal_payload(one) for one in found])
+        echo_json([{**journal_payload(one), "superseded_by": superseded.get(one.run_id)} for one in found])
     elif found:
-        show_runs(found)
+        show_runs(found, superseded)
     else:
         click.echo("No runs.", err=True)
 
