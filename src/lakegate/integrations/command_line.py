@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ import click
 
 from lakegate.errors import ExitCode, InputError, LakegateError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.progress import without_secrets
 
 _INTERNAL = 70
 
@@ -33,9 +35,11 @@ def run_command(command: click.Command, program: str, words: Sequence[str] | Non
         return _report(error.format_message(), f"For help, run: {path} --help", ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
         return _report("Interrupted.", "To see how far a run got: lakegate runs", ExitCode.INTERRUPTED)
-    except Exception:  # noqa: BLE001 - Python's own exit code, 1, would mean that the audit failed
-        traceback.print_exc()
-        return _INTERNAL
+    except Exception as error:  # noqa: BLE001 - Python's own exit code, 1, would mean that the audit failed
+        if "--debug" in (sys.argv if words is None else words):
+            click.echo(without_secrets(traceback.format_exc()), err=True, nl=False)
+        message = without_secrets(f"internal error: {type(error).__name__}: {error}")
+        return _report(message, "This is a bug. To see how far a run got: lakegate runs", _INTERNAL)
     return code if isinstance(code, int) else ExitCode.OK
 
 
