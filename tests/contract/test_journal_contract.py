@@ -215,8 +215,10 @@ def test_an_abandoned_run_is_taken_over_once(shelf: Shelf) -> None:
     first, second = (shelf.open(FakeHolder(name, {"dead": False, "b": True, "c": True})) for name in "bc")
     dead = shelf.open(FakeHolder("dead"))
     dead.begin(run(1))
+    assert not second.recovering()
     assert [first.take_over("r01"), second.take_over("r01"), first.take_over("r01")] == [True, False, False]
     assert not second.abandoned()
+    assert second.recovering() == {"r01": "b"}
     assert first.renew("r01")
     assert not dead.renew("r01")
     assert not first.take_over("r99")

@@ -292,6 +292,7 @@ class Maintenance:
             runs=dict(runs),
             files=files,
             abandoned=tuple(run.run_id for run in journal.abandoned()),
+            recovering={run_id: f"process {name.split(':')[1]}" for run_id, name in journal.recovering().items()},
             newest=newest[0].run_id if newest else None,
         )
 

@@ -207,6 +207,8 @@ def published_text(run: Run, publication: Publication) -> str:
 
 def _rows(run: Run) -> str:
     published = run.publication
+    if run.status == "skipped":
+        return ""
     if published is None or published.rows_removed == 0:
         return count(rows_of(run))
     return changed_rows(published.rows, published.rows_removed, short=True)

@@ -30,6 +30,8 @@ LEASE_S = 60.0
 _POLL_S = 0.2
 _EXPIRED_AT_ONCE = 500
 _NOBODY = ""
+_RECOVERING = "recovering-"
+"""Prefix of the tokens of leases that were taken over from dead processes."""
 """Holder and token of a lease that was given up, or that waits for the run's next step."""
 _LONG_AGO = as_text(datetime(1970, 1, 1, tzinfo=UTC))
 _ALL_LEASES = select(LEASES)
@@ -309,10 +311,17 @@ class Journal:
             run = None if lease is None or self._is_live(lease, tx.now()) else runs.get(tx, run_id)
             if lease is None or run is None:
                 return None
-            token = self._take(tx, run_id)
+            token = self._take(tx, run_id, prefix=_RECOVERING)
             if lease.token != _NOBODY:
                 metrics.add(tx, [Sample(LEASE_LOSSES.name, (), 1)])
             return Lease(run=run, token=token)
+
+    def recovering(self) -> Mapping[str, str]:
+        """Return the runs that a live process took over, by run id: ``host:pid:start`` of that process."""
+        with self._database.reading() as tx:
+            leases, now = tx.execute(_ALL_LEASES).all(), tx.now()
+            taken = (one for one in leases if one.token.startswith(_RECOVERING) and self._is_live(one, now))
+            return {one.run_id: one.holder for one in taken}
 
     def suspend(self, run: Run, token: str, *, for_s: float, counted: Sequence[Sample] = ()) -> None:
         """Save ``run``, and leave its lease to the process that does its next step, in one transaction.
@@ -559,12 +568,12 @@ class Journal:
                 return Lease(run=run)
             return Lease(run=run, token=token)
 
-    def _take(self, tx: JournalTransaction, run_id: str) -> str:
+    def _take(self, tx: JournalTransaction, run_id: str, *, prefix: str = "") -> str:
         lease, now = _locked(tx, run_id), tx.now()
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
             raise _busy_error(run_id)
         self._database.require_clock(now)
-        token = secrets.token_hex(16)
+        token = f"{prefix}{secrets.token_hex(16)}"
         times = as_text(now), as_text(now + self._lease)
         names = ("run_id", "holder", "token", "renewed_at", "expires_at")
         tx.insert(LEASES, [(run_id, self._holder.identity(), token, *times)], names, key="run_id")

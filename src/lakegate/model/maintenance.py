@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -160,6 +161,7 @@ class JournalStatus(Value):
         runs: Number of runs by status.
         files: Versions of source files that are published, counted once for each table.
         abandoned: Ids of runs whose process died. ``lakegate admin recover`` finishes or undoes them.
+        recovering: Runs that another process is finishing or undoing now, by run id: the process.
         newest: Id of the newest run.
     """
 
@@ -169,6 +171,7 @@ class JournalStatus(Value):
     runs: dict[str, int]
     files: int
     abandoned: tuple[str, ...] = ()
+    recovering: Mapping[str, str] = {}
     newest: str | None = None
 
 

@@ -175,7 +175,8 @@ def find_owner(
     _require_complete(context, run, branch, snapshots, base=staged[0].base)
     if run.status == "reverted":
         raise InputError(
-            f"Run {run.run_id} was published from branch {branch} and reverted by run {run.reverted_by}.",
+            f"Branch {branch} holds the rows of run {run.run_id}, which was published and reverted by run "
+            f"{run.reverted_by}.",
             hint=f"Ingest its files again, and drop the branch: lakegate discard {branch}",
             branch=branch,
             run_id=run.run_id,

@@ -35,7 +35,7 @@ def discard(context: Context, branch: str, *, target: str = MAIN, seen: Ref | No
     """
     if branch == target:
         raise InputError(
-            f"'{branch}' is what everyone reads; you can't discard it.",
+            f"'{branch}' is what everyone reads; it can't be dropped.",
             hint="To see the branches: lakegate branch list",
             branch=branch,
         )

@@ -51,12 +51,12 @@ def revert(
     Raises:
         NotRevertableError: When later runs depend on it, or its data files aren't there any more.
         InputError: When it's already reverted, or is itself a revert, a restore or a rename.
-        NotFoundError: When it wasn't published.
+        NotFoundError: When there's no such run.
         LakegateError: As for :func:`~lakegate.wap.table_commit.run_plan`.
     """
 
     def plan_at(head: Ref) -> TablesPlan:
-        commit = find_commit(context, run_id, head)
+        commit = _commit_to_revert(context, run_id, head)
         _require_publish(context, commit)
         history = TableHistory(context, head, since=commit.parent)
         return _Revert(context, history, history.commit_of(run_id), head).plan()
@@ -71,6 +71,20 @@ def revert(
         dry_run=dry_run,
         action=action,
     )
+
+
+def _commit_to_revert(context: Context, run_id: str, head: Ref) -> Commit:
+    try:
+        return find_commit(context, run_id, head)
+    except NotFoundError:
+        run = context.journal.get(run_id)
+        if run is None or run.publication is not None:
+            raise
+        raise InputError(
+            f"Run {run_id} is {run.status}: it published nothing, so there's nothing to revert.",
+            hint=f"lakegate runs {run_id}",
+            run_id=run_id,
+        ) from None
 
 
 def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str) -> Run:

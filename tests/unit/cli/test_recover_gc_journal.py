@@ -101,6 +101,14 @@ def test_a_run_that_could_not_be_recovered_is_not_nothing() -> None:
     assert (outcome.exit_code, len(json.loads(outcome.stdout))) == (3, 1)
 
 
+def test_a_run_that_another_process_still_recovers_is_not_nothing() -> None:
+    status = STATUS.model_copy(update={"abandoned": (), "recovering": {RUN_ID: "process 17"}})
+    lake = FakeLake(recover=(), maintenance_suspended_runs={}, maintenance_journal_status=status)
+    outcome = invoke("admin recover", lake)
+    assert (outcome.exit_code, outcome.stdout) == (3, "")
+    assert f"Run {RUN_ID} is still being recovered by process 17." in outcome.stderr
+
+
 def test_recover_tries_each_run_and_shows_the_outcome_of_those_that_could_be(monkeypatch: pytest.MonkeyPatch) -> None:
     def recover(_: FakeLake, names: Sequence[str]) -> tuple[Run, ...]:
         if names[0] in {"B", "C"}:

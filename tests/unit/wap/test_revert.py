@@ -154,7 +154,9 @@ def test_the_branch_of_a_reverted_run_is_not_published_again(three: House, monke
 
     trips = TableIdentifier.parse("nyc.trips")
     assert review.audit_branch(three.context, trips, left.branch, checks=(), configured=lambda _: ()).passed
-    with pytest.raises(InputError, match=r"was published from branch .* and reverted"):
+    with pytest.raises(
+        InputError, match=r"Branch .* holds the rows of run .*, which was published and reverted by run"
+    ):
         review.publish_branch(three.context, left.branch, configured=lambda _: ())
     undone = known(three, "r4")
     assert undone.status == "reverted"
@@ -228,6 +230,8 @@ def test_what_a_replacing_run_had_replaced_comes_back(house: House) -> None:
     assert event_in(commit).tables["nyc.trips"].add == {"r2": (("file:///f.parquet", "1"),), "x-r3": ()}
     assert house.status("r2") == ("published", None)
     assert house.add("r4", B, file="f").status == "skipped"
+    with pytest.raises(InputError, match="Run r4 is skipped: it published nothing"):
+        house.undo("r4")
     house.undo("r2")
     assert house.rows() == A
     assert house.add("r5", B, file="f").status == "published"

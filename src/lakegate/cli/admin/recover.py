@@ -37,23 +37,29 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     journal.park_s has passed. To finish or undo it now, pass its id, or a prefix of it at least as long as
     20260131T0705.
 
-    Exits with 3 if a run couldn't be recovered. The others are still recovered.
+    Exits with 3 if a run couldn't be recovered, or if another process is still recovering one. The others are still
+    recovered.
     """
     with app.lake() as lake:
         recovered = _recover_each(app, lake, runs) if runs else lake.recover()
         suspended = {} if runs else lake.maintenance.suspended_runs()
-        left = () if runs else lake.maintenance.journal_status().abandoned
+        status = None if runs else lake.maintenance.journal_status()
+    left = () if status is None else status.abandoned
+    recovering = {} if status is None else status.recovering
     if app.json:
         echo_json([journal_payload(run) for run in recovered])
     elif recovered:
         _show(app, recovered)
-    elif not left:
+    elif not left and not recovering:
         click.echo("Nothing to recover.", err=True)
     _note_suspended(app, suspended)
     if left:
         others = f" and {count(len(left) - 1)} more" if len(left) > 1 else ""
         click.echo(f"Run {left[0]}{others} couldn't be recovered.", err=True)
         click.echo(f"To try again and see why: {app.command('admin', 'recover', left[0])}", err=True)
+    for run_id, process in recovering.items():
+        click.echo(f"Run {run_id} is still being recovered by {process}. See: {app.command('runs', run_id)}", err=True)
+    if left or recovering:
         raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
 
