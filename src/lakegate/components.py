@@ -260,7 +260,8 @@ class Components:
         """An engine that audits source files where they are, without a catalog."""
         from lakegate.spark.file_engine import FileEngine
 
-        return FileEngine(self._sessions(), shares_files=self.shares_files, before_reading=self._before_reading)
+        sessions = partial(self._local_session, alone=True) if self._has_local_spark else self._sessions()
+        return FileEngine(sessions, shares_files=self.shares_files, before_reading=self._before_reading)
 
     @property
     def _has_local_spark(self) -> bool:
@@ -282,10 +283,11 @@ class Components:
         token = None if engine.token is None else Secret(engine.token, setting="engine.token")
         return remote_sessions(engine.url, token=token, tls=engine.tls, ca_file=engine.ca_file)
 
-    def _local_session(self, options: Mapping[str, str]) -> Any:
+    def _local_session(self, options: Mapping[str, str], *, alone: bool = False) -> Any:
+        from lakegate.local.state import spark_url
         from lakegate.spark.sessions import remote_sessions
 
-        return remote_sessions(self.stack.use().spark_url)(options)
+        return remote_sessions(spark_url(self.stack.use(alone=alone)))(options)
 
     def open_engine_ahead(self, batch: Batch) -> None:
         """Have the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""

@@ -24,6 +24,7 @@ from lakegate.config import TableSettings, load_settings
 from lakegate.errors import LakegateError, OutcomeUnknownError
 from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake
+from lakegate.local.state import spark_url
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Ref
 from lakegate.progress import SilentNarrator
@@ -534,7 +535,7 @@ class Case:
         if branch not in self._sessions:
             components = components_of(lake)
             settings = session_settings(components.spark_options(Ref(name=branch, hash="", kind="branch")))
-            session = self._sessions[branch] = remote_sessions(components.stack.use().spark_url)(settings)
+            session = self._sessions[branch] = remote_sessions(spark_url(components.stack.use()))(settings)
             session.sql(f"SET CATALOG {CATALOG}")
         return self._sessions[branch]
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,8 +59,8 @@ class Startup:
     ports_tried: dict[ServiceName, int] = field(default_factory=dict)
     started_at: float = field(default_factory=time.time)
 
-    def start(self, file: StateFile) -> StateFile:
-        """Start the servers that ``file`` lacks, wait until they answer, and return the new state.
+    def start(self, file: StateFile, names: Sequence[ServiceName]) -> StateFile:
+        """Start the servers of these names that ``file`` lacks, wait until they answer, and return the new state.
 
         Args:
             file: The current state. Every server in it is alive and answers.
@@ -68,7 +68,7 @@ class Startup:
         Raises:
             LocalStackError: If one doesn't start. As after an interrupt, those that this call started are stopped.
         """
-        missing = [SERVERS[name] for name in SERVICE_NAMES if name not in file.services]
+        missing = [SERVERS[name] for name in names if name not in file.services]
         before = file
         titles = " and ".join(server.title for server in missing)
         try:
@@ -253,9 +253,12 @@ class LocalStack:
                 Spark must be restarted while others use it.
             ConfigurationError: If the configuration of the warehouse's store is wrong.
         """
-        wanted = stores or SparkStores()
+        services = self._up(stores or SparkStores(), SERVICE_NAMES)
+        return StackState(home=str(self._folder.home), nessie=services["nessie"], spark=services["spark"])
+
+    def _up(self, wanted: SparkStores, names: Sequence[ServiceName]) -> Mapping[ServiceName, ServiceState]:
         self.keep()
-        running = self._running(wanted)
+        running = self._running(wanted, names)
         if running is not None:
             return running
         self._folder.create()
@@ -263,7 +266,7 @@ class LocalStack:
         reached = self._alive().stores.merged(self._warehouse()).merged(wanted)
         jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *store_artifacts(reached)))
         with self._locked():
-            return self._running(wanted) or self._start(jars, reached, wanted)
+            return self._running(wanted, names) or self._start(jars, reached, wanted, names)
 
     def keep(self) -> None:
         """Count as a user of the servers until :meth:`release`, so that they aren't stopped as idle."""
@@ -272,17 +275,21 @@ class LocalStack:
         with contextlib.suppress(LocalStackError):  # the folder may be read-only
             self._stack_usage.hold(self._settings.start_timeout_s + _LOCK_MARGIN_S)
 
-    def use(self, stores: SparkStores | None = None) -> StackState:
-        """Start the servers like :meth:`up`, with a Spark that also reaches the warehouse.
+    def use(self, stores: SparkStores | None = None, *, alone: bool = False) -> ServiceState:
+        """Start the servers like :meth:`up`, with a Spark that also reaches the warehouse, and return Spark.
 
         Until :meth:`release`, no other process restarts Spark.
+
+        Args:
+            alone: Whether Spark does without Nessie, because it only reads files.
         """
         wanted = self._warehouse().merged(stores or SparkStores())
-        state = self.up(wanted)
+        names: Sequence[ServiceName] = ("spark",) if alone else SERVICE_NAMES
+        spark = self._up(wanted, names)["spark"]
         if self._usage.is_held:
-            return state
+            return spark
         self._usage.hold(self._settings.start_timeout_s + _LOCK_MARGIN_S)
-        return self.up(wanted)  # another process may have restarted Spark before we held it
+        return self._up(wanted, names)["spark"]  # another process may have restarted it before we held it
 
     def switch(self, stores: SparkStores, *, in_transaction: bool) -> bool:
         """Use a Spark that reaches the requested stores.
@@ -298,7 +305,7 @@ class LocalStack:
             if not before.stores.covers(stores):
                 raise _in_use("a transaction of this program")
             return False
-        return self.use(stores).spark.instance != (before.instance if before else None)
+        return self.use(stores).instance != (before.instance if before else None)
 
     def release(self) -> None:
         """Stop counting as a user of the servers. Idempotent."""
@@ -332,13 +339,12 @@ class LocalStack:
         file = self._alive()
         return tuple(self._status(SERVERS[name], file.services.get(name)) for name in SERVICE_NAMES)
 
-    def _running(self, wanted: SparkStores) -> StackState | None:
+    def _running(self, wanted: SparkStores, names: Sequence[ServiceName]) -> Mapping[ServiceName, ServiceState] | None:
         services = self._alive().services
         if wanted and not ("spark" in services and _serves_stores(services["spark"], wanted)):
             return None
-        if all(name in services and SERVERS[name].answers(services[name].port) for name in SERVICE_NAMES):
-            return StackState(home=str(self._folder.home), nessie=services["nessie"], spark=services["spark"])
-        return None
+        is_up = all(name in services and SERVERS[name].answers(services[name].port) for name in names)
+        return services if is_up else None
 
     def _alive(self) -> StateFile:
         """Return the state without dead servers; an empty one if the file is missing, broken or another folder's."""
@@ -349,7 +355,13 @@ class LocalStack:
             *(name for name, one in file.services.items() if not process.is_instance(one.pid, one.instance))
         )
 
-    def _start(self, jars: Mapping[Artifact, Path], reached: SparkStores, wanted: SparkStores) -> StackState:
+    def _start(
+        self,
+        jars: Mapping[Artifact, Path],
+        reached: SparkStores,
+        wanted: SparkStores,
+        names: Sequence[ServiceName],
+    ) -> Mapping[ServiceName, ServiceState]:
         self._stop_moved()
         file = self._alive()
         self._stop_strays(file)
@@ -360,10 +372,10 @@ class LocalStack:
         with contextlib.ExitStack() as restart:
             if wanted:
                 file = self._stop_unless_serving(file.model_copy(update={"stores": reached}), wanted, restart)
-            if len(file.services) < len(SERVICE_NAMES):
-                file = Startup(self._folder, self._settings, self._narrator, jars, reached).start(file)
+            if any(name not in file.services for name in names):
+                file = Startup(self._folder, self._settings, self._narrator, jars, reached).start(file, names)
                 self._watch_idle()
-        return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
+        return file.services
 
     def _watch_idle(self) -> None:
         """Start the process that stops idle servers. One that already runs continues with the new limit."""

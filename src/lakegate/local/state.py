@@ -61,6 +61,14 @@ class ServiceState(Value):
     credentials_mark: str | None = None
 
 
+def spark_url(spark: ServiceState) -> str:
+    """Return Spark Connect's address with its token: a secret, never show it.
+
+    The host is ``localhost`` because PySpark sends a token without TLS to no other host.
+    """
+    return f"sc://localhost:{spark.port}/;token={spark.token}"
+
+
 class StackState(Value):
     """Both servers, running and answering. ``home`` is the project's folder."""
 
@@ -75,11 +83,8 @@ class StackState(Value):
 
     @property
     def spark_url(self) -> str:
-        """Spark Connect's address with its token: a secret, never show it.
-
-        The host is ``localhost`` because PySpark sends a token without TLS to no other host.
-        """
-        return f"sc://localhost:{self.spark.port}/;token={self.spark.token}"
+        """Spark Connect's address with its token: a secret, never show it."""
+        return spark_url(self.spark)
 
     @property
     def warehouse(self) -> str:

@@ -328,6 +328,16 @@ def test_spark_is_restarted_once_to_read_from_s3(home: Path) -> None:
     assert _stack(home).up(ELSEWHERE).spark.stores == ELSEWHERE
 
 
+def test_spark_alone_starts_without_nessie_which_joins_it_later(home: Path) -> None:
+    recorder = _Recorder()
+    stack = _stack(home, recorder)
+    spark = stack.use(alone=True)
+    assert [(one.name, one.state) for one in stack.status()] == [("nessie", "stopped"), ("spark", "running")]
+    assert _stack(home).up().spark == spark
+    assert recorder.texts == ["Starting Spark Connect"]
+    stack.release()
+
+
 def test_spark_is_not_restarted_while_it_is_used(home: Path) -> None:
     user, other = _stack(home), _stack(home)
     using = user.use()
@@ -335,9 +345,9 @@ def test_spark_is_not_restarted_while_it_is_used(home: Path) -> None:
         with pytest.raises(LocalStackError, match="another lakegate is using it") as caught:
             act(S3)
         assert "lakegate down" in str(caught.value.hint)
-    assert user.up() == using
-    assert user.use(S3).spark.stores == S3  # its only user may
-    assert other.use(S3).spark.stores == S3
+    assert user.up().spark == using
+    assert user.use(S3).stores == S3  # its only user may
+    assert other.use(S3).stores == S3
     other.release()
     user.release()
     assert other.up(ELSEWHERE).spark.stores == ELSEWHERE
@@ -347,10 +357,10 @@ def test_other_credentials_do_not_restart_a_spark_in_use(home: Path, monkeypatch
     user, other = _stack(home), _stack(home)
     first = user.use(S3)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-new-secret")
-    assert other.up(S3) == first
+    assert other.up(S3).spark == first
     user.release()
     second = other.up(S3)
-    assert second.spark.instance != first.spark.instance
+    assert second.spark.instance != first.instance
     assert "a-new-secret" not in StackFolder(home).state_path.read_text(encoding="utf-8")
 
 
@@ -359,6 +369,6 @@ def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_too(home: P
     local = LocalStack(home, LocalSettings(), recorder, lambda: S3)
     assert local.up().spark.stores == S3
     assert local.switch(SparkStores(gcs=google), in_transaction=False)
-    assert local.use().spark.stores == SparkStores(s3=S3.s3, gcs=google)
+    assert local.use().stores == SparkStores(s3=S3.s3, gcs=google)
     assert recorder.texts == ["Starting Nessie and Spark Connect", "Stopping Spark Connect", "Starting Spark Connect"]
     local.release()

@@ -316,8 +316,11 @@ def _lake(app: App) -> Iterator[Lake]:
         with app.lake() as lake:
             yield lake
         return
+    from lakegate.config import HOME_NAME
+
     with tempfile.TemporaryDirectory(prefix="lakegate-") as folder:
         app.home = Path(folder)
+        (app.home / HOME_NAME).mkdir(mode=0o700)  # else it would be announced as a new project
         try:
             with app.lake() as lake:
                 yield lake
