@@ -16,6 +16,7 @@ from typing import Any
 
 from lakegate.components import Components
 from lakegate.config import HOME_NAME
+from lakegate.contracts.store import LoadedContract
 from lakegate.errors import InputError, LakegateError, SchemaError
 from lakegate.ledger.sync import sync
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
@@ -120,32 +121,52 @@ class Intake:
         paths: Paths | Frame,
         file_format: FileFormat | None,
         csv: CsvOptions,
-        columns: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Batch]:
-        """Yield a batch to read but not to ingest. The copies that this needs are deleted at the end.
-
-        Args:
-            columns: Columns to rename, where the files have them: the name in the files to the new one.
-        """
+        """Yield a batch to read but not to ingest. The copies that this needs are deleted at the end."""
         run_id = new_run_id()
         with self._temporary_copies(run_id):
             sources = self._sources(paths, run_id)
-            batch = self.discover(sources.paths, file_format, csv, run_id, configured=columns)
-            if batch.left_out:
-                first = batch.left_out[0]
-                others = f" and {len(batch.left_out) - 1:,} more" if len(batch.left_out) > 1 else ""
-                self._components.narrator.note(f"Not read: {first.uri} ({first.reason}){others}.")
+            batch = self.discover(sources.paths, file_format, csv, run_id)
+            self._note_left_out(batch)
             yield self.upload_if_needed(batch, run_id)
 
-    def request(self, table: str, sources: Sources, run_id: str, options: IngestOptions) -> IngestRequest:
-        """Return the request for an ingest of ``sources``: the options, completed from the settings."""
+    @contextmanager
+    def trying(self, contract: LoadedContract, paths: Paths, file_format: FileFormat | None) -> Iterator[IngestRequest]:
+        """Yield the request for an ingest of files by a contract. Copies that this needs are deleted at the end."""
+        run_id, options = new_run_id(), IngestOptions(format=file_format)
+        with self._temporary_copies(run_id):
+            request = self.request(str(contract.table), self._sources(paths, run_id), run_id, options, contract)
+            self._note_left_out(request.batch)
+            yield request
+
+    def _note_left_out(self, batch: Batch) -> None:
+        if batch.left_out:
+            first = batch.left_out[0]
+            others = f" and {len(batch.left_out) - 1:,} more" if len(batch.left_out) > 1 else ""
+            self._components.narrator.note(f"Not read: {first.uri} ({first.reason}){others}.")
+
+    def request(
+        self,
+        table: str,
+        sources: Sources,
+        run_id: str,
+        options: IngestOptions,
+        given: LoadedContract | None = None,
+    ) -> IngestRequest:
+        """Return the request for an ingest of ``sources``: the options, completed from the settings.
+
+        Args:
+            given: A contract to use instead of the table's own, to try files by.
+        """
         from lakegate.sources.discovery import require_csv
 
         identifier, contracts = TableIdentifier.parse(table), self._components.contracts
-        defaults, contract = self._components.settings.ingest, contracts.find(identifier)
-        configured = contracts.settings_of(identifier)
+        defaults = self._components.settings.ingest
+        configured = contracts.settings_of(identifier) if given is None else given.settings
+        checks = contracts.checks_of(identifier, options.checks) if given is None else given.checks
+        contract = given or contracts.find(identifier)
         schema_mode = options.schema or configured.schema or defaults.schema
-        mode = self.mode_of(table, options)
+        mode = choose_mode(configured.mode, options.mode, key=options.key, delete_when=options.delete_when)
         discovered = partial(
             self.discover,
             sources.paths,
@@ -158,12 +179,11 @@ class Intake:
         try:
             batch = discovered(may_differ=schema_mode != "strict")
         except SchemaError:
-            found = self._published_before(identifier, discovered)
+            found = self._published_before(identifier, discovered) if given is None else None
             if found is None:
                 raise
             batch = found
         require_csv(options.csv, batch)
-        checks = contracts.checks_of(identifier, options.checks)
         return IngestRequest(
             run_id=run_id,
             table=identifier,

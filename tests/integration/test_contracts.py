@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.checks.parse import parse_check
-from lakegate.errors import CheckError, SourceError
+from lakegate.errors import CheckError, InputError, SourceError
 from lakegate.lake import Lake
 from support.neighbours import EXAMPLES, ROWS
 
@@ -124,6 +124,44 @@ def test_files_are_tried_as_an_ingest_audits_them(
         [(one.check, one.verdict, one.quarantined) for one in of.results] for of in (tried.report, run.reports[0])
     )
     assert sorted(found) == sorted(did)
+
+
+@pytest.mark.parametrize(
+    ("terms", "first", "then"),
+    [
+        ("columns: [{name: id, type: long}, {name: n}]\n", None, "id,N\n1,2\n"),
+        ("columns: [{name: id, type: long}, {name: n}]\n", None, "id,m\n1,2\n"),
+        ("columns: [{name: id, type: int}]\n", None, "id\nx\n"),
+        ("columns: [{name: id, type: long}]\nextra_columns: refuse\n", None, "id,n\n1,2\n"),
+        ("partition_by: [days(at)]\n", None, "id\n1\n"),
+        ("write_mode: upsert\nkey: [id]\n", None, "id,n\n1,2\n1,3\n"),
+        ("checks: [not_null: id]\n", "id,n\n1,2\n", "id,n,extra\n2,3,4\n"),
+        ("schema: evolve\nchecks: [not_null: extra]\n", "id,n\n1,2\n", "id,n,extra\n2,3,4\n"),
+        ("schema: ignore_extra\n", "id,n\n1,2\n", "id,n,extra\n2,3,4\n"),
+        ("checks: [not_null: id]\n", "id,n\n1,2\n", "id,n\n2,x\n"),
+    ],
+)
+def test_files_are_tried_against_the_columns_that_an_ingest_needs(
+    lake: Lake, contract: Callable[[str], str], tmp_path: Path, terms: str, first: str | None, then: str
+) -> None:
+    table, source = contract(terms), tmp_path / "rows.csv"
+    if first is not None:
+        (tmp_path / "first.csv").write_text(first, encoding="utf-8")
+        contract("")
+        assert lake.ingest(table, tmp_path / "first.csv").status == "published"
+        contract(terms)
+    source.write_text(then, encoding="utf-8")
+
+    def outcome(act: Callable[[], bool]) -> tuple[bool, str]:
+        try:
+            return act(), ""
+        except InputError as error:
+            return False, error.message
+
+    tried = outcome(lambda: lake.contracts.test(table, source).passed)
+    did = outcome(lambda: lake.ingest(table, source).status == "published")
+    assert tried[0] == did[0], (tried, did)
+    assert tried[1] in (did[1], "")
 
 
 def test_files_that_cannot_be_read_are_an_error_of_the_input(

@@ -131,7 +131,7 @@ def test_keys_that_repeat_or_are_known_are_set_aside(world: World) -> None:
     run = world.ingest(world.file("b", [2, 3, 3, 4, None], [0.0, 1.0, 2.0, 3.0, 4.0]), [unique])
     assert world.ids() == [1, 2, 4, None]
     assert world.ids(world.aside) == [2, 3, 3]
-    assert {row["_reasons"][0]["check"] for row in rows_of(world.lake, world.aside)} == {"unique(id)"}
+    assert {row["_reasons"][0]["check"] for row in rows_of(world.lake, world.aside)} == {"unique(id, scope='table')"}
     assert run.reports[0].results[0].quarantined == 3
 
     # Once a row is set aside, another one that refers to it fails: rows are set aside only once.

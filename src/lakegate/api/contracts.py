@@ -6,9 +6,12 @@ from pathlib import Path
 
 from lakegate.api.refs import get_table
 from lakegate.components import Components
+from lakegate.errors import RetryableError
 from lakegate.intake import Intake, Paths
 from lakegate.model.batch import FileFormat
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN
+from lakegate.model.schema import Schema
 from lakegate.model.words import counted, suggest_keywords
 from lakegate.wap.trial import ContractTrial, try_contract
 
@@ -76,7 +79,9 @@ class Contracts:
         return propose(identifier, columns, source=files, schema=schema, masked=masked)
 
     def test(self, contract: str | Path, paths: Paths, *, format: FileFormat | None = None) -> ContractTrial:
-        """Audit files by a contract, without a table: nothing is written, and neither catalog nor journal is needed.
+        """Audit files by a contract, as an ingest would, but write nothing.
+
+        If the table exists, its columns count, too. Neither catalog nor journal is needed.
 
         Args:
             contract: A contract's file, or a table that has one in the project.
@@ -98,10 +103,27 @@ class Contracts:
         """
         components = self._components
         loaded = components.contracts.named(contract)
-        columns, csv = loaded.settings.columns, loaded.settings.csv
         with (
             components.narrator.step(f"Trying {loaded.file}"),
-            self._intake.reading(paths, format, csv, columns) as batch,
+            self._intake.trying(loaded, paths, format) as request,
         ):
-            masked = components.settings.audit.mask
-            return try_contract(loaded, batch, components.file_engine, masked=masked, narrator=components.narrator)
+            return try_contract(
+                loaded.file,
+                request,
+                components.file_engine,
+                existing=self._columns_of(loaded.table),
+                masked=components.settings.audit.mask,
+                narrator=components.narrator,
+            )
+
+    def _columns_of(self, table: TableIdentifier) -> Schema | None:
+        """Return a table's columns; ``None`` if it doesn't exist, or its catalog can't be asked."""
+        components = self._components
+        if components.settings.catalog.uri is None and not components.stack.has_catalog():
+            return None  # no table was ever made here
+        try:
+            pointer = components.catalog.get_table(table, components.catalog.get_ref(MAIN))
+        except RetryableError as error:
+            components.narrator.note(f"{error.message} The files are tried as for a new table.")
+            return None
+        return None if pointer is None else components.reader.metadata(pointer).table_schema

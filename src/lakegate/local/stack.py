@@ -268,6 +268,10 @@ class LocalStack:
         with self._locked():
             return self._running(wanted, names) or self._start(jars, reached, wanted, names)
 
+    def has_catalog(self) -> bool:
+        """Return whether Nessie has ever run here, so that there may be tables."""
+        return self._folder.nessie_store.is_dir() and any(self._folder.nessie_store.iterdir())
+
     def keep(self) -> None:
         """Count as a user of the servers until :meth:`release`, so that they aren't stopped as idle."""
         if not self._folder.path.is_dir():

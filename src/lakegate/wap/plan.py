@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
 from lakegate.context import Context
@@ -49,9 +51,9 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     validate_ref_name(request.branch)
     require_not_reserved(request.table)
     engine = context.engine()
-    batch, masked = request.batch, (*context.masked, *request.masked)
+    masked = (*context.masked, *request.masked)
     planned: dict[str, object] = {}
-    _require_shared_files(engine, batch)
+    _require_shared_files(engine, request.batch)
     base = base or context.catalog.get_ref(request.target)
     _require_unchanged(context, request, base)
     _require_new_branch(context, request)
@@ -61,32 +63,9 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     require_mode(context, request, pointer, partition_by, base)
     if pointer is None:
         missing_namespaces(context, request.table.namespace, base)  # raises when one of them is a table
-        if request.contract is not None:
-            batch = batch.named_like(tuple(one.name for one in request.contract.columns))
-        batch = batch.hiding(masked)
-        source = _source_schema(context, engine, batch)
-        schema, found = _schema_to_create(request, batch, source)
-        if (request.contract is not None and schema != source) or found.notes:
-            planned["create_as"] = schema
-    else:
-        schema = context.reader.metadata(pointer).table_schema
-        batch = batch.named_like(schema.names).hiding(masked)
-        source = _source_schema(context, engine, batch)
-        _require_csv_columns(request.table, batch, schema)
-        source = columns_to_write(mode, source, schema, request.table)
-        found = fit(
-            source,
-            schema,
-            name=request.table,
-            file_format=batch.format,
-            mode=request.schema_mode,
-            texts=batch.texts,
-            updates=mode.name == "upsert",
-            kept=_kept_types(source, request),
-        )
-        schema = schema.changed(found.changes)
-        if request.contract is not None:
-            require_contract(schema, request.contract, name=request.table)
+    existing = None if pointer is None else context.reader.metadata(pointer).table_schema
+    source_schema = partial(_source_schema, context, engine)
+    batch, schema, found, planned["create_as"] = fit_batch(request, source_schema, existing, masked=masked)
     known = schemas_at(context, base)
     resolved = validate_checks(
         request.checks,
@@ -119,6 +98,62 @@ def _source_schema(context: Context, engine: Engine, batch: Batch) -> Schema:
     # The first to ask also waits for the engine's session.
     with context.narrator.step(f"Reading the columns of {counted(len(batch.files), 'file')}"):
         return engine.source_schema(batch)
+
+
+class FittedBatch(NamedTuple):
+    """A batch and the table's columns with it; ``create_as`` are those of a new table, if the files have others."""
+
+    batch: Batch
+    schema: Schema
+    fit: Fit
+    create_as: Schema | None = None
+
+
+def fit_batch(
+    request: IngestRequest,
+    source_schema: Callable[[Batch], Schema],
+    existing: Schema | None,
+    *,
+    masked: Sequence[str],
+) -> FittedBatch:
+    """Fit a request's batch to the columns of its table and its contract.
+
+    Args:
+        source_schema: Returns a batch's columns as the engine would write them.
+        existing: The table's columns; ``None`` if it doesn't exist.
+        masked: Patterns of columns whose values aren't shown.
+
+    Raises:
+        SchemaError: When the batch doesn't fit.
+        InputError: When the partitioning is invalid.
+    """
+    batch, terms, mode = request.batch, request.contract, request.mode
+    if existing is None:
+        if terms is not None:
+            batch = batch.named_like(tuple(one.name for one in terms.columns))
+        batch = batch.hiding(masked)
+        source = source_schema(batch)
+        schema, found = _schema_to_create(request, batch, source)
+        create_as = schema if (terms is not None and schema != source) or found.notes else None
+        return FittedBatch(batch, schema, found, create_as)
+    batch = batch.named_like(existing.names).hiding(masked)
+    source = source_schema(batch)
+    _require_csv_columns(request.table, batch, existing)
+    source = columns_to_write(mode, source, existing, request.table)
+    found = fit(
+        source,
+        existing,
+        name=request.table,
+        file_format=batch.format,
+        mode=request.schema_mode,
+        texts=batch.texts,
+        updates=mode.name == "upsert",
+        kept=_kept_types(source, request),
+    )
+    schema = existing.changed(found.changes)
+    if terms is not None:
+        require_contract(schema, terms, name=request.table)
+    return FittedBatch(batch, schema, found)
 
 
 def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:

@@ -10,18 +10,18 @@ from lakegate.checks import row_tests, run_audit
 from lakegate.checks.questions import OrphanRows, TotalBeside
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import validate_checks
-from lakegate.contracts.store import LoadedContract
 from lakegate.errors import EngineError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.quarantine import FailingCount, RowTest
-from lakegate.model.request import ContractTerms
+from lakegate.model.request import IngestRequest
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
 from lakegate.wap.failing_files import with_files
-from lakegate.wap.plan import schema_of_new_table
+from lakegate.wap.modes import resolve_mode
+from lakegate.wap.plan import fit_batch
 from lakegate.wap.quarantine import over_limit, quarantining, with_quarantined
 
 FILES = "files"
@@ -73,29 +73,31 @@ class TrialEngine(Engine, Protocol):
 
 
 def try_contract(
-    contract: LoadedContract,
-    batch: Batch,
+    contract: str,
+    request: IngestRequest,
     engine: TrialEngine,
     *,
+    existing: Schema | None = None,
     masked: Sequence[str] = (),
     narrator: Narrator | None = None,
 ) -> ContractTrial:
-    """Audit files against a contract.
+    """Audit the files of a request by its contract, as an ingest would.
 
     Args:
+        contract: The contract's file.
+        existing: The table's columns; ``None`` for a new table.
         masked: Patterns of columns whose values aren't shown.
 
     Raises:
+        SchemaError: When the files don't fit the contract or the table.
         SourceError: When a file or value can't be read.
         CheckError: When a check can't be evaluated.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
-    terms: ContractTerms = contract.terms
-    batch = batch.named_like(tuple(column.name for column in terms.columns))
-    schema = schema_of_new_table(contract.table, batch, engine.source_schema(batch), terms, contract.settings.mode)
+    batch, schema, _, _ = fit_batch(request, engine.source_schema, existing, masked=(*masked, *request.masked))
     engine.read_batch(batch, schema)
-    checks, untried = _split_checks(contract.checks, schema)
-    rows = AddedRows(table=contract.table, ref=FILES, after_snapshot_id=None, snapshot_id=0, masked=tuple(masked))
+    checks, untried = _split_checks((*_of_key(request, schema), *request.checks), schema)
+    rows = AddedRows(table=request.table, ref=FILES, after_snapshot_id=None, snapshot_id=0, masked=tuple(masked))
 
     def run_checks() -> AuditReport:
         report = run_audit(
@@ -120,12 +122,20 @@ def try_contract(
         failing = quarantining(checks, report)
         if failing:  # as an ingest does it: lakegate.wap.quarantine
             found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
-            too_many = over_limit(contract.settings.quarantine_limit, found.failing, first.rows)
+            too_many = over_limit(request.quarantine_limit, found.failing, first.rows)
             if too_many is None:
                 counts = {name: number for (name, _), number in zip(failing, found.by_test, strict=True)}
                 report = with_quarantined(run_checks(), first, counts)
     report = report.model_copy(update={"rows": first.rows})
-    return ContractTrial(contract=contract.file, report=report, over_limit=too_many, untried=untried)
+    return ContractTrial(contract=contract, report=report, over_limit=too_many, untried=untried)
+
+
+def _of_key(request: IngestRequest, schema: Schema) -> Iterator[Check]:
+    """Yield checks for what an upsert refuses: keys with a NULL, and those that occur twice."""
+    key = resolve_mode(request.mode, schema, request.table).key
+    if key:
+        wanted = [*(Check(kind="not_null", columns=(name,)) for name in key), Check(kind="unique", columns=key)]
+        yield from (check for check in wanted if check not in request.checks)
 
 
 @contextmanager

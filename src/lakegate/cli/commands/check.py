@@ -277,9 +277,9 @@ def export(app: App, /, *, contract: str) -> None:
 def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: FileFormat | None) -> None:
     """Test a contract on FILES. Exits with 1 if an ingest of them would be rejected.
 
-    Writes nothing and needs no lake: outside a project, it starts Spark just for this. As in an ingest, rows that would
-    be quarantined are counted, and the other checks run on the rest. Checks that compare with other tables aren't run,
-    but listed.
+    Writes nothing and needs no lake: outside a project, it starts Spark just for this. If the table exists, its columns
+    count, too. As in an ingest, rows that would be quarantined are counted, and the other checks run on the rest.
+    Checks that compare with other tables aren't run, but listed.
     """
     from lakegate.contracts.store import Contracts
 
