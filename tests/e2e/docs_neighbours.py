@@ -1,4 +1,4 @@
-"""Makes ``docs/how-to/come-from-another-tool.md`` from the examples of other tools.
+"""Makes ``docs/how-to/migrate-from-another-tool.md`` from the examples of other tools.
 
 Run it to write it anew.
 """
@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.neighbours import DBT, DQX, GREAT_EXPECTATIONS, SODA, Example
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "come-from-another-tool.md"
-_HEAD = """# Come from Great Expectations, DQX, dbt or Soda
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "migrate-from-another-tool.md"
+_HEAD = """# Migrate from Great Expectations, DQX, dbt or Soda
 
 <!-- Made by tests/e2e/docs_neighbours.py from tests/support/neighbours.py. Do not edit it by hand. -->
 

@@ -2,7 +2,7 @@
 
 The rows, the verdicts and the numbers of failing rows of Great Expectations are those of its gallery. The other tools
 document what a check means, not what it finds: for these, the numbers follow from that, on rows with NULLs among them.
-``docs/how-to/come-from-another-tool.md`` is made of this.
+``docs/how-to/migrate-from-another-tool.md`` is made of this.
 """
 
 from __future__ import annotations
