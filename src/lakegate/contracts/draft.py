@@ -138,11 +138,9 @@ class Draft:
             "tags": list(self.tags),
             "partition_by": list(self.partition_by),
         }
-        lists = {
-            "columns": [_column(column) for column in self.columns],
-            "checks": [entry_of(check, in_column=False) for check in self.checks],
-        }
-        contract = {**_without_blanks(table), **lists}
+        contract = {**_without_blanks(table), "columns": [_column(column) for column in self.columns]}
+        if self.checks:
+            contract["checks"] = [entry_of(check, in_column=False) for check in self.checks]
         comments = [f"# Translated from {comment(source)}, line {self.line}."]
         if self.untranslated:
             comments += ["# Not translated:", *(f"# - {comment(note)}" for note in sorted_notes(self.untranslated))]

@@ -39,6 +39,14 @@ def test_an_imported_contract_is_written_listed_and_exported(project: Path) -> N
     assert "engine: lakegate" in invoke("check export shop.t").stdout
 
 
+def test_a_table_has_no_proposal_where_there_is_no_project(project: Path) -> None:
+    (project / ".lakegate").rmdir()
+    lake = FakeLake()
+    found = invoke("check init nyc.trips", lake)
+    assert (found.exit_code, lake.calls) == (2, [])
+    assert "lakegate check init FILES --table nyc.trips" in found.stderr
+
+
 def test_an_import_never_overwrites_a_contract(project: Path) -> None:
     (project / "schema.yml").write_text(DBT, encoding="utf-8")
     invoke("check import schema.yml --allow-lost")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import click
@@ -23,8 +24,8 @@ from lakegate.cli.check_output import (
     summary,
 )
 from lakegate.cli.options import format_option
-from lakegate.cli.output import echo_json, next_commands, safe, say, say_wrapped, show_rows
-from lakegate.errors import AlreadyExistsError, ExitCode
+from lakegate.cli.output import echo_json, next_commands, safe, say, say_wrapped, show_rows, width_or
+from lakegate.errors import AlreadyExistsError, ExitCode, InputError
 from lakegate.model.words import count, counted, duration
 from lakegate.progress import one_line
 
@@ -123,6 +124,11 @@ def init(
 
     files = sources if table is not None or len(sources) > 1 or _is_file(sources[0]) else None
     name = table or (_table_for(sources[0]) if files else sources[0])
+    if files is None and not app.is_in_project():
+        raise InputError(
+            f"There's no file {name}, and no lakegate project here that could have a table of this name.",
+            hint=f"Pass files: lakegate check init FILES --table {name}",
+        )
     folder = app.folder() / FOLDER
     path = folder / f"{name}.yaml"
     if not prints:
@@ -242,8 +248,10 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
 
 
 def _show_notes(title: str, notes: list[str]) -> None:
+    width = width_or(0) or max(map(len, notes), default=0) + 2
+    lines = [fill(one_line(note), width, initial_indent="  ", subsequent_indent="    ") for note in notes]
     if notes:
-        click.echo("\n".join(("", title, *(f"  {one_line(note)}" for note in notes))), err=True)
+        click.echo("\n".join(("", title, *lines)), err=True)
 
 
 @check.command(
