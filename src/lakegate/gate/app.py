@@ -31,6 +31,7 @@ from lakegate.gate.refusals import (
     unavailable,
 )
 from lakegate.gate.requests import opening_of
+from lakegate.gate.signing import Signer
 from lakegate.gate.writing import WriteApi, writing
 from lakegate.iceberg.files import TableFiles
 from lakegate.ports import Catalog, Openings
@@ -44,11 +45,13 @@ class Gate:
         openings: The openings of branches.
         key: The key that tokens are signed with.
         warehouse: Root of the tables' files.
+        signer: Signs writers' requests to the object store; ``None`` if they have keys of their own.
     """
 
     openings: Openings
     key: bytes
     warehouse: str
+    signer: Signer | None = None
 
 
 def create_app(
@@ -71,12 +74,13 @@ def create_app(
     """
     current = _CatalogHandle(catalog, find_again or (lambda: catalog))
     contents = Contents(current, files)
-    reads = ReadApi(Published(current), contents, None if gate is None else gate.warehouse)
+    warehouse, signer = (None, None) if gate is None else (gate.warehouse, gate.signer)
+    reads = ReadApi(Published(current), contents, warehouse, signer)
     doorkeeper = None if gate is None else Doorkeeper(gate.openings, gate.key)
     routes = _read_routes(reads, current)
     if gate is not None and doorkeeper is not None:
         committer = Committer(current, files, doorkeeper)
-        routes += _write_routes(WriteApi(committer, contents, gate.warehouse, gate.key), current)
+        routes += _write_routes(WriteApi(committer, contents, gate.warehouse, gate.key, gate.signer), current)
     handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
         RefusedError: lambda _, error: error.response(),
         LakegateError: _lakegate_failed,
@@ -117,6 +121,8 @@ def _write_routes(api: WriteApi, current: _CatalogHandle) -> list[Route]:
         "/v1/{prefix}/transactions/commit": api.commit_transaction,
     }
     routes = [Route(path, writing(handler, current.retrying), methods=["POST"]) for path, handler in posts.items()]
+    signs = writing(api.sign, current.retrying, any_prefix=True)
+    routes += [Route(path, signs, methods=["POST"]) for path in (f"{_TABLE}/sign", "/v1/aws/s3/sign")]
     drops = {_TABLE: api.drop_table, _NAMESPACE: api.drop_namespace}
     return routes + [
         Route(path, writing(handler, current.retrying), methods=["DELETE"]) for path, handler in drops.items()

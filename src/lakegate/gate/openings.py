@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -74,13 +73,18 @@ def ended(branch: str, why: str) -> RefusedError:
     )
 
 
+def folder_of(opening: Opening) -> str:
+    """Return the name of an opening's folders, below ``data`` and ``metadata`` of each table."""
+    return opening.opening_id
+
+
 def shown_properties(document: Document, opening: Opening) -> Mapping[str, str]:
     """Return the properties that a writer is shown besides a table's own.
 
     No writer deletes files, which other branches may need, and each opening's files go into folders of its own.
     """
     home = str(document["location"]).rstrip("/")
-    folder = re.sub(r"[^A-Za-z0-9_-]", "-", opening.opening_id)
+    folder = folder_of(opening)
     return {
         "gc.enabled": "false",
         "write.data.path": f"{home}/data/{folder}",

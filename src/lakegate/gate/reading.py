@@ -19,6 +19,8 @@ from lakegate.gate.locations import make_folders, namespace_location
 from lakegate.gate.openings import ended, shown_properties
 from lakegate.gate.refusals import internal_error, json_response, no_namespace, no_table
 from lakegate.gate.requests import namespace_in, opening_of, prefix_of, text_of
+from lakegate.gate.signing import ENDPOINTS as SIGN_ENDPOINTS
+from lakegate.gate.signing import Signer
 from lakegate.gate.writing import ENDPOINTS as WRITE_ENDPOINTS
 from lakegate.iceberg.metadata import properties
 from lakegate.model.identifiers import TableIdentifier
@@ -43,9 +45,11 @@ class ReadApi:
 
     Args:
         warehouse: Root of the tables' files; ``None`` if nobody may write.
+        signer: Signs writers' requests to the object store; ``None`` if they have keys of their own.
     """
 
-    def __init__(self, published: Published, contents: Contents, warehouse: str | None) -> None:
+    def __init__(self, published: Published, contents: Contents, warehouse: str | None, signer: Signer | None) -> None:
+        self._signer = signer
         self._published = published
         self._contents = contents
         self._warehouse = warehouse
@@ -64,8 +68,10 @@ class ReadApi:
         opening, warehouse = opening_of(request), request.query_params.get("warehouse", "")
         if opening is not None and warehouse in ("", opening.branch):
             overrides = {"prefix": quote(opening.branch, safe="")}
-            writes = {"endpoints": (*ENDPOINTS, *WRITE_ENDPOINTS), "idempotency-key-lifetime": KEY_LIFETIME}
-            return json_response({"defaults": {}, "overrides": overrides, **writes})
+            signing = () if self._signer is None else SIGN_ENDPOINTS
+            defaults = {} if self._signer is None else self._signer.client_config
+            writes = {"endpoints": (*ENDPOINTS, *WRITE_ENDPOINTS, *signing), "idempotency-key-lifetime": KEY_LIFETIME}
+            return json_response({"defaults": defaults, "overrides": overrides, **writes})
         prefix = self._published.prefix(warehouse)
         # Clients put the prefix into their paths without encoding it.
         overrides = {"prefix": quote(prefix, safe=":")}

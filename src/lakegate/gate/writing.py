@@ -34,6 +34,7 @@ from lakegate.gate.refusals import (
     read_only,
 )
 from lakegate.gate.requests import namespace_in, opening_of, prefix_of, text_of
+from lakegate.gate.signing import Signer
 from lakegate.gate.updates import well_formed
 from lakegate.iceberg.metadata import Document, properties
 from lakegate.model.identifiers import RESERVED_NAMESPACES, TableIdentifier
@@ -78,18 +79,21 @@ class Write:
         return table_named(namespace_in(text_of(self.request, "namespace")), text_of(self.request, "table"))
 
 
-def writing(handler: Callable[[Write], Response], retrying: Callable[[Handler], Handler]) -> Any:
+def writing(
+    handler: Callable[[Write], Response], retrying: Callable[[Handler], Handler], *, any_prefix: bool = False
+) -> Any:
     """Return the endpoint of a handler: it reads the body, and runs the handler in a thread.
 
     Args:
         retrying: Wraps what is to be tried again if the catalog has moved.
+        any_prefix: Whether the handler isn't about the state that the path names.
     """
 
     async def endpoint(request: Request) -> Response:
         opening = opening_of(request)
         if opening is None:
             raise read_only()
-        if prefix_of(request) != opening.branch:
+        if not any_prefix and prefix_of(request) != opening.branch:
             raise not_writable(prefix_of(request), opening.branch)
         content = await _body(request)
         write = Write(_asked(request, opening, content), request, _parsed(content))
@@ -132,10 +136,14 @@ class WriteApi:
     Args:
         warehouse: Root of the tables' files.
         key: The key that UUIDs of staged tables are made with.
+        signer: Signs writers' requests to the object store; ``None`` if they have keys of their own.
     """
 
-    def __init__(self, committer: Committer, contents: Contents, warehouse: str, key: bytes) -> None:
+    def __init__(
+        self, committer: Committer, contents: Contents, warehouse: str, key: bytes, signer: Signer | None
+    ) -> None:
         self._committer = committer
+        self._signer = signer
         self._contents = contents
         self._warehouse = warehouse
         self._key = key
@@ -265,6 +273,12 @@ class WriteApi:
     def report_metrics(self, _: Write) -> Response:
         """Take note of nothing: the audit counts rows itself."""
         return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    def sign(self, write: Write) -> Response:
+        """Sign a request to the object store."""
+        if self._signer is None:
+            raise not_supported("Requests to this warehouse aren't signed: use credentials of your own.")
+        return json_response(self._signer.signed(write.opening, write.body), headers={"Cache-Control": "no-cache"})
 
     @staticmethod
     def _loaded(opening: Opening, state: State) -> Response:

@@ -44,6 +44,8 @@ _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
 _ASK_REGION = "us-east-1"  # its endpoint redirects to a bucket's region
 _CONFLICT_CODE = "ConditionalRequestConflict"  # two clients are creating the same object, and neither has won yet
 _NO_REASON = frozenset({"400", "403"})
+_CONTENT_HASH = "x-amz-content-sha256"
+_ANY_CONTENT = "UNSIGNED-PAYLOAD"
 _STATUS_OF: Mapping[str, int] = {
     **dict.fromkeys(("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "RequestTimeTooSkewed"), 503),
     **dict.fromkeys(("Throttling", "ThrottlingException"), 503),
@@ -204,6 +206,43 @@ def s3_client(settings: S3Settings) -> S3Client:
     if settings.bucket_owner is not None:
         expect_owner(client, settings.bucket_owner)
     return client
+
+
+class S3RequestSigner:
+    """Signs requests to S3 with this process's credentials, for programs that have none.
+
+    Attributes:
+        endpoint: The store's address, without a bucket.
+    """
+
+    def __init__(self, settings: S3Settings) -> None:
+        client = s3_client(settings)
+        self.endpoint: str = client.meta.endpoint_url
+        self.region: str = client.meta.region_name
+        self._credentials = _botocore_session().get_credentials()
+
+    def signed(self, method: str, url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return a request's headers with a signature. The request's content isn't signed, unless its hash is a header.
+
+        Raises:
+            ConfigurationError: When this process has no credentials.
+        """
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        class Auth(S3SigV4Auth):
+            def payload(self, request: AWSRequest) -> str:
+                return str(request.context[_CONTENT_HASH])
+
+        content_hash = next((value for key, value in headers.items() if key.lower() == _CONTENT_HASH), _ANY_CONTENT)
+        if self._credentials is None:
+            raise ConfigurationError(
+                "There are no credentials for S3, so requests of writers can't be signed.", hint=ERRORS.credentials
+            )
+        request = AWSRequest(method=method, url=url, headers=dict(headers))
+        request.context[_CONTENT_HASH] = content_hash
+        Auth(self._credentials.get_frozen_credentials(), "s3", self.region).add_auth(request)
+        return dict(request.headers.items())
 
 
 def expect_owner(client: S3Client, account: str) -> None:
