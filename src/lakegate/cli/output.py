@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from lakegate.cli.streams import as_json
-from lakegate.cli.wrapping import shorten, wrapped_command
+from lakegate.cli.wrapping import shorten, tell, wrapped_command
 from lakegate.errors import InputError
 from lakegate.model.rows import json_safe
 from lakegate.model.words import count
@@ -248,7 +248,7 @@ def show_rows(
     """
     styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
     if empty is not None and not styled:
-        click.echo(empty, err=True)
+        tell(empty)
         return
     kept = {columns[0], *whole, *right} - {cut}
     texts = {name: [name, *(str(row.cells[at]) for row in styled)] for at, name in enumerate(columns)}

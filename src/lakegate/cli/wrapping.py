@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
+from shutil import get_terminal_size
 from textwrap import wrap
+
+import click
 
 _SHORTEST = 3
 _COMMAND = re.compile(r"(?P<before>.*[:.] )(?P<command>lakegate \S.*)")
@@ -77,3 +81,9 @@ def wrapped_hint(hint: str, width: int, *, indent: str = "") -> str:
         return wrapped(hint, width, indent=indent)
     command = wrapped_command(ending["command"], width, indent=indent)
     return f"{wrapped(ending['before'].rstrip(), width, indent=indent)}\n{indent}{command}"
+
+
+def tell(text: str) -> None:
+    """Print a note on standard error, on a terminal broken as hints are."""
+    is_terminal = sys.stderr and sys.stderr.isatty()
+    click.echo(wrapped_hint(text, get_terminal_size().columns) if is_terminal else text, err=True)

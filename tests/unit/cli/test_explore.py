@@ -122,7 +122,7 @@ def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch
     assert "Rows removed" not in text
     narrow = FakeLake(diff=[changed], table=FakeTable(), diff_rows=wide)
     _, lines = printed(["diff", "main", "b", "--rows", "2"], narrow, monkeypatch, columns=12)
-    assert "To see all columns, pass --output json." in lines
+    assert "To see all columns, pass --output json." in " ".join(lines.split())
     told = json.loads(invoke("diff main b --rows 2 -o json", lake).stdout)[0]
     assert told["rows"]["changed"] == [{"before": before, "after": after}]
     assert told["schema_changes"][0]["change"] == "retyped"

@@ -10,6 +10,7 @@ import click
 from lakegate.cli.app import App, group
 from lakegate.cli.options import complete_configured, complete_tables, limit_option
 from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, say, show_rows
+from lakegate.cli.wrapping import tell
 from lakegate.errors import ExitCode, NotFoundError
 from lakegate.model.words import count, counted, moment
 
@@ -236,6 +237,6 @@ def _end(app: App, tried: Sequence[Delivery], empty: str) -> None:
     elif tried:
         show_deliveries(tried)
     else:
-        click.echo(empty, err=True)
+        tell(empty)
     unsent = any(one.state in ("pending", "failed") for one in tried)
     raise click.exceptions.Exit(ExitCode.RETRYABLE if unsent else ExitCode.OK)

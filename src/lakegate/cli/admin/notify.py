@@ -12,6 +12,7 @@ import click
 from lakegate.cli.app import App, group
 from lakegate.cli.options import complete_configured
 from lakegate.cli.output import Styled, echo_json, show_rows
+from lakegate.cli.wrapping import tell
 from lakegate.errors import ExitCode
 from lakegate.model.secrets import SecretReference
 from lakegate.model.words import moment
@@ -101,7 +102,7 @@ def late(app: App) -> None:
             for sent in one.notifications:
                 if sent.outcome == "failed":
                     reason = one_line(sent.reason or "")
-                    click.echo(f"Channel '{sent.channel}' didn't get the alert for {one.table}: {reason}", err=True)
+                    tell(f"Channel '{sent.channel}' didn't get the alert for {one.table}: {reason}")
     raise click.exceptions.Exit(_exit_code([sent for one in found for sent in one.notifications]))
 
 

@@ -12,6 +12,7 @@ from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_runs
 from lakegate.cli.output import Styled, echo_json, next_commands, show_rows
 from lakegate.cli.run_output import STYLES, journal_payload
+from lakegate.cli.wrapping import tell
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.words import count, moment
 
@@ -51,14 +52,14 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     elif recovered:
         _show(app, recovered)
     elif not left and not recovering:
-        click.echo("Nothing to recover.", err=True)
+        tell("Nothing to recover.")
     _note_suspended(app, suspended)
     if left:
         others = f" and {count(len(left) - 1)} more" if len(left) > 1 else ""
-        click.echo(f"Run {left[0]}{others} couldn't be recovered.", err=True)
-        click.echo(f"To try again and see why: {app.command('admin', 'recover', left[0])}", err=True)
+        tell(f"Run {left[0]}{others} couldn't be recovered.")
+        tell(f"To try again and see why: {app.command('admin', 'recover', left[0])}")
     for run_id, process in recovering.items():
-        click.echo(f"Run {run_id} is still being recovered by {process}. See: {app.command('runs', run_id)}", err=True)
+        tell(f"Run {run_id} is still being recovered by {process}. See: {app.command('runs', run_id)}")
     if left or recovering:
         raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
@@ -98,5 +99,5 @@ def _note_suspended(app: App, suspended: Mapping[str, datetime]) -> None:
     else:
         number = count(len(suspended))
         note = f"{number} runs are suspended until their next step; the first is left alone until {moment(until)}."
-    click.echo(note, err=True)
-    click.echo(f"To finish or undo one now: {app.command('admin', 'recover', first)}", err=True)
+    tell(note)
+    tell(f"To finish or undo one now: {app.command('admin', 'recover', first)}")

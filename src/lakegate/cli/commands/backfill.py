@@ -15,6 +15,7 @@ from lakegate.cli.options import ingest_options, ingest_options_from, partition_
 from lakegate.cli.output import Styled, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import STYLES
 from lakegate.cli.stderr import LiveNarrator, make_progress
+from lakegate.cli.wrapping import tell
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.loading.backfill_plan import Outcome
 from lakegate.model.words import count, counted, duration, moment, size
@@ -354,7 +355,7 @@ def _watcher(app: App, plan: BackfillPlan) -> ChunkLines | LiveBackfill | None:
     if isinstance(app.narrator, LiveNarrator):
         app.narrator = live = LiveBackfill(plan)
         return live
-    return ChunkLines(lambda text: click.echo(text, err=True))
+    return ChunkLines(tell)
 
 
 def chunk_line(result: ChunkResult) -> str:

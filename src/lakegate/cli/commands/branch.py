@@ -31,7 +31,7 @@ def branch() -> None:
 
 @branch.command("list", examples=("lakegate branch list", "lakegate branch list -o json"))
 def list_branches(app: App) -> None:
-    """List branches, the commits they point to, and the runs that wrote them."""
+    """List branches, their commits and the runs that wrote them."""
     with app.lake() as lake:
         refs, runs = lake.branches.list(), lake.branches.runs()
     found = [(ref, *runs.get(ref.name, (None, None))) for ref in refs]

@@ -13,6 +13,7 @@ import click
 from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_refs, limit_option
 from lakegate.cli.output import clip, echo_json, safe, say, short_hash, width_or
+from lakegate.cli.wrapping import tell
 from lakegate.errors import NewerFormatError
 from lakegate.ledger.event import PROPERTY, UNDOES, Event, event_of, unreadable_in
 from lakegate.model.words import moment
@@ -51,7 +52,7 @@ def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
         else:
             show_commits(shown)
         if next(commits, None) is not None:
-            click.echo(f"There are earlier commits. To see more, pass --limit {10 * limit}.", err=True)
+            tell(f"There are earlier commits. To see more, pass --limit {10 * limit}.")
 
 
 def _with_tables(lake: Lake, commits: Iterable[Commit], limit: int) -> Iterator[Commit]:

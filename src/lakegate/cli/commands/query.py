@@ -19,6 +19,7 @@ from lakegate.cli.app import App, command
 from lakegate.cli.options import at_option, ref_option
 from lakegate.cli.output import cell, clip, count_fitting, make_table, null, show, width_or, writing
 from lakegate.cli.streams import as_json, lost_output
+from lakegate.cli.wrapping import tell
 from lakegate.errors import QueryError
 from lakegate.model.rows import json_safe, values_of, write_csv_row
 from lakegate.model.words import counted, size
@@ -160,7 +161,7 @@ def print_table(
         for row in rows:
             table.add_row(*(null(row[at]) for at in order[:fitting]), *("…" for _ in left_out))
         if left_out:
-            click.echo(f"To see all columns, pass --output {others}.", err=True)
+            tell(f"To see all columns, pass --output {others}.")
         show(table)
     if counts or result.num_rows > _TABLE_ROWS:
         _print_count(result.num_rows)
@@ -180,9 +181,9 @@ def _print_vertical(result: pa.Table) -> None:
 
 def _print_count(rows: int) -> None:
     if rows > _TABLE_ROWS:
-        click.echo(f"Showing the first {_TABLE_ROWS:,} rows. To print all of them, pass --output csv.", err=True)
+        tell(f"Showing the first {_TABLE_ROWS:,} rows. To print all of them, pass --output csv.")
     elif sys.stderr.isatty():
-        click.echo(counted(rows, "row"), err=True)
+        tell(counted(rows, "row"))
 
 
 def _write_file(app: App, result: pa.Table, file: Path) -> None:
@@ -194,7 +195,7 @@ def _write_file(app: App, result: pa.Table, file: Path) -> None:
                 (_write_json if app.json else _write_csv)(result, text)
         written = f" ({size(draft.stat().st_size)})" if draft.is_file() else ""
     if not app.quiet:
-        click.echo(f"Wrote {counted(result.num_rows, 'row')} to {file}{written}.", err=True)
+        tell(f"Wrote {counted(result.num_rows, 'row')} to {file}{written}.")
 
 
 def print_json(result: pa.Table) -> None:

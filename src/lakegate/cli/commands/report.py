@@ -13,6 +13,7 @@ from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_tables, file_option, since_option
 from lakegate.cli.output import writing
 from lakegate.cli.streams import as_json
+from lakegate.cli.wrapping import tell
 from lakegate.errors import missing_package
 from lakegate.model.rows import json_safe
 from lakegate.model.words import size
@@ -79,7 +80,7 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
     with writing(file, "report") as draft:
         draft.write_bytes(data)
     if not app.quiet and file.is_file():
-        click.echo(f"Wrote {file} ({size(len(data))}). Open it: {file.absolute().as_uri()}", err=True)
+        tell(f"Wrote {file} ({size(len(data))}). Open it: {file.absolute().as_uri()}")
 
 
 @command(

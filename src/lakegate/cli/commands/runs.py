@@ -16,6 +16,7 @@ from lakegate.cli.commands.report import RUN_FORMATS, write_run
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
 from lakegate.cli.output import Styled, echo_json, safe, say, short_hash, show_rows
 from lakegate.cli.run_output import journal_payload, show_next, show_outcome, show_runs, statuses_of
+from lakegate.cli.wrapping import tell
 from lakegate.model.run import RunKind
 from lakegate.model.states import RunStatus
 from lakegate.model.words import count, duration, moment, share, size
@@ -85,7 +86,7 @@ def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filte
     elif found:
         show_runs(found, superseded)
     else:
-        click.echo("No runs.", err=True)
+        tell("No runs.")
 
 
 def _show(app: App, lake: Lake, run: Run) -> None:

@@ -21,6 +21,7 @@ from lakegate.cli.options import (
 )
 from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows, width_or
 from lakegate.cli.run_output import show_change, show_revert
+from lakegate.cli.wrapping import tell
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.words import count, moment, size
@@ -68,7 +69,7 @@ def list_tables(app: App, /, *, ref: str) -> None:
     elif tables or not unreadable:
         _show_tables(tables, ref)
     for name, error in unreadable.items():
-        click.echo(f"{name} can't be read: {error.message} {error.hint or ''}".rstrip(), err=True)
+        tell(f"{name} can't be read: {error.message} {error.hint or ''}".rstrip())
     if unreadable:
         raise click.exceptions.Exit(ExitCode.USAGE)
 

@@ -21,6 +21,7 @@ from lakegate.cli.output import clip
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
+from lakegate.cli.wrapping import tell
 from lakegate.errors import LakegateError
 from lakegate.loading.routes import location
 from lakegate.model.rows import json_safe
@@ -231,7 +232,7 @@ class WatchView:
     def say(self, word: str, text: str) -> None:
         """Write a line to standard error."""
         if not self._app.quiet:
-            click.echo(one_line(f"{word:<9}  {text}"), err=True)
+            tell(one_line(f"{word:<9}  {text}"))
 
     def scanned(self, found: Scan) -> None:
         """Report files that no route matches, each only once."""
