@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
+from pydantic_core import from_json
 from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, not_, or_, select
 
 from lakegate.journal import runs
@@ -170,23 +171,19 @@ class JournalPages:
 
         A run was if a later one published each of its files, or was rejected with it and is one of these, too.
         """
-        known = self.runs_of(run_ids, whole=False).values()
-        rejected = [(run, run.request) for run in known if run.status == "rejected" and run.request is not None]
-        attempts: dict[tuple[str, str], tuple[datetime, str]] = {}
-        for run, request in sorted(rejected, key=lambda one: one[0].started_at):
-            attempts |= {(str(request.table), uri): (run.started_at, run.run_id) for uri in request.batch.uris}
-        query = select(CLAIMS.c.table_name, CLAIMS.c.path, RUNS.c.started_at, RUNS.c.run_id)
-        query = query.join(RUNS, RUNS.c.run_id == CLAIMS.c.run_id).where(CLAIMS.c.state == PUBLISHED)
+        columns = (RUNS.c.run_id, RUNS.c.started_at, RUNS.c.document)
+        query = select(*columns).where(RUNS.c.status == "rejected").order_by(RUNS.c.started_at, RUNS.c.run_id)
+        published = select(CLAIMS.c.table_name, CLAIMS.c.path, RUNS.c.started_at, RUNS.c.run_id)
+        published = published.join(RUNS, RUNS.c.run_id == CLAIMS.c.run_id).where(CLAIMS.c.state == PUBLISHED)
         with self._database.reading() as tx:
-            for row in tx.execute(query.where(CLAIMS.c.path.in_(tx.values({uri for _, uri in attempts})))):
-                key, attempt = (row.table_name, row.path), (datetime.fromisoformat(row.started_at), row.run_id)
+            found = tx.execute(query.where(RUNS.c.run_id.in_(tx.values(run_ids))))
+            files = {(row.started_at, row.run_id): _files_of(row.document) for row in found}
+            attempts = {file: attempt for attempt, of_run in files.items() for file in of_run}
+            for row in tx.execute(published.where(CLAIMS.c.path.in_(tx.values({uri for _, uri in attempts})))):
+                key, attempt = (row.table_name, row.path), (row.started_at, row.run_id)
                 attempts[key] = max(attempt, attempts.get(key, attempt))
-        found = {}
-        for run, request in rejected:
-            newest = [attempts[str(request.table), uri] for uri in request.batch.uris]
-            if newest and min(newest) > (run.started_at, run.run_id):
-                found[run.run_id] = max(newest)[1]
-        return found
+        newest = {run: [attempts[file] for file in of_run] for run, of_run in files.items() if of_run}
+        return {run[1]: max(later)[1] for run, later in newest.items() if min(later) > run}
 
     # Tables
 
@@ -291,6 +288,15 @@ def _may_have_file(tx: JournalTransaction, text: str) -> ColumnElement[bool]:
         *(_contains(tx, RUNS.c.document, one) for one in sorted(in_documents)),
         claimed.where(or_(*(_contains(tx, CLAIMS.c.path, one) for one in spellings))).exists(),
     )
+
+
+def _files_of(document: str) -> Sequence[tuple[str, str]]:
+    """Return the table and the URI of each source file of an ingest; none if its document can't be read."""
+    try:
+        request = from_json(document, cache_strings="keys")["request"]
+        return [(request["table"], file["uri"]) for file in request["batch"]["files"]]
+    except (ValueError, LookupError, TypeError):
+        return ()
 
 
 def _has_file(run: Run, text: str) -> bool:
