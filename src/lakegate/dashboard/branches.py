@@ -47,6 +47,7 @@ class BranchOverview(Value):
         run: The newest run that wrote to it; ``None`` if the journal has none. Its reports contain values that the
             settings may hide: show ``failing``.
         failing: Its failed checks, those that block the publish first.
+        superseded_by: The newest later attempt at the files of its rejected run.
         as_staged: Whether its tables are still as the run left them; ``None`` if unknown.
     """
 
@@ -55,6 +56,7 @@ class BranchOverview(Value):
     run: Run | None = None
     failing: tuple[CheckLine, ...] = ()
     changes: tuple[TableDelta, ...] = ()
+    superseded_by: str | None = None
     as_staged: bool | None = None
     problem: Problem | None = None
 
@@ -81,15 +83,17 @@ def list_branches(
     refs = [ref for ref in model.branches() if search.lower() in ref.name.lower()]
     lines: Mapping[str, RunLine] = {}
     runs: Mapping[str, Run] = {}
+    superseded: Mapping[str, str] = {}
     with model.reading("journal", problems):
         lines = model.journal.pages.by_branch([ref.name for ref in refs])
+        superseded = model.journal.pages.superseded([one.run_id for one in lines.values() if one.status == "rejected"])
         if table is not None:
             tables = model.journal.pages.tables_of([line.run_id for line in lines.values()])
             refs = [ref for ref in refs if ref.name in lines and table in tables.get(lines[ref.name].run_id, ())]
     if status is not None:
         statuses = {name: line.status for name, line in lines.items()}
         refs = [ref for ref in refs if statuses.get(ref.name, "other") == status]
-    refs.sort(key=lambda ref: _urgency(ref, lines.get(ref.name)))
+    refs.sort(key=lambda ref: _urgency(ref, lines.get(ref.name), superseded))
     shown, following = paginate(refs, cursor, limit)
     with model.reading("journal", problems):
         runs = model.journal.pages.runs_of([lines[ref.name].run_id for ref in shown if ref.name in lines])
@@ -99,7 +103,7 @@ def list_branches(
     items = tuple(
         BranchOverview(branch=ref.name, head=ref.hash, problem=Problem.of("catalog", overview))
         if isinstance(overview, LakegateError)
-        else overview
+        else overview.model_copy(update={"superseded_by": superseded.get(overview.run.run_id if overview.run else "")})
         for ref, overview in zip(shown, overviews, strict=True)
     )
     return ResultPage[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
@@ -115,7 +119,9 @@ def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOver
     if ref.kind != "branch" or name == MAIN:
         raise InputError(f"'{name}' isn't a branch other than {MAIN}.", hint="lakegate branch list", ref=name)
     run = model.journal.find_by_branch(name)
-    return _overview(model, ref, model.catalog.get_ref(MAIN), run, examples=examples)
+    by = {} if run is None or run.status != "rejected" else model.journal.pages.superseded([run.run_id])
+    one = _overview(model, ref, model.catalog.get_ref(MAIN), run, examples=examples)
+    return one.model_copy(update={"superseded_by": by.get(run.run_id if run else "")})
 
 
 def losses_of(one: BranchOverview) -> tuple[str, ...]:
@@ -150,8 +156,8 @@ def rows_on_main(model: ReadModel, table: str) -> int | None:
     return None if pointer is None else model.facts(pointer).rows
 
 
-def _urgency(ref: Ref, line: RunLine | None) -> tuple[int, float, str]:
-    status = None if line is None else line.status
+def _urgency(ref: Ref, line: RunLine | None, superseded: Mapping[str, str]) -> tuple[int, float, str]:
+    status = None if line is None else "skipped" if line.run_id in superseded else line.status
     return _ORDER.index(status), 0.0 if line is None else -line.started_at.timestamp(), ref.name
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lakegate.config import Settings
+from lakegate.dashboard.branches import get_branch, list_branches
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.overview import Overview, overview
 from lakegate.errors import CatalogUnavailableError
@@ -89,6 +90,9 @@ def test_a_rejected_file_that_was_tried_again_waits_no_more(model: ReadModel, ho
 
     assert overview(model).items[0].waiting == 1
     assert pages.superseded(["r1", "r2", "r3", "r4"]) == {"r1": "r4", "r2": "r4"}
+    shown = [(one.branch, one.superseded_by) for one in list_branches(model).items]
+    assert shown == [("wap/nyc.trips_r3", None), ("wap/nyc.trips_r2", "r4"), ("wap/nyc.trips_r1", "r4")]
+    assert get_branch(model, "wap/nyc.trips_r1").superseded_by == "r4"
     assert {ref.name for ref in model.branches()} >= {"wap/nyc.trips_r1", "wap/nyc.trips_r2", "wap/nyc.trips_r3"}
 
 

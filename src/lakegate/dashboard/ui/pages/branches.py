@@ -90,6 +90,8 @@ def _rows(one: BranchOverview) -> Iterator[dict[str, object]]:
 def _status(one: BranchOverview) -> str:
     if one.problem is not None:
         return f"unreadable: {one.problem.message}"
+    if one.superseded_by is not None:
+        return f"superseded by {one.superseded_by}"
     return "other writer" if one.run is None else one.run.status
 
 
