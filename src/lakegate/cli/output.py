@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from lakegate.cli.streams import as_json
-from lakegate.cli.wrapping import shorten, tell, wrapped_command
+from lakegate.cli.wrapping import cut_off, shorten, tell, wrapped_command
 from lakegate.errors import InputError
 from lakegate.model.rows import json_safe
 from lakegate.model.words import count
@@ -300,9 +300,9 @@ def _cell(value: object, width: int | None, *, is_cut: bool) -> Any:
     if not isinstance(value, (str, int)):
         return value
     text = one_line(value)
-    if is_cut:
-        return Text(text, no_wrap=True, overflow="ellipsis")
-    return Text(text if width is None else _WORD.sub(lambda word: shorten(word[0], width), text))
+    if width is None:
+        return Text(text)
+    return Text(cut_off(text, width) if is_cut else _WORD.sub(lambda word: shorten(word[0], width), text))
 
 
 def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int, *, note: int = 0) -> int:

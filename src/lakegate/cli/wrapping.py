@@ -29,6 +29,17 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - 1 - end]}…{text[-end:]}"
 
 
+def cut_off(text: str, width: int) -> str:
+    """Return the first words of ``text`` that fit in ``width`` characters.
+
+    Example:
+        >>> cut_off("in_range(fare, min=0, max=200)", 20), cut_off("passenger_count", 9)
+        ('in_range(fare,…', 'pass…ount')
+    """
+    words = text[:width].rpartition(" ")[0].rstrip()
+    return text if len(text) <= width else f"{words}…" if len(words) > width // 2 else shorten(text, width)
+
+
 def wrapped(text: str, width: int, *, indent: str = "") -> str:
     r"""Break long lines between words, and indent all but each first one. A word that is too long stays whole.
 
