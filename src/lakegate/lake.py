@@ -707,18 +707,19 @@ class Lake:
         catalog = self._components.catalog
         return islice(catalog.history(find_ref(self._components, ref).name, operations=operations), limit)
 
-    def diff(self, left: str, right: str) -> Sequence[TableDifference]:
-        """Return the tables that differ between two refs, and how their columns differ.
+    def diff(self, left: str, right: str, *, two_way: bool = False) -> Sequence[TableDifference]:
+        """Return the tables that a ref changes since it branched off another, and how it changes their columns.
 
         Args:
-            left: Branch or tag.
-            right: Branch or tag to compare it with.
+            left: Branch, tag or commit.
+            right: The ref whose changes to return, from the newest commit that it has in common with ``left``.
+            two_way: Compare the two as they are, with what changed on ``left`` since.
 
         Example:
             >>> lake.diff("main", "main")
             []
         """
-        return compare_tables(self._components, left, right)
+        return compare_tables(self._components, left, right, two_way=two_way)
 
     def diff_rows(
         self,
@@ -726,20 +727,21 @@ class Lake:
         left: str,
         right: str,
         *,
+        two_way: bool = False,
         left_at: str | datetime | None = None,
         key: Sequence[str] = (),
     ) -> RowDifference:
-        """Return the rows of a table that two refs don't share.
+        """Return the rows of a table that a ref changes since it branched off another.
 
-        If ``right`` only appended to ``left``, just the appended rows are read. Otherwise, all rows of both are
-        compared by all columns, and a changed row counts as one removed and one added, unless ``key`` says which rows
-        are the same.
+        If ``right`` only appended, just the appended rows are read. Otherwise, all rows of both states are compared by
+        all columns, and a changed row counts as one removed and one added, unless ``key`` says which rows are the same.
 
         Args:
             table: ``namespace.table``.
-            left: Branch or tag.
-            right: Branch or tag to compare it with.
-            left_at: Time, tag or commit: compare with what ``left`` was then. Default: now.
+            left: Branch, tag or commit.
+            right: The ref whose changes to return, from the newest commit that it has in common with ``left``.
+            two_way: Compare the two as they are, with what changed on ``left`` since.
+            left_at: Time, tag or commit: start from what ``left`` was then. Default: now.
             key: Columns that identify a row.
 
         Returns:
@@ -753,7 +755,7 @@ class Lake:
             >>> lake.diff_rows("nyc.trips", "main", "main")
             RowDifference(added=None, removed=None, changed=None)
         """
-        return compare_rows(self._components, table, left, right, left_at, key)
+        return compare_rows(self._components, table, left, right, left_at, key, two_way=two_way)
 
     # Tables and queries
 

@@ -268,6 +268,25 @@ def test_copies_in_a_temporary_folder_are_dropped_when_they_are_uploaded(
     assert (store.objects, copy.exists()) == ({uploaded.files[0].copy_uri: content}, is_writable)
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_diff_shows_what_a_branch_changes_from_its_base_whatever_main_did_since(
+    house: FakeLakehouse, *, is_new: bool
+) -> None:
+    lake, branch = open_lake(house), f"wap/{TABLE}_r2"
+    if not is_new:  # otherwise, the branch starts from the root of the history
+        ingest(house.context, ordered(house, [{"id": 1}], checks=()))
+    base = house.catalog.get_ref("main")
+    rejected = ingest(house.context, ordered(house, [{"id": 2}], run="r2", checks=("row_count(min=5)",), branch=branch))
+    ingest(house.context, ordered(house, [{"id": 3}], run="r3", checks=()))
+    (found,) = (one for one in lake.diff("main", branch) if one.kind == "table")
+    assert (found.base, found.left, found.right) == (base.hash, rejected.staged[0].before, rejected.staged[0].pointer)
+    assert found.change == ("added" if is_new else "changed")
+    (both,) = lake.diff("main", branch, two_way=True)
+    assert both.left == house.catalog.get_table(TableIdentifier.parse(TABLE), house.catalog.get_ref("main"))
+    assert lake.diff(base.hash, "main") == lake.diff(base.hash, "main", two_way=True)
+    assert lake.diff("main", base.hash) == []
+
+
 def test_a_key_that_the_table_lacks_is_refused_even_for_added_rows(house: FakeLakehouse) -> None:
     before = house.catalog.get_ref("main").hash
     lake = open_lake(house)

@@ -15,7 +15,7 @@ from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import did_you_mean
 from lakegate.points import unknown_table
 from lakegate.table import Query, RowDifference
-from lakegate.wap.stage import changes_between
+from lakegate.wap.stage import changes_between, find_common_ancestor
 
 if TYPE_CHECKING:
     from lakegate.snippets import Snippet
@@ -87,23 +87,37 @@ def write_snippet(
     return write_snippet(engine, target, rest=rest, has_token=rest_token)
 
 
-def compare_tables(components: Components, left: str, right: str) -> Sequence[TableDifference]:
-    """Return the tables that differ between two refs, and how their columns differ."""
-    differences = components.catalog.diff(find_ref(components, left), find_ref(components, right))
+def compare_tables(components: Components, left: str, right: str, *, two_way: bool) -> Sequence[TableDifference]:
+    """Return the tables that ``right`` changes, and how it changes their columns; see :meth:`lakegate.Lake.diff`."""
+    start, end = _sides(components, find_ref(components, left), find_ref(components, right), two_way=two_way)
     return [
-        one.model_copy(update={"schema_changes": changes_between(components.reader, one.left, one.right)})
+        one.model_copy(
+            update={"schema_changes": changes_between(components.reader, one.left, one.right), "base": start.hash}
+        )
         if one.kind == "table"
-        else one
-        for one in differences
+        else one.model_copy(update={"base": start.hash})
+        for one in components.catalog.diff(start, end)
     ]
 
 
+def _sides(components: Components, left: Ref, right: Ref, *, two_way: bool) -> tuple[Ref, Ref]:
+    """Return the two states to compare: by default, ``right`` with what it had in common with ``left``."""
+    return (left if two_way else find_common_ancestor(components.catalog, left, right)), right
+
+
 def compare_rows(
-    components: Components, table: str, left: str, right: str, left_at: str | datetime | None, key: Sequence[str]
+    components: Components,
+    table: str,
+    left: str,
+    right: str,
+    left_at: str | datetime | None,
+    key: Sequence[str],
+    *,
+    two_way: bool,
 ) -> RowDifference:
-    """Return the rows of a table that two refs don't share; see :meth:`lakegate.Lake.diff_rows`."""
+    """Return the rows of a table that ``right`` changes; see :meth:`lakegate.Lake.diff_rows`."""
     identifier, catalog, reader = TableIdentifier.parse(table), components.catalog, components.reader
-    refs = resolve_ref(components, left, left_at), find_ref(components, right)
+    refs = _sides(components, resolve_ref(components, left, left_at), find_ref(components, right), two_way=two_way)
     before, after = (catalog.get_table(identifier, Ref(name=ref.hash, hash=ref.hash, kind="detached")) for ref in refs)
     if before is None and after is None:
         raise NotFoundError(

@@ -16,6 +16,7 @@ from lakegate.model.refs import MAIN, Ref, TableDifference, TablePointer
 from lakegate.model.run import Run, RunLine, StagedTable
 from lakegate.model.tables import ChangeKind
 from lakegate.model.words import counted
+from lakegate.wap.stage import find_common_ancestor
 
 _ORDER = (
     *("rejected", "failed", "audited", "staged", None, "skipped", "discarded"),
@@ -163,7 +164,8 @@ def _urgency(ref: Ref, line: RunLine | None, superseded: Mapping[str, str]) -> t
 
 def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, examples: int = 0) -> BranchOverview:
     if run is None:
-        differences = (one for one in model.catalog.diff(main, ref) if one.kind == "table")
+        base = find_common_ancestor(model.catalog, main, ref)
+        differences = (one for one in model.catalog.diff(base, ref) if one.kind == "table")
         changes = tuple(_difference(model, one) for one in islice(differences, _MOST_DIFFERENCES))
         return BranchOverview(branch=ref.name, head=ref.hash, changes=changes)
     pointers = [_pointer(model, staged.table, ref) for staged in run.staged]

@@ -126,6 +126,7 @@ class TableDifference(Value):
         left: The table's state on the left.
         right: The table's state on the right.
         schema_changes: Changes to the table's columns from left to right. Only :meth:`lakegate.Lake.diff` sets it.
+        base: The commit of ``left``. Only :meth:`lakegate.Lake.diff` sets it.
     """
 
     table: str
@@ -133,6 +134,7 @@ class TableDifference(Value):
     left: TablePointer | None
     right: TablePointer | None
     schema_changes: tuple[ColumnChange, ...] = ()
+    base: str = ""
 
     @property
     def change(self) -> Literal["added", "removed", "changed"]:

@@ -34,7 +34,7 @@ from lakegate.model.tables import (
 )
 from lakegate.model.words import counted, duration, moment
 from lakegate.points import find, require_branch
-from lakegate.ports import TableReader
+from lakegate.ports import Catalog, TableReader
 from lakegate.wap import failpoints
 from lakegate.wap.branches import store_request, stored_runs
 from lakegate.wap.discard import is_named_for, made_all_commits
@@ -430,7 +430,7 @@ def find_staged(context: Context, branch_name: str) -> tuple[StagedTable, ...]:
         )
     branch = find(context.catalog, branch_name)
     require_branch(branch)
-    base = find_common_ancestor(context, branch, context.catalog.get_ref(MAIN))
+    base = find_common_ancestor(context.catalog, branch, context.catalog.get_ref(MAIN))
     staged = staged_since(context, base, branch, target=MAIN, run_id=None)
     if not staged:
         raise InputError(
@@ -506,7 +506,7 @@ def _version(reader: TableReader, pointer: TablePointer) -> SchemaVersion | None
     return next((one for one in reader.schemas(pointer) if one.schema_id == pointer.schema_id), None)
 
 
-def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
+def find_common_ancestor(catalog: Catalog, left: Ref, right: Ref) -> Ref:
     """Return the newest commit that both histories contain, as a detached reference.
 
     Walks both histories in step, so it reads only as many commits as the longer side has had since they diverged.
@@ -515,7 +515,7 @@ def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
         InputError: When the two have no commit in common.
     """
     seen: tuple[set[str], set[str]] = (set(), set())
-    hashes = (_hashes(context, left), _hashes(context, right))
+    hashes = (_hashes(catalog, left), _hashes(catalog, right))
     for pair in zip_longest(*hashes):
         for side, commit in enumerate(pair):
             if commit is None:
@@ -526,9 +526,9 @@ def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
     raise InputError(f"'{left.name}' and '{right.name}' have no history in common.")
 
 
-def _hashes(context: Context, ref: Ref) -> Iterator[str]:
+def _hashes(catalog: Catalog, ref: Ref) -> Iterator[str]:
     """Yield the hashes in a reference's history, from its head to the root, which isn't a commit."""
     yield ref.hash
-    for commit in context.catalog.history(ref.hash):
+    for commit in catalog.history(ref.hash):
         if commit.parent is not None:
             yield commit.parent

@@ -93,7 +93,24 @@ def test_diff_counts_rows_on_both_sides() -> None:
     assert told[0]["right"]["rows"] == 100_000
     text = invoke("diff main b", lake).stdout
     assert "+100,000" in text
-    assert "same tables" in invoke("diff main b", FakeLake(diff=[])).stderr
+    empty = invoke("diff main b", FakeLake(diff=[])).stderr
+    assert "b changes no table since it branched off main" in empty
+    assert "lakegate diff main b --two-way" in empty
+    assert "same tables" in invoke("diff main b --two-way", FakeLake(diff=[])).stderr
+
+
+def test_diff_keeps_its_columns_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = "wap/nyc.trips_20260131T070509-0badcafe"
+    changed = TableDifference(table="nyc.yellow_trips_of_2026", kind="table", left=POINTER, right=POINTER, base=HASH)
+    many = {f"column_{at}": [f"a value of {at}", None] for at in range(9)}
+    rows = RowDifference(added=queried(pa.table(many)), removed=None)
+    lake = FakeLake(diff=[changed], table=FakeTable(), diff_rows=rows)
+    shown, _ = printed(["diff", "main", branch, "--rows"], lake, monkeypatch, columns=80)
+    assert f"Changes on {branch} since commit {HASH[:12]} of main" in " ".join(shown.split())
+    assert lake.asked("diff_rows") == {"key": (), "two_way": True}
+    for said in ("table", "change", "before", "after", "difference", "column_8", "a value of 8"):
+        assert said in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def queried(found: pa.Table) -> Any:
@@ -116,18 +133,18 @@ def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch
     )
     lake = FakeLake(diff=[changed], table=FakeTable(), diff_rows=rows)
     text = invoke("diff main b --rows 2 --key id", lake).stdout
-    assert lake.asked("diff_rows") == {"key": ("id",)}
+    assert lake.asked("diff_rows") == {"key": ("id",), "two_way": True}
     for said in ("change column id from int to long", "Rows added in nyc.trips, the first 2", "2.5 → 3.0"):
         assert said in text
     assert "Rows removed" not in text
     narrow = FakeLake(diff=[changed], table=FakeTable(), diff_rows=wide)
-    _, lines = printed(["diff", "main", "b", "--rows", "2"], narrow, monkeypatch, columns=12)
-    assert "To see all columns, pass --output json." in " ".join(lines.split())
+    shown, _ = printed(["diff", "main", "b", "--rows", "2"], narrow, monkeypatch, columns=40)
+    assert shown.count("column_8") == 2
     told = json.loads(invoke("diff main b --rows 2 -o json", lake).stdout)[0]
     assert told["rows"]["changed"] == [{"before": before, "after": after}]
     assert told["schema_changes"][0]["change"] == "retyped"
     assert "--key needs --rows" in invoke("diff main b --key id", lake).stderr
-    assert "have table a.b in the same state" in invoke("diff main b --table a.b", lake).stderr
+    assert "b changes nothing in table a.b" in invoke("diff main b --table a.b", lake).stderr
     unknown = NotFoundError("There is no table nyc.tripz on b.", hint="lakegate table list")
     assert (
         "no table nyc.tripz" in invoke("diff main b --table nyc.tripz", FakeLake(diff=[changed], table=unknown)).stderr

@@ -1,4 +1,4 @@
-"""Show what differs between two refs: tables, columns, rows."""
+"""Show what a ref changes since it branched off another: tables, columns, rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from lakegate.cli.app import App, command
 from lakegate.cli.commands.query import print_table
 from lakegate.cli.options import SHOWN_COUNT, complete_refs, complete_tables
-from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows
+from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, say_wrapped, show_rows
 from lakegate.model.rows import json_safe, rows_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _TITLES = {"added": "Rows added", "removed": "Rows removed", "changed": "Rows ch
         "lakegate diff main wap/january",
         "lakegate diff before-fix main --table nyc.trips --rows",
         "lakegate diff main wap/january --rows 20 --key trip_id",
+        "lakegate diff main wap/january --two-way",
         "lakegate diff main wap/january -o json",
     ),
 )
@@ -44,51 +45,69 @@ _TITLES = {"added": "Rows added", "removed": "Rows removed", "changed": "Rows ch
     help=f"Show up to N rows that were added, removed or changed; {_SAMPLE} by default. Needs Spark.",
 )
 @click.option("--key", multiple=True, metavar="COLUMN", help="Column that identifies a row, with --rows. Repeatable.")
-def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | None, key: tuple[str, ...]) -> None:
-    """Show which tables differ between LEFT and RIGHT (branches, tags or commits), in columns and in rows.
+@click.option("--two-way", is_flag=True, help="Compare LEFT and RIGHT as they are now.")
+def diff(
+    app: App,
+    /,
+    *,
+    left: str,
+    right: str,
+    table: str | None,
+    rows: int | None,
+    key: tuple[str, ...],
+    two_way: bool,
+) -> None:
+    """Show what RIGHT changes since it branched off LEFT (branches, tags or commits): tables, columns, rows.
 
-    With --rows, also shows some of the rows. Without a --key, a changed row counts as one removed and one added.
+    What changed on LEFT since then isn't shown; with --two-way it is, as what RIGHT lacks. Without a --key, a changed
+    row counts as one removed and one added.
     """
     if key and rows is None:
         raise click.UsageError("--key needs --rows.")
     with app.lake() as lake:
-        found = [one for one in lake.diff(left, right) if table is None or one.table == table]
+        found = [one for one in lake.diff(left, right, two_way=two_way) if table is None or one.table == table]
         if table is not None and not found:
             lake.table(table, ref=right)  # raises if it doesn't exist
-        payloads = [_payload(lake, one, left, right) for one in found]
-        samples = (
-            {}
-            if rows is None
-            else {
-                p["table"]: _samples(lake, p["table"], left, right, rows, key) for p in payloads if p["kind"] == "table"
-            }
-        )
+        payloads = [_payload(lake, one, right) for one in found]
+        samples = {}
+        if rows is not None:
+            for one in found:
+                if one.kind == "table":
+                    with app.narrator.step(f"Comparing the rows of {one.table}"):
+                        samples[one.table] = _samples(lake, one, right, rows, key)
     if app.json:
         echo_json(
             [{**p, **({"rows": _as_json(samples[p["table"]])} if p["table"] in samples else {})} for p in payloads]
         )
         return
-    numbers = (f"rows on {left}", f"rows on {right}", "difference")
+    if not found:
+        click.echo(_same(app, left, right, table, two_way=two_way), err=True)
+        return
+    since = f"compared with {safe(left)}" if two_way else f"since commit {found[0].base[:12]} of {safe(left)}"
+    say_wrapped(f"[dim]Changes on {safe(right)} {since}[/]", indent=0)
+    numbers = ("before", "after", "difference")
     lines = (
         (p["table"], p["change"], *_row_counts(p)) if p["kind"] == "table" else (p["table"], p["kind"], "", "", "")
         for p in payloads
     )
-    what = "the same tables" if table is None else f"table {table}"
-    show_rows(
-        ("table", "change", *numbers),
-        lines,
-        right=numbers,
-        whole=numbers,
-        drop=("difference", "change"),
-        empty=f"{left} and {right} have {what} in the same state.",
-    )
+    show_rows(("table", "change", *numbers), lines, right=numbers, whole=("change", *numbers))
     for one in found:
         say(*(f"  [yellow]{safe(one.table)}: {safe(change)}[/]" for change in one.schema_changes))
     for name, sample in samples.items():
         _show_sample(name, sample, rows or 0)
 
 
-def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> dict[str, Any]:
+def _same(app: App, left: str, right: str, table: str | None, *, two_way: bool) -> str:
+    """Return why there is nothing to show."""
+    if two_way or left == right:
+        what = "the same tables" if table is None else f"table {table}"
+        return f"{left} and {right} have {what} in the same state."
+    what = "no table" if table is None else f"nothing in table {table}"
+    command = app.command("diff", left, right, "--two-way")
+    return f"{right} changes {what} since it branched off {left}. To compare the two as they are now: {command}"
+
+
+def _payload(lake: Lake, difference: TableDifference, right: str) -> dict[str, Any]:
     """Return a difference for JSON output. A side without the table is null."""
 
     def side(ref: str, pointer: TablePointer | None) -> dict[str, Any] | None:
@@ -106,7 +125,8 @@ def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> 
         "table": difference.table,
         "kind": difference.kind,
         "change": difference.change,
-        "left": side(left, difference.left),
+        "base": difference.base,
+        "left": side(difference.base, difference.left),
         "right": side(right, difference.right),
         "schema_changes": difference.schema_changes,
     }
@@ -119,9 +139,11 @@ def _row_counts(payload: dict[str, Any]) -> list[str]:
     return [*shown, "" if left is None or right is None else f"{right - left:+,}"]
 
 
-def _samples(lake: Lake, table: str, left: str, right: str, rows: int, key: tuple[str, ...]) -> dict[str, pa.Table]:
+def _samples(
+    lake: Lake, difference: TableDifference, right: str, rows: int, key: tuple[str, ...]
+) -> dict[str, pa.Table]:
     """Return, for each kind of difference that has rows, up to one more than ``rows``."""
-    found = lake.diff_rows(table, left, right, key=key)
+    found = lake.diff_rows(difference.table, difference.base, right, key=key, two_way=True)
     queries: dict[str, Query | None] = {kind: getattr(found, kind) for kind in _TITLES}
     read = {kind: query.limit(rows + 1).to_arrow() for kind, query in queries.items() if query is not None}
     return {kind: some for kind, some in read.items() if some.num_rows}
@@ -138,7 +160,7 @@ def _show_sample(table: str, sample: dict[str, pa.Table], rows: int) -> None:
         first = f", the first {rows:,}" if found.num_rows > rows else ""
         say("", f"[bold]{_TITLES[kind]}[/] in {safe(table)}{first}")
         shown = found.slice(0, rows)
-        print_table(_changes(shown) if kind == "changed" else shown, counts=False, others="json")
+        print_table(_changes(shown) if kind == "changed" else shown, counts=False, whole=True)
 
 
 def _changes(found: pa.Table) -> pa.Table:

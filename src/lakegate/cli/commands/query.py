@@ -128,17 +128,11 @@ def print_result(app: App, result: pa.Table, sql: str = "") -> None:
         print_table(result, first=frozenset(_NAME.findall(sql)))
 
 
-def print_table(
-    result: pa.Table,
-    *,
-    first: Collection[str] = (),
-    counts: bool = True,
-    others: str = "vertical, json, csv or parquet, or select fewer",
-) -> None:
+def print_table(result: pa.Table, *, first: Collection[str] = (), counts: bool = True, whole: bool = False) -> None:
     """Print the first rows as a table, and their number on standard error.
 
     On a terminal, columns that don't fit are left out and counted, those in ``first`` last. A single row that doesn't
-    fit is printed vertically.
+    fit is printed vertically, and if ``whole``, so are all.
     """
     names = [one_line(name) for name in result.column_names]
     width = width_or(0)
@@ -152,7 +146,7 @@ def print_table(
         order.sort(key=lambda at: result.column_names[at] not in first)
         moved = [[row[at] for at in order] for row in rows]
         fitting = count_fitting([names[at] for at in order], moved, width, note=_MORE_WIDTH + _GAP)
-    if fitting < len(names) and len(rows) == 1:
+    if fitting < len(names) and (whole or len(rows) == 1):
         _print_vertical(result)
     else:
         right = [name for name, field in zip(names, result.schema, strict=True) if _is_number(field.type)]
@@ -161,7 +155,7 @@ def print_table(
         for row in rows:
             table.add_row(*(null(row[at]) for at in order[:fitting]), *("…" for _ in left_out))
         if left_out:
-            tell(f"To see all columns, pass --output {others}.")
+            tell("To see all columns, pass --output vertical, json, csv or parquet, or select fewer.")
         show(table)
     if counts or result.num_rows > _TABLE_ROWS:
         _print_count(result.num_rows)
