@@ -15,6 +15,7 @@ from lakegate.context import Context, Subscriber
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.local.stack import LocalStack
+from lakegate.local.state import SERVICE_NAMES, ServiceName
 from lakegate.local.stores import SparkStores, stores_of
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import Subscription
@@ -42,7 +43,8 @@ def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStac
         return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
 
     idle_s = parse_duration(settings.local.idle_stop).total_seconds()
-    return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s)
+    names: tuple[ServiceName, ...] = SERVICE_NAMES if settings.catalog.uri is None else ("spark",)
+    return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s, names=names)
 
 
 class Components:

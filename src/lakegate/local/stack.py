@@ -219,6 +219,7 @@ class LocalStack:
         warehouse: Returns the object stores with the tables' files, which Spark must reach. Called before Spark is
             started or used.
         idle_s: Seconds after which unused servers are stopped; 0 for never.
+        names: The servers that the project needs.
     """
 
     def __init__(
@@ -229,6 +230,7 @@ class LocalStack:
         warehouse: Callable[[], SparkStores] = SparkStores,
         *,
         idle_s: float = 0.0,
+        names: Sequence[ServiceName] = SERVICE_NAMES,
     ) -> None:
         self._folder = StackFolder(home)
         self._settings = settings
@@ -237,9 +239,10 @@ class LocalStack:
         self._usage = Usage(self._folder, self._folder.usage_path, "restarting the local Spark")
         self._stack_usage = Usage(self._folder, self._folder.stack_usage_path, "stopping the local stack")
         self._idle_s = idle_s
+        self._names = names
 
     def up(self, stores: SparkStores | None = None) -> StackState:
-        """Start the servers that aren't running, and return when both answer.
+        """Start the servers that aren't running, and return when all answer.
 
         Idempotent; concurrent callers start only one stack. If this call fails or is interrupted, the servers that it
         started are stopped. A Spark that can't reach the requested stores is restarted, unless others use it.
@@ -253,8 +256,8 @@ class LocalStack:
                 Spark must be restarted while others use it.
             ConfigurationError: If the configuration of the warehouse's store is wrong.
         """
-        services = self._up(stores or SparkStores(), SERVICE_NAMES)
-        return StackState(home=str(self._folder.home), nessie=services["nessie"], spark=services["spark"])
+        services = self._up(stores or SparkStores(), self._names)
+        return StackState(home=str(self._folder.home), services={name: services[name] for name in self._names})
 
     def _up(self, wanted: SparkStores, names: Sequence[ServiceName]) -> Mapping[ServiceName, ServiceState]:
         self.keep()
@@ -288,7 +291,7 @@ class LocalStack:
             alone: Whether Spark does without Nessie, because it only reads files.
         """
         wanted = self._warehouse().merged(stores or SparkStores())
-        names: Sequence[ServiceName] = ("spark",) if alone else SERVICE_NAMES
+        names: Sequence[ServiceName] = ("spark",) if alone else self._names
         spark = self._up(wanted, names)["spark"]
         if self._usage.is_held:
             return spark
@@ -341,7 +344,8 @@ class LocalStack:
     def status(self) -> tuple[ServiceStatus, ...]:
         """Return each server's status. Starts, stops and writes nothing."""
         file = self._alive()
-        return tuple(self._status(SERVERS[name], file.services.get(name)) for name in SERVICE_NAMES)
+        names = (name for name in SERVICE_NAMES if name in self._names or name in file.services)
+        return tuple(self._status(SERVERS[name], file.services.get(name)) for name in names)
 
     def _running(self, wanted: SparkStores, names: Sequence[ServiceName]) -> Mapping[ServiceName, ServiceState] | None:
         services = self._alive().services

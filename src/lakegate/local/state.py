@@ -70,11 +70,20 @@ def spark_url(spark: ServiceState) -> str:
 
 
 class StackState(Value):
-    """Both servers, running and answering. ``home`` is the project's folder."""
+    """The project's servers, running and answering. ``home`` is its folder."""
 
     home: str
-    nessie: ServiceState
-    spark: ServiceState
+    services: dict[ServiceName, ServiceState]
+
+    @property
+    def nessie(self) -> ServiceState:
+        """Nessie, unless the project has another catalog."""
+        return self.services["nessie"]
+
+    @property
+    def spark(self) -> ServiceState:
+        """Spark."""
+        return self.services["spark"]
 
     @property
     def nessie_uri(self) -> str:

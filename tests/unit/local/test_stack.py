@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lakegate.config import GcsSettings, LocalSettings, S3Settings
+from lakegate.components import local_stack
+from lakegate.config import GcsSettings, LocalSettings, S3Settings, Settings
 from lakegate.errors import LocalStackError
 from lakegate.local import LocalStack, StackState, process, stack
 from lakegate.local.servers import SERVERS, Launch, LocalServer, nessie_answers
@@ -119,6 +120,17 @@ def test_up_starts_both_and_a_second_up_finds_them(home: Path) -> None:
     assert first.nessie_uri == f"http://127.0.0.1:{first.nessie.port}/api/v2"
     assert first.warehouse == f"file://{home}/.lakegate/warehouse"
     assert first.nessie.token is None
+
+
+def test_a_project_with_another_catalog_starts_no_nessie(home: Path) -> None:
+    catalog = {"uri": "http://nessie.internal/api/v2", "warehouse": home.as_uri()}
+    settings, recorder = Settings.model_validate({"catalog": catalog, "local": {"start_timeout_s": 30}}), _Recorder()
+    stack = local_stack(home, settings, recorder)
+    state = stack.up()
+    assert stack.up() == state
+    assert recorder.texts == ["Starting Spark Connect"]
+    assert [one.name for one in stack.status()] == ["spark"]
+    assert stack.down() == ("spark",)
 
 
 def test_the_token_is_long_private_and_not_shown(home: Path) -> None:
