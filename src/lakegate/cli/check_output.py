@@ -120,16 +120,12 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
 def show_evidence(results: Sequence[CheckResult]) -> None:
     """Print what is known about each failing check, then example rows for each."""
     for result in results:
-        say_wrapped(*(f"[dim]{safe(_named(result, text))}[/]" for text in result.remarks))
-        about = " ".join(filter(None, (result.description, result.owner and f"Owner: {result.owner}")))
-        if about:
-            say_wrapped(f"[dim]{safe(result.name)}: {safe(about)}[/]")
+        owner = result.owner and f"Owner: {result.owner}"
+        text = " ".join(filter(None, (*result.remarks, result.description, owner)))
+        if text:
+            say_wrapped(f"[dim]{safe(text if result.name in text else f'{result.name}: {text}')}[/]")
     for result in results:
         show_examples(result)
-
-
-def _named(result: CheckResult, text: str) -> str:
-    return text if result.name in text else f"{result.name}: {text}"
 
 
 def show_examples(result: CheckResult) -> None:
