@@ -26,10 +26,10 @@ def show() -> None:
         lambda cursor: overview(shared().model, search=search, needing=needing, limit=_PAGE_SIZE, cursor=cursor)
     )
     with figures:
-        st.metric("Tables", found.total)
-        st.metric("Need attention", found.needing)
-        st.metric("Other branches", "–" if found.branches is None else found.branches)
-        st.metric("Running", len(found.running))
+        st.metric("Tables", f"{found.total or 0:,}")
+        st.metric("Need attention", f"{found.needing:,}")
+        st.metric("Other branches", "–" if found.branches is None else f"{found.branches:,}")
+        st.metric("Running", f"{len(found.running):,}")
     parts.problems(found.problems)
     if found.interrupted:
         st.warning(f"{counted(len(found.interrupted), 'run')} lost the process. The next ingest finishes or undoes it.")
