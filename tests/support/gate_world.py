@@ -17,12 +17,15 @@ from pyiceberg.catalog import load_catalog
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
+from lakegate.config import StorageSettings
 from lakegate.credentials.openings import token_of
 from lakegate.gate.app import Gate, create_app
+from lakegate.gate.signing import Signer
 from lakegate.iceberg.files import TableFiles
 from lakegate.listening import listen
 from lakegate.model.opening import Opening
 from lakegate.ports import Catalog
+from lakegate.storage.s3 import S3RequestSigner
 from lakegate.testing.memory import MemoryCatalog
 
 KEY = b"k" * 32
@@ -48,15 +51,15 @@ class GateWorld:
     """A lake, its gate and its writers."""
 
     catalog: Catalog
-    warehouse: Path
+    root: str
+    storage: StorageSettings = field(default_factory=StorageSettings)
     openings: MemoryOpenings = field(default_factory=MemoryOpenings)
 
-    @property
-    def root(self) -> str:
-        return f"file://{self.warehouse}"
-
     def app(self, catalog: Catalog | None = None) -> ASGIApp:
-        return create_app(catalog or self.catalog, TableFiles(), gate=Gate(self.openings, KEY, self.root))
+        on_s3 = self.root.startswith("s3:")
+        signer = Signer(S3RequestSigner(self.storage.s3), self.root) if on_s3 else None
+        gate = Gate(self.openings, KEY, self.root, signer)
+        return create_app(catalog or self.catalog, TableFiles(self.storage), gate=gate)
 
     def open(self, branch: str, opening_id: str | None = None, *, for_s: float = 3600.0) -> Opening:
         """Open a new branch off main, as ``gate open`` will."""
@@ -124,9 +127,9 @@ def served(app: ASGIApp) -> Iterator[str]:
 
 
 @contextmanager
-def pyiceberg_writer(url: str, opening: Opening) -> Iterator[PyIcebergCatalog]:
+def pyiceberg_writer(url: str, opening: Opening, **options: str) -> Iterator[PyIcebergCatalog]:
     """Open PyIceberg's catalog as a writer has it: with an address and a token."""
-    catalog = load_catalog("gate", type="rest", uri=url, token=writer_token(opening))
+    catalog = load_catalog("gate", type="rest", uri=url, token=writer_token(opening), **options)
     try:
         yield catalog
     finally:
@@ -134,4 +137,4 @@ def pyiceberg_writer(url: str, opening: Opening) -> Iterator[PyIcebergCatalog]:
 
 
 def memory_world(folder: Path) -> GateWorld:
-    return GateWorld(MemoryCatalog(), folder / "warehouse")
+    return GateWorld(MemoryCatalog(), f"file://{folder}/warehouse")

@@ -220,11 +220,13 @@ class Committer:
     def _on_top(self, change: TableCommit, now: State, lost: RefusedError) -> Document:
         """Return the table with a plain append that somebody else was faster than; raise ``lost`` if it's none."""
         appended = _plain_append(change.updates)
-        if not appended or any(metadata.find_snapshot(now.document, one["snapshot-id"]) for one in appended):
+        if not appended:
             raise lost
-        rest = [one for one in change.requirements if one["type"] != "assert-ref-snapshot-id"]
+        with well_formed():
+            rest = [one for one in change.requirements if one["type"] != "assert-ref-snapshot-id"]
+            before = _rolled_back(now.document, appended[0])
         check_requirements(now.document, rest)
-        staged = apply_updates(_rolled_back(now.document, appended[0]), None, change.updates)
+        staged = apply_updates(before, None, change.updates)
         self._require_own_files(now, staged)  # before anything of it is read
         ids = [one["snapshot-id"] for one in appended]
         pointer = now.pointer.model_copy(update={"snapshot_id": ids[-1]})

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from lakegate.gate.openings import SHOWN, shown_properties
 from lakegate.gate.refusals import RefusedError, bad_request
+from lakegate.gate.updates import well_formed
 from lakegate.iceberg.files import TableFiles, is_local, local_path
 from lakegate.iceberg.manifests import read_list, read_manifest
 from lakegate.iceberg.metadata import Document, find_snapshot, properties
@@ -85,12 +86,13 @@ def require_own_files(
     """
     home = f"{resolved(str(document['location']))}/"
     known = cache(lambda: frozenset(map(resolved, reach())))
-    for what, path in _new_files(files, before, document):
-        if not is_clean(path) or not (resolved(path).startswith(home) or resolved(path) in known()):
-            raise bad_request(
-                f"{what} {path[:300]} isn't in the table's folder {document['location']}. To add rows from files "
-                "elsewhere, insert them; or lakegate ingest takes the files."
-            )
+    with well_formed():
+        for what, path in _new_files(files, before, document):
+            if not is_clean(path) or not (resolved(path).startswith(home) or resolved(path) in known()):
+                raise bad_request(
+                    f"{what} {path[:300]} isn't in the table's folder {document['location']}. To add rows from files "
+                    "elsewhere, insert them; or lakegate ingest takes the files."
+                )
 
 
 def make_folders(document: Document, opening: Opening) -> None:

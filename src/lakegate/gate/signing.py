@@ -61,6 +61,7 @@ class Signer:
             "s3.endpoint": self._signer.endpoint,
             "client.region": self._signer.region,
             "s3.region": self._signer.region,
+            "s3.path-style-access": str(self._signer.path_style).lower(),
         }
 
     def signed(self, opening: Opening, body: Mapping[str, Any]) -> Mapping[str, Any]:

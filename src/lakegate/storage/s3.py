@@ -213,12 +213,15 @@ class S3RequestSigner:
 
     Attributes:
         endpoint: The store's address, without a bucket.
+        region: Its region.
+        path_style: Whether the bucket is in the path, not in the host name.
     """
 
     def __init__(self, settings: S3Settings) -> None:
         client = s3_client(settings)
         self.endpoint: str = client.meta.endpoint_url
         self.region: str = client.meta.region_name
+        self.path_style = settings.path_style
         self._credentials = _botocore_session().get_credentials()
 
     def signed(self, method: str, url: str, headers: Mapping[str, str]) -> Mapping[str, str]:

@@ -220,7 +220,7 @@ class Unreliable(MemoryCatalog):
 
 def test_a_commit_without_an_answer_is_looked_up(tmp_path: Path) -> None:
     catalog = Unreliable()
-    world = GateWorld(catalog, tmp_path / "warehouse")
+    world = GateWorld(catalog, f"file://{tmp_path}/warehouse")
     writer = world.writer(world.open("wap/day"))
     assert writer.send("POST", "namespaces", {"namespace": ["nyc"]}).status_code == 200
 
@@ -243,7 +243,7 @@ def test_a_commit_without_an_answer_is_looked_up(tmp_path: Path) -> None:
 
 def test_a_branch_sealed_while_a_commit_is_on_its_way_gets_nothing_more(tmp_path: Path) -> None:
     catalog = Unreliable()
-    world = GateWorld(catalog, tmp_path / "warehouse")
+    world = GateWorld(catalog, f"file://{tmp_path}/warehouse")
     opening = world.open("wap/day")
     writer = world.writer(opening)
     writer.send("POST", "namespaces", {"namespace": ["nyc"]})
