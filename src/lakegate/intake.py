@@ -30,7 +30,7 @@ from lakegate.model.words import unknown_column
 from lakegate.private_files import copies_of, drop_copies, private_folder
 from lakegate.storage.objects import is_remote
 from lakegate.table import Query, Table
-from lakegate.wap.claims import published_already
+from lakegate.wap.claims import new_files, published_already
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
@@ -73,7 +73,7 @@ class Intake:
         with self._temporary_copies(run_id):
             # Before the context: a damaged file is reported without starting anything.
             request = self.request(table, self._sources(paths, run_id), run_id, options)
-            self._components.open_engine_ahead(request.batch)
+            self._components.open_engine_ahead(request.batch.only(new_files(self._components.journal, request)))
             return ingest(self._components.context, request)
 
     def plan(self, table: str, paths: Paths | Frame, options: IngestOptions) -> IngestPlan:

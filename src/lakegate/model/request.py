@@ -174,6 +174,7 @@ class IngestRequest(Value):
         replaces: Runs whose rows are removed from the table when this run is published.
         again: URIs of files that other runs published and this one writes again, because its mode removes rows that
             the batch lacks. They stay attributed to those runs, unlike a file that changed back to earlier content.
+        unread: URIs of files whose columns planning didn't look at, because they were published already.
         quarantine_limit: How many rows may be quarantined, as a number or a share of the batch. With more, the batch is
             rejected. ``None``: no limit.
         masked: Patterns of columns whose values aren't written into the reasons of quarantined rows.
@@ -200,6 +201,7 @@ class IngestRequest(Value):
     wait_s: float = 600.0
     replaces: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     quarantine_limit: Tolerance | None = None
     masked: tuple[str, ...] = ()
     schema_mode: SchemaMode = "strict"

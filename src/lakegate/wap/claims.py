@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lakegate.context import Context
 from lakegate.errors import ConflictError, InputError, NotFoundError, RetryableError
@@ -19,6 +19,9 @@ from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.publish_lock import give_up_publish_locks
 from lakegate.wap.recover import recover
+
+if TYPE_CHECKING:
+    from lakegate.journal.journal import Journal
 
 _POLL_S = 0.1
 _RECOVER_EVERY = 10
@@ -43,11 +46,21 @@ class ClaimedFiles:
     again: tuple[str, ...] = ()
 
 
+def new_files(journal: Journal, request: IngestRequest) -> tuple[SourceFile, ...]:
+    """Return the files that the run may have to read: an append skips those that are published already."""
+    files = request.batch.files
+    if not request.mode.appends or request.on_changed == "replace":
+        return files
+    published = {known.file.uri for known in journal.known(str(request.table), files).published}
+    return tuple(file for file in files if file.uri not in published)
+
+
 def claim_files(context: Context, request: IngestRequest, token: str, deadline: Deadline = NEVER) -> ClaimedFiles:
     """Claim the request's files. If another run is working on one, wait for that run or skip the file.
 
     Raises:
-        ConflictError: When a run whose rows this one replaces published them after the request's base.
+        ConflictError: When a run whose rows this one replaces published them after the request's base; or when a file
+            that was published when the request was planned isn't any more.
         InputError: When a file's path was published with other content, and the request doesn't say what to do about
             it; or when the mode needs all files and one would be left out.
         RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allows; or when the mode
@@ -60,6 +73,13 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     if claim.changed:
         raise _changed_error(request, claim.changed)
     files, replaces = _with_replaced(context, request, claim)
+    if any(file.uri in request.unread for file in files):
+        raise ConflictError(
+            "A run whose files this one skips was reverted meanwhile. Nothing was written.",
+            hint="Run it again.",
+            table=str(request.table),
+            run_id=request.run_id,
+        )
     again: tuple[str, ...] = ()
     if files and request.mode.needs_all_files:
         files, again = _all_files(request, claim)

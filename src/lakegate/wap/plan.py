@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
 from lakegate.context import Context
 from lakegate.errors import AlreadyExistsError, ConflictError, InputError, SchemaError
-from lakegate.model.batch import Batch
+from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
@@ -19,6 +19,7 @@ from lakegate.model.types import type_differences, unknown_as_string, without_un
 from lakegate.model.words import counted
 from lakegate.ports import Engine
 from lakegate.wap.audit import schemas_at
+from lakegate.wap.claims import new_files
 from lakegate.wap.discard import is_named_for, ref_exists
 from lakegate.wap.modes import columns_to_write, require_mode, resolve_mode
 from lakegate.wap.quarantine import quarantines_rows, require_not_reserved, require_quarantinable
@@ -64,7 +65,9 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     if pointer is None:
         missing_namespaces(context, request.table.namespace, base)  # raises when one of them is a table
     existing = None if pointer is None else context.reader.metadata(pointer).table_schema
-    source_schema = partial(_source_schema, context, engine)
+    new = request.batch.files if pointer is None else new_files(context.journal, request)
+    planned["unread"] = tuple(sorted({*request.batch.uris} - {file.uri for file in new}))
+    source_schema = partial(_source_schema, context, engine, new or request.batch.files[:1])
     batch, schema, found, planned["create_as"] = fit_batch(request, source_schema, existing, masked=masked)
     known = schemas_at(context, base)
     resolved = validate_checks(
@@ -94,10 +97,11 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     )
 
 
-def _source_schema(context: Context, engine: Engine, batch: Batch) -> Schema:
+def _source_schema(context: Context, engine: Engine, files: tuple[SourceFile, ...], batch: Batch) -> Schema:
+    """Return the columns of those of the batch's files that aren't published yet."""
     # The first to ask also waits for the engine's session.
-    with context.narrator.step(f"Reading the columns of {counted(len(batch.files), 'file')}"):
-        return engine.source_schema(batch)
+    with context.narrator.step(f"Reading the columns of {counted(len(files), 'file')}"):
+        return engine.source_schema(batch.only(files))
 
 
 class FittedBatch(NamedTuple):
