@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, make_url, text
+from sqlalchemy.event import listen
 
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, InputError, RetryableError
@@ -21,6 +22,7 @@ from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import FORMAT
+from lakegate.model.run import RunError
 from support.journals import START, Actor, empty, file, run
 from support.ledger_support import past, said
 from support.postgres import USER, PostgresServer
@@ -117,6 +119,25 @@ def test_a_file_locked_for_too_long_is_retryable_and_usable_later(tmp_path: Path
             assert journal.get("r01") == run(1)  # readers don't wait for writers
             other.execute("ROLLBACK")
         assert journal.claim("r01", "nyc.trips", [file("a")]).claimed
+
+
+def test_a_full_disk_and_a_file_that_may_not_be_opened_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    database = SqliteDatabase(path)
+    with closing(Actor(Journal(database))) as journal:
+        journal.save(run(1))
+        database.close()
+        listen(database.engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count = 1"))
+        with pytest.raises(RetryableError, match=r"disk with the journal .*journal\.db is full") as full:
+            journal.save(run(2, error=RunError(code="x", message="y" * 100_000)))
+        assert "Free some space" in str(full.value.hint)
+    (tmp_path / "folder.db").mkdir()
+    with (
+        pytest.raises(ConfigurationError, match=r"folder\.db can't be opened") as denied,
+        closing(open_sqlite(tmp_path / "folder.db")) as journal,
+    ):
+        journal.get("r01")
+    assert "permissions" in str(denied.value.hint)
 
 
 def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:

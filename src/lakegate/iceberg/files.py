@@ -230,11 +230,13 @@ def unreadable_file_error(what: str, location: str, error: OSError, **context: s
     Args:
         what: The file, for the message to start with.
     """
-    if isinstance(error, PermissionError) and not is_local(location):
+    if isinstance(error, PermissionError):
         return ConfigurationError(
             f"{what} can't be read: {error.strerror or _reason(error)}.",
-            hint="Check the credentials for the object store, and the setting catalog.warehouse.",
-            setting="catalog.warehouse",
+            hint="Check the permissions of the file and of the folders above it."
+            if is_local(location)
+            else "Check the credentials for the object store, and the setting catalog.warehouse.",
+            setting=None if is_local(location) else "catalog.warehouse",
             **context,
         )
     return EngineError(

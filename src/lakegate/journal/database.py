@@ -246,6 +246,10 @@ class Database(ABC):
         return RetryableError(f"The journal {self.name} isn't available: {error}.")
 
 
+_DENIED = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")
+"""Starts of the names of SQLite's errors about files that it may not open or write."""
+
+
 class Sqlite(Database):
     """SQLite, in a file or in memory."""
 
@@ -275,6 +279,17 @@ class Sqlite(Database):
         reason = str(error.orig)
         if "not a database" in reason or "malformed" in reason:
             return not_a_journal(self.name, reason)
+        name = getattr(error.orig, "sqlite_errorname", "")
+        if name.startswith(_DENIED):
+            return ConfigurationError(
+                f"The journal {self.name} can't be opened or written: {reason}.",
+                hint="Check the owner and the permissions of this file and of its folder.",
+                path=self.name,
+            )
+        if name == "SQLITE_FULL":
+            return RetryableError(
+                f"The disk with the journal {self.name} is full.", hint="Free some space on it, then try again."
+            )
         return RetryableError(f"The journal {self.name} isn't available: {reason}.", hint="Try again.")
 
 

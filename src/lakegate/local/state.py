@@ -7,6 +7,7 @@ addresses stay the same after ``down`` and ``up``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -23,7 +24,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from lakegate.config import HOME_NAME
-from lakegate.errors import LocalStackError
+from lakegate.errors import ConfigurationError, LakegateError, LocalStackError
 from lakegate.local.stores import SparkStores
 from lakegate.model.base import Value
 from lakegate.model.words import size
@@ -179,7 +180,8 @@ class StackFolder:
         """Create missing folders, private to this user.
 
         Raises:
-            LocalStackError: If the folder isn't writable, or the disk is nearly full.
+            ConfigurationError: If the folder isn't writable.
+            LocalStackError: If the disk is nearly full.
         """
         try:
             for folder in (self.path, self.logs, self.tmp, self.warehouse, self.nessie_store):
@@ -224,9 +226,10 @@ class StackFolder:
                 draft.unlink()
             raise self.unusable(error) from error
 
-    def unusable(self, error: OSError) -> LocalStackError:
-        """Return the error for a folder or file that the operating system refuses."""
-        return LocalStackError(
+    def unusable(self, error: OSError) -> LakegateError:
+        """Return the error for a folder or file that the operating system refuses. Only a full disk may pass."""
+        is_denied = isinstance(error, (PermissionError, NotADirectoryError)) or error.errno == errno.EROFS
+        return (ConfigurationError if is_denied else LocalStackError)(
             f"The local stack can't use {error.filename or self.path}: {error.strerror or error}.",
             hint=f"Make {self.path} a writable folder with free space, or run lakegate elsewhere.",
             folder=str(self.path),

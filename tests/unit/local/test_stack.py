@@ -17,7 +17,7 @@ import pytest
 
 from lakegate.components import local_stack
 from lakegate.config import GcsSettings, LocalSettings, S3Settings, Settings
-from lakegate.errors import LocalStackError
+from lakegate.errors import ConfigurationError, LocalStackError
 from lakegate.local import LocalStack, StackState, process, stack
 from lakegate.local.servers import SERVERS, Launch, LocalServer, nessie_answers
 from lakegate.local.state import SERVICE_NAMES, StackFolder
@@ -297,7 +297,7 @@ def test_two_at_once_start_one_stack(home: Path) -> None:
 def test_a_home_that_is_a_file_is_a_clear_error(tmp_path: Path, scripts: Callable[[str, str], None]) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(LocalStackError, match="can't use") as caught:
+    with pytest.raises(ConfigurationError, match="can't use") as caught:
         _stack(file).up()
     assert str(file) in caught.value.message
     assert {status.state for status in _stack(file).status()} == {"stopped"}
@@ -308,7 +308,7 @@ def test_a_home_that_is_a_file_is_a_clear_error(tmp_path: Path, scripts: Callabl
 def test_a_read_only_folder_is_a_clear_error(home: Path) -> None:
     home.chmod(0o500)
     try:
-        with pytest.raises(LocalStackError, match="Permission denied"):
+        with pytest.raises(ConfigurationError, match="Permission denied"):
             _stack(home).up()
     finally:
         home.chmod(0o700)
