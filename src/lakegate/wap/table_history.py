@@ -8,7 +8,7 @@ from functools import cached_property
 
 from lakegate.context import Context
 from lakegate.errors import NotRevertableError
-from lakegate.ledger.event import Event, event_of, family, run_of
+from lakegate.ledger.event import UNDOES, Event, event_of, family, run_of
 from lakegate.ledger.fold import Span
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref, TablePointer
@@ -86,13 +86,13 @@ class TableHistory:
         return changes
 
     def later(self, change: Change, changes: Sequence[Change], table: TableIdentifier) -> Sequence[Change]:
-        """Return those of a table's ``changes`` after one that stand; a revert that only undoes later ones doesn't."""
+        """Return those of a table's ``changes`` after one that stand, without those that only undo later ones."""
         after = changes[changes.index(change) + 1 :]
         runs = {run_of(one.commit) for one in after}
 
         def stands(one: Change) -> bool:
             event = self.event(one.commit)
-            undoes_later = event.kind == "revert" and runs.issuperset(event.reverts)
+            undoes_later = event.kind in UNDOES and runs.issuperset(event.reverts)
             return self.span.remover(str(table), event.run) is None and not undoes_later
 
         return [one for one in after if stands(one)]

@@ -45,6 +45,17 @@ def test_a_table_is_put_back_and_goes_on_from_there(house: House) -> None:
     assert house.rows() == [*A, *B]
 
 
+def test_a_table_is_gone_once_the_run_that_created_it_is_reverted_whatever_was_restored_between(house: House) -> None:
+    house.work("r1", lambda tx: tx.append("nyc.trips", A))
+    then = house.head()
+    house.work("emptied", lambda tx: tx.overwrite("nyc.trips", []))
+    restore(house, then)
+
+    house.undo("r1")
+
+    assert house.catalog.get_table(TRIPS, house.head()) is None
+
+
 def test_a_run_that_wrote_other_tables_too_is_not_reverted_but_its_files_are_free_here(house: House) -> None:
     house.add("r1", A)
     then = house.head()
