@@ -115,7 +115,8 @@ For each check, in the report, in `--output json` and in the journal:
 | `total_rows` | rows that were judged; with `where`, those that match |
 | `evidence` | `manifest`: proven from file metrics. `scan`: rows were read. `journal`: derived from earlier runs |
 | `reads` | other tables that the result depends on; see [audits](../explanation/audits.md#other-tables) |
-| `sentence` | for failing checks: what was found, in plain English |
+| `sentence` | what was found, in plain English: for failing checks, and if NaN passes `not_null` |
+| `condition` | for failing checks: SQL that is true for the failing rows, to query the table by |
 | `values` | for `accepted_values` and `not_accepted_values`: the unexpected values with `rows`, most frequent first |
 | `passed_run_id` | for failing checks: the latest of the last 250 published runs that passed it |
 | `passed_at` | when that run started |
