@@ -11,7 +11,7 @@ from typing import Literal
 from lakegate.errors import AuditFailedError
 from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import rows_query
-from lakegate.model.run import Publication, Run, StagedTable, changed_rows
+from lakegate.model.run import Publication, Run, StagedTable, changed_rows, published_tables
 from lakegate.model.states import OPEN
 from lakegate.model.words import count, counted, share
 from lakegate.progress import without_secrets
@@ -91,7 +91,7 @@ def source_rows(run: Run) -> int | None:
     """Return the number of rows in a run's source files; ``None`` if neither the request nor the write is known."""
     if run.request is not None:
         return run.request.batch.rows
-    return sum(staged.rows for staged in run.staged) if run.staged else None
+    return sum(staged.rows for staged in published_tables(run.staged)) if run.staged else None
 
 
 def change_of(staged: StagedTable) -> str:

@@ -278,7 +278,7 @@ def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> 
     ]
 
     # Nor are values lost on the way back: the first run's rows have one in a column that is gone.
-    with pytest.raises(SchemaError, match="1 of the chosen rows have a value in column 'fare'"):
+    with pytest.raises(SchemaError, match="1 of the chosen rows has a value in column 'fare'"):
         world.lake.quarantine.release(world.table, changes={"id": "9"})
     world.lake.quarantine.release(world.table, run_id=run.run_id, changes={"id": "9"})
     world.lake.quarantine.release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
@@ -311,3 +311,17 @@ def test_a_batch_brings_new_columns_and_rows_to_quarantine(world: World, partiti
     assert len(aside) == 2
     world.lake.quarantine.release(world.table, run_id=run.run_id, changes={"id": "3"})
     assert {"id": 3, "fare": 3.0, "tip": 8, "zone": "y"} in rows_of(world.lake, world.table)
+
+
+def test_values_of_a_renamed_column_are_released_as_the_error_says(world: World) -> None:
+    world.ingest(world.file("a", [1, None], [1.0, 2.0]), [NOT_NULL])
+    world.lake.evolve_table(world.table, "RENAME COLUMN fare TO price")
+    rows = pa.table({"id": pa.array([2, None], pa.int64()), "price": [3.0, 4.0]})
+    pq.write_table(rows, world.folder / "b.parquet")
+    assert world.ingest(world.folder / "b.parquet", [NOT_NULL]).quarantined == 1
+    with pytest.raises(SchemaError) as caught:
+        world.lake.quarantine.release(world.table, changes={"id": "9"})
+    assert caught.value.hint is not None
+    assert "add --set 'price=coalesce(price, fare)'" in caught.value.hint
+    world.lake.quarantine.release(world.table, changes={"id": "9", "price": "coalesce(price, fare)"})
+    assert sorted(row["price"] for row in rows_of(world.lake, world.table, "id", "price")) == [1.0, 2.0, 3.0, 4.0]

@@ -13,6 +13,7 @@ import pytest
 from lakegate.errors import AuditFailedError, InputError, NotFoundError, NotRevertableError, QueryError, SchemaError
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
+from lakegate.run_text import rows_of
 
 pytestmark = pytest.mark.jvm
 POSITIVE = "in_range(fare, min=0, severity='quarantine')"
@@ -45,7 +46,7 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
         lake.quarantine.release(table, changes={"fair": "1"})
     with pytest.raises(InputError, match="contains a subquery"):
         lake.quarantine.release(table, changes={"fare": "(SELECT 1)"})
-    with pytest.raises(InputError, match="No unreleased row"):
+    with pytest.raises(InputError, match="waits in quarantine"):
         lake.quarantine.release(table, check="other")
     for change in (lake.quarantine.release, lake.quarantine.drop):
         with pytest.raises(QueryError, match="CAST_INVALID_INPUT"):  # by what a row holds, not as it's planned
@@ -54,10 +55,20 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
     fixed = lake.quarantine.release(table, run_id=first, where="fare > -3", changes={"fare": "abs(fare)"})
     assert (fixed.status, fixed.publication and fixed.publication.rows) == ("published", 1)
     assert rows(lake, table) == [(1, 1.0), (2, 2.0), (5, 5.0)]
-    released = lake.quarantine.release(table, run_id=first, where="id = 3", actor="ann")
+    with pytest.raises(
+        AuditFailedError, match=r"No row of .* was released: 1 of 1 chosen row fails in_range\(fare, min=0\)"
+    ) as caught:
+        lake.quarantine.release(table, run_id=first, where="id = 3")
+    assert caught.value.hint is not None
+    for way in ("--set 'fare=EXPRESSION'", "--accept 'REASON'", f"quarantine show {table} --run {first}"):
+        assert way in caught.value.hint
+    assert [ref.name for ref in lake.branches.list() if "transaction" in ref.name] == []
+    released = lake.quarantine.release(table, run_id=first, where="id = 3", actor="ann", accept="it is a refund")
+    assert (released.accepted and released.accepted.reason, rows_of(released)) == ("it is a refund", 1)
+    assert [one.rows for one in released.staged] == [1, 0]
     assert [(one.action, one.actor) for one in released.actions] == [("release", "ann")]
     assert rows(lake, table) == [(1, 1.0), (2, 2.0), (3, -3.0), (5, 5.0)]
-    with pytest.raises(InputError, match="No unreleased row"):
+    with pytest.raises(InputError, match="waits in quarantine"):
         lake.quarantine.release(table, run_id=first, where="id = 3")
     (mine,) = (one for one in lake.quarantine.list(table) if one.run_id == first)
     assert (mine.rows, mine.waiting, set(mine.released_by)) == (3, 1, {fixed.run_id, released.run_id})
@@ -72,7 +83,7 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
 
     dropped = lake.quarantine.drop(table, where="id = 3")
     assert dropped.publication is not None
-    assert (dropped.publication.rows_removed or 0) - dropped.publication.rows == 1  # as the command says it
+    assert (dropped.publication.rows, dropped.publication.rows_removed) == (0, 1)
     assert [row["id"] for row in lake.quarantine.show(table)] == [4]
     lake.revert(dropped.run_id)
     assert sorted(row["id"] for row in lake.quarantine.show(table)) == [3, 4]
@@ -90,10 +101,17 @@ def test_rows_that_still_fail_are_released_for_a_reason(
             lake.quarantine.release(table)
         run = lake.quarantine.release(table, accept="the vendor confirmed it")
         assert (run.status, run.accepted and run.accepted.reason) == ("published", "the vendor confirmed it")
+        assert "the vendor confirmed it" in next(lake.log(limit=1)).properties["lakegate"]
         assert rows(lake, table) == [(1, 1.0), (2, -2.0)]
         assert [one.released_by for one in lake.quarantine.list(table)] == [(run.run_id,)]
-        with pytest.raises(InputError, match="No unreleased row"):
+        with pytest.raises(InputError, match="waits in quarantine"):
             lake.quarantine.release(table, accept="again")
+        ingest(lake, table, tmp_path / "b.parquet", [(3, -3.0)])
+    warning = "in_range(fare, min=-1, severity='warn')"  # the same kind, so it counts by now
+    (home / "lakegate.toml").write_text(f'[tables."{table}"]\nchecks = ["{warning}"]\n', encoding="utf-8")
+    with connect(home, engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as lake:
+        run = lake.quarantine.release(table)
+        assert (run.status, run.accepted, len(run.reports[0].warnings)) == ("published", None, 1)
 
 
 def test_in_a_transaction_such_a_check_blocks(lake: Lake, namespace: str, tmp_path: Path) -> None:

@@ -398,7 +398,7 @@ class _Quarantine:
         for worker in workers:
             worker.begin(job)
         answers: list[Answer] = sorted((worker.answer() for worker in workers), key=lambda one: one["status"])
-        if [one["status"] for one in answers] != ["error", "published"] or "No unreleased row" not in answers[0][
+        if [one["status"] for one in answers] != ["error", "published"] or "waits in quarantine" not in answers[0][
             "message"
         ]:
             yield f"they answered {answers}"

@@ -123,7 +123,8 @@ def _do(lake: Lake, job: Job, found: list[str]) -> Run:  # noqa: PLR0911 - one f
         case {"quarantine": "drop"}:
             return lake.quarantine.drop(job["table"], where=job["where"])
         case {"quarantine": _}:
-            return lake.quarantine.release(job["table"], where=job["where"], changes=job.get("changes"))
+            changes = job.get("changes")
+            return lake.quarantine.release(job["table"], where=job["where"], changes=changes, accept="as they are")
     return _ingest(lake, job) if "table" in job else _transact(lake, job)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakegate.api.audits import publish_branch
 from lakegate.api.transactions import run_transaction
 from lakegate.components import Components
 from lakegate.errors import AuditFailedError
@@ -15,7 +14,7 @@ from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import Run
 from lakegate.model.words import suggest_keywords
 from lakegate.wap import review
-from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release
+from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release, still_failing
 
 
 @suggest_keywords
@@ -65,9 +64,9 @@ class Quarantine:
         accept: str | None = None,
         actor: str | None = None,
     ) -> Run:
-        """Publish rows waiting in quarantine, as they are or corrected, if they pass today's checks.
+        """Publish rows waiting in quarantine, as they are or corrected.
 
-        Each row is published once.
+        They must pass today's checks, and again what set them aside. Each row is published once.
 
         Args:
             table: ``namespace.table``.
@@ -83,25 +82,28 @@ class Quarantine:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
 
         Raises:
-            AuditFailedError: The rows fail one of the table's checks, all of which block here. Nothing was published.
+            AuditFailedError: The rows fail a check of severity ``error`` or ``quarantine``. Nothing was published.
             InputError: No waiting row matches, or an expression is invalid.
             SchemaError: The table has no column for a row's value, or the column's type can't hold it.
         """
         components, identifier = self._components, TableIdentifier.parse(table)
         self._find(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
+        acceptance = None if accept is None else review.accepted(accept, actor)
         try:
             return run_transaction(
                 components,
-                lambda tx: release(components.context, tx, identifier, chosen, dict(changes or {})),
+                lambda tx: release(
+                    components.context, tx, identifier, chosen, dict(changes or {}), accepts=acceptance is not None
+                ),
                 name=f"release {identifier}",
-                on_failure=None if accept is None else "keep",
+                on_failure="drop",
                 action=review.acted("release", actor),
+                acceptance=acceptance,
             )
         except AuditFailedError as failed:
-            if accept is None:
-                raise
-            return publish_branch(components, str(failed.context["branch"]), accept=accept, actor=actor)
+            run = components.journal.get(str(failed.context["run_id"]))
+            raise failed if run is None else still_failing(identifier, run, chosen) from None
 
     def drop(
         self,
@@ -132,8 +134,9 @@ class Quarantine:
         chosen = RowSelection(run_id=run_id, check=check, where=where)
         return run_transaction(
             self._components,
-            lambda tx: drop(tx, identifier, chosen),
+            lambda tx: drop(self._components.context, tx, identifier, chosen),
             name=f"drop quarantined {identifier}",
+            on_failure="drop",
             action=review.acted("drop", actor),
         )
 

@@ -12,7 +12,7 @@ from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Ref
 from lakegate.model.request import OnFailure
-from lakegate.model.run import Action, Run, new_run_id
+from lakegate.model.run import Acceptance, Action, Run, new_run_id
 from lakegate.wap.plan import contract_check
 from lakegate.wap.publish_lock import redo
 from lakegate.wap.transaction import Transaction, transaction
@@ -27,6 +27,7 @@ def begin(
     branch: str | None = None,
     on_failure: OnFailure | None = None,
     action: Action | None = None,
+    acceptance: Acceptance | None = None,
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
 ) -> AbstractContextManager[Transaction]:
     """Return a transaction on ``main``, with the defaults of the settings and the checks of each table's settings."""
@@ -40,6 +41,7 @@ def begin(
         configured=lambda table: configured_checks(components, table),
         on_failure=on_failure or defaults.on_failure,
         action=action,
+        acceptance=acceptance,
         undoes=undoes,
     )
 
@@ -51,16 +53,21 @@ def run_transaction(
     name: str | None = None,
     on_failure: OnFailure | None = None,
     action: Action | None = None,
+    acceptance: Acceptance | None = None,
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
 ) -> Run:
-    """Do ``work`` in a transaction, at most three times, and return its run."""
+    """Do ``work`` in a transaction, at most three times, and return its run.
+
+    Args:
+        acceptance: Publish even if a check fails.
+    """
 
     def attempt(tx: Transaction) -> Transaction:
         work(tx)
         return tx
 
     def start() -> AbstractContextManager[Transaction]:
-        return begin(components, name, on_failure=on_failure, action=action, undoes=undoes)
+        return begin(components, name, on_failure=on_failure, action=action, acceptance=acceptance, undoes=undoes)
 
     return retry_conflicts(components, 3, start, attempt).run
 

@@ -15,7 +15,7 @@ from lakegate.cli.output import Styled, clip, echo_json, next_commands, safe, sa
 from lakegate.errors import LakegateError, NotFoundError
 from lakegate.model.identifiers import rows_query
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import changed_rows
+from lakegate.model.run import changed_rows, published_tables
 from lakegate.model.words import age, count, counted, duration, moment
 from lakegate.progress import one_line
 from lakegate.run_text import change_of, failing_rows, rows_of, source_rows
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lakegate.cli.app import App
     from lakegate.lake import Lake
     from lakegate.model.batch import Batch, KnownFile
-    from lakegate.model.run import Publication, Run
+    from lakegate.model.run import Publication, Run, StagedTable
 
 Statuses = Mapping[str, str | None]
 """Status by run id, ``None`` if it's unknown. Runs that aren't in it are published."""
@@ -137,8 +137,8 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
         show_skipped(run, statuses)
     if run.request is not None:
         show_left_out(run.request.batch)
-    if len(run.staged) > 1:
-        _show_tables(run)
+    if len(tables := run.staged if run.quarantined else published_tables(run.staged)) > 1:
+        _show_tables(run, tables)
     _show_undone(run)
     for report in run.reports:
         of = f" of {safe(report.table)}" if len(run.reports) > 1 else ""
@@ -235,12 +235,12 @@ def _notes(run: Run) -> list[str]:
     return notes
 
 
-def _show_tables(run: Run) -> None:
+def _show_tables(run: Run, tables: Sequence[StagedTable]) -> None:
     replayed = run.publication.replayed if run.publication else ()
-    removes = any(staged.rows_removed != 0 for staged in run.staged)
+    removes = any(staged.rows_removed != 0 for staged in tables)
     numbers = ("rows added", *(["removed"] if removes else []), "files added")
     rows = []
-    for staged in run.staged:
+    for staged in tables:
         change = change_of(staged) + (", rebased" if str(staged.table) in replayed else "")
         removed = ["?" if staged.rows_removed is None else count(staged.rows_removed)] if removes else []
         rows.append((str(staged.table), change, count(staged.rows), *removed, count(staged.data_files)))
@@ -269,7 +269,7 @@ def _after_publication(app: App, run: Run) -> None:
     commands = [
         (f"Query {table if len(run.tables) > 1 else 'the table'}", app.command("query", rows_query(table, limit=10)))
         for table in run.tables
-        if table not in dropped and not (run.quarantined and is_quarantine(table))
+        if table not in dropped and not (is_quarantine(table) and len(run.tables) > 1)
     ]
     if run.quarantined:
         commands.append(("See the quarantined rows", app.command("quarantine", "show", run.tables[0])))

@@ -7,15 +7,18 @@ concurrent releases, the catalog accepts one, and the other starts over.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakegate.checks import validate_checks
 from lakegate.context import Context
-from lakegate.errors import InputError, NotFoundError, SchemaError
-from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.errors import AuditFailedError, CheckError, InputError, NotFoundError, SchemaError
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier, quote, sql_name
 from lakegate.model.quarantine import (
     COLUMNS,
     QUARANTINED_AT,
@@ -31,10 +34,11 @@ from lakegate.model.quarantine import (
 )
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.rows import rows_of
+from lakegate.model.run import Run
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import type_differences, type_parts
-from lakegate.model.words import unknown_column
+from lakegate.model.words import counted, unknown_column
 from lakegate.ports import Catalog, TableReader
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, takes
 from lakegate.wap.transaction import Transaction
@@ -151,33 +155,103 @@ def release(
     table: TableIdentifier,
     chosen: RowSelection,
     changes: Mapping[str, str],
+    *,
+    accepts: bool,
 ) -> None:
     """Append the chosen rows to their table, and mark them as released.
+
+    The transaction also runs the checks that set them aside, unless the table has others of the same kind by now.
 
     Args:
         changes: Columns to change, each with a SQL expression. For a column that only the quarantine table has, it may
             be ``NULL``: the column's values are left out then.
+        accepts: Whether rows that fail a check are to be published, too.
 
     Raises:
-        InputError: When no row is chosen, or an expression can't be used.
+        InputError: When no row is chosen, an expression can't be used, or a check can't be run again.
         SchemaError: When a column to change doesn't exist; or when the table has no column for a value of one of the
             rows, or a column of a type that can't hold it.
     """
     engine = tx.engine
     quarantine = quarantine_of(table)
-    for name in (table, quarantine):
-        engine.table(name)  # raises when it isn't there
     _, pointers = context.catalog.get_ref_with_tables(tx.branch, [table, quarantine])
-    schema, held = (
-        Schema(columns=()) if (found := pointers[name]) is None else context.reader.metadata(found).table_schema
-        for name in (table, quarantine)
-    )
+    pointer, aside = pointers[table], pointers[quarantine]
+    if pointer is None or aside is None:
+        raise NotFoundError(
+            f"Table {table if pointer is None else quarantine} doesn't exist any more.", hint="lakegate table list"
+        )
+    schema, held = (context.reader.metadata(one).table_schema for one in (pointer, aside))
     columns, lost = columns_to_release(table, schema, held, changes)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    _require_rows(tx, quarantine, chosen, lost)
-    engine.sql(_update(quarantine, mark, _condition(chosen)))
-    rows = engine.sql(_select(", ".join(columns), quarantine, mark))
-    engine.append(table, rows, None, fills=True)
+    with context.narrator.step(f"Looking for quarantined rows of {table}"):
+        rows, failed, losing = _count(tx, quarantine, chosen, lost)
+    for name, number in losing.items():
+        if number:
+            raise _loses_values(table, name, number, held, renamed=_renamed_to(context.reader, pointer, name))
+    checks, unknown = _checks_of(context, schema, failed, tx._all_checks(table))  # noqa: SLF001
+    if unknown and not accepts:
+        raise InputError(
+            f"{', '.join(unknown)} set some of the chosen rows of {table} aside, and can't be run again: the journal "
+            "doesn't know the check any more, or the table lacks a column of it. Nothing was released.",
+            hint="To release them all the same, as they are or as --set changes them, add --accept 'REASON'.",
+            table=str(table),
+        )
+    if checks:
+        tx.check(str(table), *checks)
+    with context.narrator.step(f"Releasing {counted(rows, 'row')} of {table}"):
+        engine.sql(_update(quarantine, mark, _condition(chosen)))
+        engine.append(table, engine.sql(_select(", ".join(columns), quarantine, mark)), None, fills=True)
+
+
+def _checks_of(
+    context: Context, schema: Schema, failed: Mapping[str, set[str]], today: Sequence[Check]
+) -> tuple[list[Check], list[str]]:
+    """Return the checks that set rows aside, and the names of those that can't be run again.
+
+    Args:
+        failed: Names of the checks that rows fail, by the run that set them aside.
+        today: The table's checks, which judge the rows anyway. One of the same kind and columns replaces an old one.
+    """
+    covered = {check.name for check in today}
+    rules = {(check.kind, check.columns) for check in today}
+    checks: list[Check] = []
+    unknown: list[str] = []
+    for run_id, names in failed.items():
+        run = context.journal.get(run_id)
+        known: dict[str, Check] = {}
+        if run is not None and run.request is not None and run.reports:
+            answered = zip(run.request.checks, run.reports[0].results, strict=True)
+            known = {result.name: check for check, result in answered}
+        for name in sorted(names.difference(covered)):
+            try:
+                check = known[name]
+                if (check.kind, check.columns) not in rules:
+                    checks += validate_checks([check], schema, masked=context.masked)
+            except (KeyError, CheckError):
+                unknown.append(name)
+    return checks, list(dict.fromkeys(unknown))
+
+
+def still_failing(table: TableIdentifier, run: Run, chosen: RowSelection) -> AuditFailedError:
+    """Return the error for rows that a release didn't publish, because they fail a check."""
+    failures = run.failures
+    why = "; ".join(
+        f"{one.failing_rows:,} of {counted(one.total_rows, 'chosen row')} "
+        f"{'fails' if one.failing_rows == 1 else 'fail'} {one.name}"
+        if one.failing_rows
+        else f"{one.name} fails"
+        for one in failures
+    )
+    options = (("--run", chosen.run_id), ("--check", chosen.check))
+    show = ["quarantine", "show", str(table), *(word for option in options if option[1] for word in option)]
+    column = next((name for one in failures for name in one.columns), "COLUMN")
+    return AuditFailedError(
+        f"No row of {table} was released: {why}.",
+        hint=f"Correct them with --set '{column}=EXPRESSION', or publish them as they are with --accept 'REASON'. To "
+        f"see them: {shlex.join(['lakegate', *map(str, show)])}",
+        table=str(table),
+        run_id=run.run_id,
+    )
 
 
 def columns_to_release(
@@ -214,7 +288,7 @@ def columns_to_release(
             raise SchemaError(
                 f"Column '{one.name}' is {there.type} in {quarantine_of(table)} and {one.type} in {table}, which "
                 "can't hold all of its values.",
-                hint=f"Say how to convert it: lakegate quarantine release {table} --set '{one.name}=EXPRESSION'",
+                hint=f"Say how to convert it: add --set '{one.name}=EXPRESSION'.",
                 table=str(table),
                 column=one.name,
             )
@@ -231,12 +305,13 @@ def _can_hold(wide: str, narrow: str) -> bool:
     return all(one.other is not None and (one.one is None or takes(one.one, one.other)) for one in differences)
 
 
-def drop(tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
+def drop(context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
     """Delete the chosen rows from the quarantine table, unless they're released. Raises as :func:`release`."""
     quarantine = quarantine_of(table)
-    tx.engine.table(quarantine)  # raises when it isn't there
-    _require_rows(tx, quarantine, chosen)
-    tx.engine.sql(f"DELETE FROM {_name(quarantine)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
+    with context.narrator.step(f"Looking for quarantined rows of {table}"):
+        rows, *_ = _count(tx, quarantine, chosen)
+    with context.narrator.step(f"Dropping {counted(rows, 'row')} of {quarantine}"):
+        tx.engine.sql(f"DELETE FROM {_name(quarantine)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
 
 
 def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TablePointer:
@@ -251,28 +326,57 @@ def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TableP
     )
 
 
-def _require_rows(tx: Transaction, quarantine: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()) -> None:
-    """Check that rows are chosen, and that none of them has a value in a column of ``lost``."""
-    table = table_of(quarantine)
-    counts = ", ".join(("count(1)", *(f"count({quote(name)})" for name in lost)))
-    counted = tx.engine.fetch(_select(counts, quarantine, _condition(chosen)))
-    rows, *values = counted[0]
+def _count(
+    tx: Transaction, quarantine: TableIdentifier, chosen: RowSelection, columns: Sequence[str] = ()
+) -> tuple[int, Mapping[str, set[str]], Mapping[str, int]]:
+    """Count the chosen rows.
+
+    Returns:
+        The number of rows; the names of the checks that they fail, by the run that set them aside; and how many have a
+        value in each of ``columns``.
+
+    Raises:
+        InputError: When no row is chosen.
+    """
+    failed = f"collect_set(struct({RUN_ID}, transform({REASONS}, reason -> reason.check)))"
+    counts = ", ".join(("count(1)", failed, *(f"count({quote(name)})" for name in columns)))
+    [(rows, pairs, *values)] = tx.engine.fetch(_select(counts, quarantine, _condition(chosen)))
     if not rows:
         raise InputError(
-            f"No unreleased row in {quarantine} matches.",
-            hint=f"lakegate quarantine list {table}",
-            table=str(quarantine),
+            f"No row of {table_of(quarantine)} that waits in quarantine matches.",
+            hint=f"lakegate quarantine show {table_of(quarantine)}",
+            table=str(table_of(quarantine)),
         )
-    for name, number in zip(lost, values, strict=True):
-        if number:
-            raise SchemaError(
-                f"{number:,} of the chosen rows have a value in column '{name}', which {table} doesn't have. The "
-                "values would be lost.",
-                hint=f"If the column was renamed: lakegate quarantine release {table} --set 'NEW_NAME={name}'. "
-                f"To leave its values out: --set '{name}=NULL'",
-                table=str(table),
-                column=name,
-            )
+    names: dict[str, set[str]] = {}
+    for run_id, checks in pairs:
+        names.setdefault(run_id, set()).update(checks)
+    return rows, names, dict(zip(columns, values, strict=True))
+
+
+def _renamed_to(reader: TableReader, pointer: TablePointer, name: str) -> str | None:
+    """Return the name that a former column of a table has now."""
+    versions = reader.schemas(pointer)
+    now = next((one.by_id for one in versions if one.schema_id == pointer.schema_id), {})
+    ids = (key for one in versions for key, column in one.by_id.items() if column.name.lower() == name.lower())
+    return next((now[key].name for key in ids if key in now), None)
+
+
+def _loses_values(table: TableIdentifier, name: str, number: int, held: Schema, *, renamed: str | None) -> SchemaError:
+    """Return the error for rows that have a value in a column that their table doesn't have."""
+    there = None if renamed is None else held.find(renamed)
+    value = sql_name(name) if there is None else f"coalesce({sql_name(there.name)}, {sql_name(name)})"
+    moves = (
+        f"If the column was renamed, add --set 'NEW_NAME={name}'."
+        if renamed is None
+        else f"Column {renamed} was called {name} before: add --set '{renamed}={value}'."
+    )
+    return SchemaError(
+        f"{number:,} of the chosen rows {'has' if number == 1 else 'have'} a value in column '{name}', which {table} "
+        "doesn't have. The values would be lost.",
+        hint=f"{moves} To leave its values out, add --set '{name}=NULL'.",
+        table=str(table),
+        column=name,
+    )
 
 
 def _condition(chosen: RowSelection) -> str:

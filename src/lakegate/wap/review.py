@@ -355,8 +355,8 @@ def accepted(reason: str, actor: str | None = None) -> Acceptance:
     words = " ".join(reason.split())
     if not words:
         raise InputError(
-            "Publishing a branch that failed its audit needs a reason, which is recorded in the commit.",
-            hint='lakegate publish BRANCH --accept "REASON"',
+            "Publishing rows that fail a check needs a reason, which is recorded in the commit.",
+            hint="Write why: --accept 'REASON'",
         )
     if len(words) > _LONGEST:
         raise InputError(f"The reason has {len(words):,} characters; at most {_LONGEST:,} fit.")

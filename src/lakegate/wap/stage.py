@@ -17,7 +17,7 @@ from lakegate.errors import (
     NotFoundError,
 )
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import MOST_IN_ORDER
+from lakegate.model.quarantine import MOST_IN_ORDER, is_quarantine
 from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
@@ -141,6 +141,15 @@ def staged_table(
 ) -> StagedTable:
     """Return the staged table for a ``change`` on a branch, from ``before`` to ``pointer``."""
     written = change.live_snapshots
+    rows = (
+        sum(int(snapshot.summary.get("added-records", 0)) for snapshot in written)
+        if change.rows_added is None
+        else change.rows_added
+    )
+    removed = change.rows_removed
+    if is_quarantine(pointer.table) and removed is not None:
+        # Marking and dropping rows writes their files again, with the rows that stay.
+        rows, removed = max(rows - removed, 0), max(removed - rows, 0)
     return StagedTable(
         run_id=run_id,
         table=pointer.table,
@@ -154,10 +163,8 @@ def staged_table(
         snapshot_ids=change.snapshot_ids,
         change=change.kind,
         reason=change.reason,
-        rows=sum(int(snapshot.summary.get("added-records", 0)) for snapshot in written)
-        if change.rows_added is None
-        else change.rows_added,
-        rows_removed=change.rows_removed,
+        rows=rows,
+        rows_removed=removed,
         data_files=sum(int(snapshot.summary.get("added-data-files", 0)) for snapshot in written),
     )
 

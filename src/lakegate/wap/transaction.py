@@ -24,7 +24,7 @@ from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
-from lakegate.model.run import Action, Run, RunKind, StagedTable
+from lakegate.model.run import Acceptance, Action, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import SqlTextError, not_pushed_down, sql_text, sql_tokens
 from lakegate.model.tables import CreateTable
@@ -344,6 +344,7 @@ def transaction(
     configured: ConfiguredChecks,
     on_failure: OnFailure,
     action: Action | None = None,
+    acceptance: Acceptance | None = None,
     kind: RunKind = "transaction",
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
 ) -> Iterator[Transaction]:
@@ -353,6 +354,7 @@ def transaction(
 
     Args:
         action: Who does this, to be recorded with the run.
+        acceptance: Publish even if a check fails; it's only recorded then.
         undoes: Given the base, returns the runs whose rows the body removes: their source files can be ingested again.
 
     Raises:
@@ -387,7 +389,8 @@ def transaction(
         context.require_writable()
         store_run(context, session.run, context.catalog.create_branch(branch, base))
         failpoints.reach("after-branch")
-        engine = context.engine().transaction(branch, run_id)
+        with context.narrator.step("Opening a Spark session"):
+            engine = context.engine().transaction(branch, run_id)
         tx = Transaction(context, session, engine, configured)
         try:
             with session.step("write"):
@@ -406,7 +409,7 @@ def transaction(
             require=partial(_require_written, tx),
             nothing="The transaction changed no table.",
         )
-        audit_written(context, session)
+        audit_written(context, session, acceptance)
         _publish(context, session)
     if session.run.status == "rejected":
         raise rejection(session.run)

@@ -8,7 +8,7 @@ from lakegate.context import Context
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
-from lakegate.model.run import StagedTable
+from lakegate.model.run import Acceptance, StagedTable
 from lakegate.wap import failpoints
 from lakegate.wap.audit import audit, resolve_checks
 from lakegate.wap.branches import store_run
@@ -56,8 +56,12 @@ def stage_written(
     store_run(context, session.run, head)
 
 
-def audit_written(context: Context, session: RunSession) -> None:
-    """Audit each table of a run that is staged."""
+def audit_written(context: Context, session: RunSession, acceptance: Acceptance | None = None) -> None:
+    """Audit each table of a run that is staged.
+
+    Args:
+        acceptance: Let the run pass even if a check fails, and record why.
+    """
     run = session.run
     if run.status != "staged":
         return
@@ -66,7 +70,9 @@ def audit_written(context: Context, session: RunSession) -> None:
             audit(context, one, resolve_checks(context, one, run.checks[str(one.table)], run.staged), beside=run.staged)
             for one in run.staged
         )
-    session.move("audited" if all(report.passed for report in reports) else "rejected", reports=reports)
+    accepted = None if all(report.passed for report in reports) else acceptance
+    is_passed = accepted is not None or all(report.passed for report in reports)
+    session.move("audited" if is_passed else "rejected", reports=reports, accepted=accepted)
 
 
 def publish_written(context: Context, session: RunSession) -> None:

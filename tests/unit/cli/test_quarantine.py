@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from lakegate.model.quarantine import QuarantineSummary
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import QuarantineSummary, RowSelection
 from lakegate.model.run import Publication, Run
-from support.cli_support import FakeLake, invoke
+from lakegate.wap.release import still_failing
+from support.cli_support import FakeLake, invoke, report, result
 
 AT = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
 ROW: dict[str, Any] = {
@@ -79,3 +82,23 @@ def test_release_and_drop_pass_the_chosen_rows_on() -> None:
     lake = FakeLake(quarantine_drop=RUN)
     assert invoke("quarantine drop nyc.trips", lake).exit_code == 2
     assert invoke("quarantine drop nyc.trips --yes", lake).exit_code == 0
+
+
+def test_a_refused_release_shows_the_failing_rows_and_the_ways_on() -> None:
+    failed = result(
+        Check(kind="in_range", columns=("fare",), arguments={"min": 0}, severity="quarantine"),
+        1,
+        [{"id": 3, "fare": -1.0}],
+    )
+    run = RUN.model_copy(update={"status": "rejected", "publication": None, "reports": (report(failed),)})
+    error = still_failing(TableIdentifier.parse("nyc.trips"), run, RowSelection(check=failed.name))
+    shown = invoke(
+        ["quarantine", "release", "nyc.trips", "--check", failed.name], FakeLake(quarantine_release=error, run=run)
+    )
+    assert shown.exit_code == 1
+    assert "Rows that fail in_range(fare, min=0)" in shown.stdout
+    said = " ".join(shown.stderr.split())
+    assert "No row of nyc.trips was released: 1 of 100,000 chosen rows fails in_range(fare, min=0)" in said
+    assert "--set 'fare=EXPRESSION'" in said
+    assert "--accept 'REASON'" in said
+    assert "lakegate quarantine show nyc.trips --check 'in_range(fare, min=0)'" in said

@@ -208,3 +208,11 @@ def test_the_command_writes_a_page_or_json(in_a_project: Path, monkeypatch: pyte
     assert told["tables"][0]["runs"] == {"published": 1}
     assert HASH not in json.dumps(told)
     assert invoke("report --output table").exit_code == 2
+
+
+def test_rows_in_quarantine_come_with_the_command_that_shows_them(tmp_path: Path) -> None:
+    found = period(reading(tmp_path, [PUBLISHED], is_away=True), since=START)
+    tables = tuple(one.model_copy(update={"quarantined": 7}) for one in found.report.tables)
+    page = period_page(found._replace(report=found.report.model_copy(update={"tables": tables})))
+    assert "7 rows of nyc.trips" in page
+    assert "<code>lakegate quarantine show nyc.trips</code>" in page

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from lakegate.cli.app import App, group
-from lakegate.cli.check_output import fit_columns, styled, with_marks
+from lakegate.cli.check_output import fit_columns, show_failing, styled, with_marks
 from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument, with_options
 from lakegate.cli.output import cell, echo_json, safe, say, show_rows, width_or
 from lakegate.cli.run_output import run_payload, show_result
+from lakegate.errors import AuditFailedError
 from lakegate.model.checks import failing_cells
 from lakegate.model.quarantine import COLUMNS, POSITION, REASONS, RUN_ID, SOURCE_FILE
 from lakegate.model.rows import json_safe
@@ -74,7 +75,6 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
         right=("waiting", "released"),
         whole=("run",),
         drop=("released",),
-        cut="failed checks",
         empty="No rows are quarantined.",
     )
 
@@ -141,10 +141,10 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 @click.option("--accept", metavar="REASON", help="Publish them even if they fail a check, for this reason.")
 @_row_options
 def release(app: App, /, *, table: str, changes: tuple[str, ...], accept: str | None, **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE, if they pass today's checks.
+    """Publish quarantined rows of TABLE, if they pass its checks now, and what set them aside.
 
-    The rows are published as they are, or with the new values of --set. All checks block here, whatever their severity.
-    The rows stay in the quarantine table, marked as released, and are never published twice.
+    The rows are published as they are, or with the new values of --set. They stay in the quarantine table, marked as
+    released, and are never published twice.
     """
     new = {}
     for text in changes:
@@ -153,7 +153,14 @@ def release(app: App, /, *, table: str, changes: tuple[str, ...], accept: str | 
             raise click.BadParameter(f"'{text}' isn't COLUMN=SQL, such as 'fare=abs(fare)'.", param_hint="--set")
         new[name.strip()] = expression
     with app.lake() as lake:
-        show_result(app, lake.quarantine.release(table, changes=new, accept=accept, **chosen))
+        try:
+            run = lake.quarantine.release(table, changes=new, accept=accept, **chosen)
+        except AuditFailedError as failed:
+            if not app.json:
+                for report in lake.run(str(failed.context["run_id"])).reports:
+                    show_failing("Failed checks", report.failures, "red")
+            raise
+        show_result(app, run)
 
 
 @quarantine.command(
@@ -168,8 +175,7 @@ def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     with app.lake() as lake:
         run = lake.quarantine.drop(table, **chosen)
         app.remember_outcome(run)
-    # Files are rewritten without the dropped rows, so those that stay count as both removed and added.
-    dropped = 0 if run.publication is None else (run.publication.rows_removed or 0) - run.publication.rows
+    dropped = 0 if run.publication is None else run.publication.rows_removed or 0
     if app.json:
         echo_json(run_payload(run))
     else:
