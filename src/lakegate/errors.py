@@ -39,7 +39,7 @@ class LakegateError(Exception):
     """
 
     code: ClassVar[str] = "error"
-    exit_code: ClassVar[ExitCode] = ExitCode.USAGE
+    exit_code: int = ExitCode.USAGE
 
     def __init__(self, message: str, *, hint: str | None = None, detail: str | None = None, **context: object) -> None:
         super().__init__(message)
@@ -157,6 +157,13 @@ class AuditFailedError(LakegateError):
 
     run: Any = None
     code = "audit-failed"
+    exit_code = ExitCode.AUDIT_FAILED
+
+
+class NothingWrittenError(LakegateError):
+    """Nothing was written through the gate, although its writer is done."""
+
+    code = "nothing-written"
     exit_code = ExitCode.AUDIT_FAILED
 
 

@@ -16,6 +16,7 @@ from lakegate.api.branches import Branches
 from lakegate.api.contracts import Contracts
 from lakegate.api.downstream import Downstream
 from lakegate.api.files import Files
+from lakegate.api.gate import Gate
 from lakegate.api.maintenance import Maintenance
 from lakegate.api.quarantine import Quarantine
 from lakegate.api.reading import compare_rows, compare_tables, plan_query, read_tables, write_snippet
@@ -136,6 +137,7 @@ class Lake:
         contracts: Contracts proposed from data, and tried on it.
         downstream: Systems that are notified of each publish.
         files: Source files and what became of them.
+        gate: Branches that other engines write to.
         intake: The steps of ingest, for programs that pass options on as one value.
         maintenance: Keeps tables fast, the warehouse small, and the journal true.
         quarantine: Rows that checks set aside.
@@ -151,6 +153,7 @@ class Lake:
         self.downstream = Downstream(components)
         self.files = Files(components)
         self.maintenance = Maintenance(components)
+        self.gate = Gate(components)
         self.quarantine = Quarantine(components)
         self.tags = Tags(components)
 

@@ -43,7 +43,7 @@ PANELS = {
     ),
     "Checks": ("check", "checks", "audit"),
     "Tables": ("table", "log", "branch", "tag"),
-    "Unattended": ("watch", "backfill", "report", "serve"),
+    "Unattended": ("watch", "backfill", "report", "serve", "gate"),
     "Project": ("demo", "generate", "up", "down", "status", "admin"),
 }
 """Headings of the help, and the commands below each, in order. Commands that aren't listed come last."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from lakegate.errors import ConfigurationError
+from lakegate.listening import listen
 from lakegate.model.secrets import is_loopback
 
 _SHUTDOWN_TIMEOUT_S = 10
+_PRIVATE = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,38 @@ def run(app: ASGIApp, listening: socket.socket, address: ListenAddress) -> None:
     Args:
         listening: The socket; closed at the end.
     """
-    config = uvicorn.Config(
+    config = _config(app, address)
+    try:
+        config.load()
+    except OSError as error:  # includes ssl.SSLError
+        raise ConfigurationError(
+            f"Can't use the certificate {address.certificate} with the key {address.key}: {error.strerror or error}.",
+            hint="serve.tls_certificate and serve.tls_key name files in PEM format that belong together.",
+            setting="serve.tls_certificate",
+        ) from error
+    # uvicorn raises the signal again once it has stopped.
+    with listening, suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+@contextmanager
+def serving(app: ASGIApp) -> Iterator[str]:
+    """Serve on a free port of this machine while the body runs, in a thread; yield the URL."""
+    listening = listen(_PRIVATE, 0, command="lakegate gate run")
+    address = ListenAddress(_PRIVATE, listening.getsockname()[1])
+    server = uvicorn.Server(_config(app, address))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="gate", daemon=True)
+    with listening:  # connections that come before the thread runs wait
+        thread.start()
+        try:
+            yield address.url
+        finally:
+            server.should_exit = True
+            thread.join(_SHUTDOWN_TIMEOUT_S)
+
+
+def _config(app: ASGIApp, address: ListenAddress) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         log_config=None,
         log_level="warning",
@@ -74,14 +109,3 @@ def run(app: ASGIApp, listening: socket.socket, address: ListenAddress) -> None:
         ssl_certfile=address.certificate,
         ssl_keyfile=address.key,
     )
-    try:
-        config.load()
-    except OSError as error:  # includes ssl.SSLError
-        raise ConfigurationError(
-            f"Can't use the certificate {address.certificate} with the key {address.key}: {error.strerror or error}.",
-            hint="serve.tls_certificate and serve.tls_key name files in PEM format that belong together.",
-            setting="serve.tls_certificate",
-        ) from error
-    # uvicorn raises the signal again once it has stopped.
-    with listening, suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])

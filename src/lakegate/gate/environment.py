@@ -1,0 +1,71 @@
+"""What a command needs in its environment so that the engines it starts write through the gate, unchanged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+CATALOG = "gate"
+"""Name of the catalog in Spark and PyIceberg. It's also the default one."""
+_SPARK_DEFAULTS = "spark-defaults.conf"
+
+
+def spark_settings(uri: str, token: str) -> Mapping[str, str]:
+    """Return the settings of a Spark session that reads and writes through the gate.
+
+    Example:
+        >>> spark_settings("http://127.0.0.1:8181", "t")["spark.sql.catalog.gate.uri"]
+        'http://127.0.0.1:8181'
+    """
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    return {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "rest",
+        f"{catalog}.uri": uri,
+        f"{catalog}.token": token,
+        f"{catalog}.cache-enabled": "false",
+        "spark.sql.defaultCatalog": CATALOG,
+    }
+
+
+@contextmanager
+def command_environment(
+    uri: str, token: str, branch: str, *, jars: Sequence[Path], java_home: Path | None
+) -> Iterator[dict[str, str]]:
+    """Return the environment of a command, for as long as the body runs.
+
+    PyIceberg gets the gate as the catalogs ``default`` and ``gate``. Spark started by the command (not one that it
+    reaches through Spark Connect) gets it as its default catalog.
+
+    Args:
+        jars: Iceberg's runtime for Spark, and what it needs to reach the warehouse.
+        java_home: A Java for Spark, if none is configured.
+    """
+    variables = {
+        "LAKEGATE_GATE_URI": uri,
+        "LAKEGATE_GATE_TOKEN": token,
+        "LAKEGATE_GATE_BRANCH": branch,
+    }
+    for name in ("DEFAULT", CATALOG.upper()):
+        prefix = f"PYICEBERG_CATALOG__{name}__"
+        variables |= {f"{prefix}TYPE": "rest", f"{prefix}URI": uri, f"{prefix}TOKEN": token}
+    if java_home is not None and "JAVA_HOME" not in os.environ:
+        variables["JAVA_HOME"] = str(java_home)
+    with TemporaryDirectory(prefix="lakegate-gate-") as folder:  # only this user can read it
+        settings = {**spark_settings(uri, token), "spark.jars": ",".join(map(str, jars))}
+        lines = "".join(f"{key} {value}\n" for key, value in settings.items())
+        defaults = Path(folder) / _SPARK_DEFAULTS
+        defaults.touch(mode=0o600)
+        defaults.write_text(_own_defaults() + lines, encoding="utf-8")  # for Spark, the last one counts
+        yield {**os.environ, **variables, "SPARK_CONF_DIR": folder}
+
+
+def _own_defaults() -> str:
+    """Return the user's own defaults for Spark."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    own = None if folder is None else Path(folder) / _SPARK_DEFAULTS
+    return f"{own.read_text(encoding='utf-8')}\n" if own is not None and own.is_file() else ""
