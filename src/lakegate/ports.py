@@ -240,10 +240,13 @@ class Openings(Protocol):
     def get(self, opening_id: str) -> Opening | None:
         """Return an opening as it is at this moment, in all processes; ``None`` when there's none.
 
-        A commit through the gate asks after it has read the branch's head and before it commits. So whoever seals a
-        branch first makes this say so, and then takes the branch's name away (:mod:`lakegate.wap.sealing`): a commit
-        that asked earlier finds no branch.
+        A commit through the gate asks after it has read the branch's head, and holds only on top of that head. So
+        whoever seals a branch first makes this say so, and then commits to the branch (:mod:`lakegate.wap.opening`): a
+        commit that asked earlier is refused.
         """
+
+    def note_use(self, opening_id: str, *, reads: Sequence[str] = (), client: str | None = None) -> None:
+        """Remember which published tables a writer has read, and what the client that wrote calls itself."""
 
 
 class CommitIndex(Protocol):

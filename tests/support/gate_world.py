@@ -41,9 +41,13 @@ class MemoryOpenings:
     """Openings as a journal would keep them."""
 
     known: dict[str, Opening] = field(default_factory=dict)
+    used: dict[str, set[str]] = field(default_factory=dict)
 
     def get(self, opening_id: str) -> Opening | None:
         return self.known.get(opening_id)
+
+    def note_use(self, opening_id: str, *, reads: Sequence[str] = (), client: str | None = None) -> None:
+        self.used.setdefault(opening_id, set()).update([*reads, *([] if client is None else [client])])
 
 
 @dataclass

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lakegate.api.transactions import configured_checks
 from lakegate.checks.parse import parsed_checks
 from lakegate.components import Components
+from lakegate.credentials.openings import Claim, token_of
 from lakegate.errors import AuditFailedError, InputError, NotFoundError, NothingWrittenError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
@@ -109,9 +110,9 @@ class Gate:
         order = self._order(name, checks, branch, open_for)
         with (
             serving(door(self._components)) as uri,
-            opening.opened(self._components.context, order, self._configured) as (session, token),
+            opening.opened(self._components.context, order, self._configured) as session,
         ):
-            gate = OpenGate(session, uri, token)
+            gate = OpenGate(session, uri, self._token(session.run))
             yield gate
         require_published(gate.run)
 
@@ -133,8 +134,8 @@ class Gate:
                 is never published.
         """
         order = self._order(name, checks, branch, open_for)
-        run, token = opening.open_branch(self._components.context, order)
-        return OpenBranch(run.run_id, run.branch, token)
+        run = opening.open_branch(self._components.context, order)
+        return OpenBranch(run.run_id, run.branch, self._token(run))
 
     def seal(self, opened: str) -> Run:
         """Take no more writes to an open branch, audit each table that changed, and publish all of them, or nothing.
@@ -200,6 +201,9 @@ class Gate:
             raise NotFoundError(f"'{opened}' was never opened through the gate.", hint="lakegate gate status")
         return run
 
+    def _token(self, run: Run) -> str:
+        return token_of(Claim(run.run_id, run.branch), self._components.journal.gate_key())
+
     def _order(
         self, name: str | None, checks: CheckTexts | None, branch: str | None, open_for: str | timedelta
     ) -> opening.Order:
@@ -226,13 +230,17 @@ def door(components: Components, *, token: Callable[[], str] | None = None) -> A
     Args:
         token: Returns the bearer token of readers; ``None`` for none, which allows only requests to this machine.
     """
+    from lakegate.gate.app import Gate as GateSettings
     from lakegate.gate.app import create_app
     from lakegate.iceberg.files import TableFiles
 
     catalog = components.settings.catalog
     again = None if catalog.uri else partial(components.find_catalog, timeout_s=catalog.timeout_s)
     files = TableFiles(components.settings.storage)
-    return create_app(components.catalog, files, token=token, find_again=again)
+    gate = GateSettings(
+        opening.JournalOpenings(components.journal), components.journal.gate_key(), components.warehouse
+    )
+    return create_app(components.catalog, files, token=token, find_again=again, gate=gate)
 
 
 def require_published(run: Run) -> None:

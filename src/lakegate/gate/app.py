@@ -75,8 +75,8 @@ def create_app(
     current = _CatalogHandle(catalog, find_again or (lambda: catalog))
     contents = Contents(current, files)
     warehouse, signer = (None, None) if gate is None else (gate.warehouse, gate.signer)
-    reads = ReadApi(Published(current), contents, warehouse, signer)
     doorkeeper = None if gate is None else Doorkeeper(gate.openings, gate.key)
+    reads = ReadApi(Published(current), contents, warehouse, signer, doorkeeper)
     routes = _read_routes(reads, current)
     if gate is not None and doorkeeper is not None:
         committer = Committer(current, files, doorkeeper)

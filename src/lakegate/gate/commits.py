@@ -6,6 +6,7 @@ again on what is there now, as long as the writer's requirements are met; plain 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ class Committer:
         self._files = files
         self._reader = IcebergTableReader(files)
         self._doorkeeper = doorkeeper
+        self._turns: dict[str, threading.Lock] = {}
 
     def state(self, pointer: TablePointer) -> State:
         """Return a table with its metadata, as the catalog names it. Raises what reading it does."""
@@ -158,8 +160,6 @@ class Committer:
         """
         for attempt in range(_ATTEMPTS):
             ref, now = self._at_head(asked.opening, tables)
-            # After the head was read, and before the commit: see ports.Openings.
-            self._doorkeeper.require_open(asked.opening)
             try:
                 change = plan(ref, now)
             except (RefusedError, LakegateError):
@@ -169,7 +169,7 @@ class Committer:
             if not (change.puts or change.deletes or change.namespaces or change.drops):
                 return change, now
             try:
-                self._catalog().commit(_request(asked, ref, change))
+                self._commit(asked, now, change)
             except ConflictError:
                 time.sleep(uniform(0, _LONGEST_PAUSE_S) * attempt)  # noqa: S311 - no secret
             except NotFoundError as error:
@@ -181,6 +181,17 @@ class Committer:
             else:
                 return change, now
         raise commit_failed("Others kept changing the same tables. Try again.")
+
+    def _commit(self, asked: Asked, now: Tables, change: Plan) -> None:
+        """Commit on top of the branch's head, if the tables are still as in ``now`` there."""
+        with self._turns.setdefault(asked.opening.branch, threading.Lock()):  # or they'd only refuse each other
+            ref, at_head = self._at_head(asked.opening, list(now))
+            # After the head was read, and before the commit: see ports.Openings.
+            self._doorkeeper.require_open(asked.opening)
+            if at_head != now:
+                raise ConflictError("Another commit was faster.")
+            self._doorkeeper.note_client(asked.opening, asked.client)
+            self._catalog().commit(_request(asked, ref, change))
 
     def _at_head(self, opening: Opening, tables: Sequence[TableIdentifier]) -> tuple[Ref, Tables]:
         try:
@@ -277,6 +288,7 @@ def _request(asked: Asked, ref: Ref, change: Plan) -> CommitRequest:
     return CommitRequest(
         branch=asked.opening.branch,
         base=ref.hash,
+        at_head=True,
         message=change.message,
         puts=tuple(state.pointer for state in change.puts),
         deletes=tuple(change.deletes),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
-from lakegate.credentials.openings import opening_in
+from lakegate.credentials.openings import Claim, claim_in
 from lakegate.gate.refusals import RefusedError
 from lakegate.iceberg.metadata import Document
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.opening import Opening
 from lakegate.ports import Openings
 
@@ -29,6 +30,20 @@ class Doorkeeper:
 
     openings: Openings
     key: bytes
+    _noted: set[tuple[str, str]] = field(default_factory=set)
+
+    def note_read(self, opening: Opening, table: TableIdentifier) -> None:
+        """Remember that a writer has read a table. Its publish then fails if another run has changed that table."""
+        self._note(opening, str(table), reads=[str(table)])
+
+    def note_client(self, opening: Opening, client: str) -> None:
+        """Remember what a client that wrote calls itself."""
+        self._note(opening, f" {client}", client=client)
+
+    def _note(self, opening: Opening, what: str, **use: Any) -> None:
+        if (opening.opening_id, what) not in self._noted:
+            self.openings.note_use(opening.opening_id, **use)
+            self._noted.add((opening.opening_id, what))
 
     def admit(self, token: str) -> Opening:
         """Return the opening that a token belongs to.
@@ -36,31 +51,29 @@ class Doorkeeper:
         Raises:
             RefusedError: The token isn't ours (401), or its opening has ended (403).
         """
-        claimed = opening_in(token, self.key)
-        if claimed is None:
+        claim = claim_in(token, self.key)
+        if claim is None:
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,
                 "NotAuthorizedException",
                 "The bearer token is wrong.",
                 {"WWW-Authenticate": 'Bearer realm="lakegate"'},
             )
-        if claimed.deadline <= datetime.now(UTC):
-            raise ended(claimed.branch, "its time is over")
-        return self.require_open(claimed)
+        return self.require_open(claim)
 
-    def require_open(self, claimed: Opening) -> Opening:
+    def require_open(self, claim: Claim | Opening) -> Opening:
         """Return an opening as it is now, if it may be written to.
 
         Raises:
             RefusedError: It has ended (403).
         """
-        now = self.openings.get(claimed.opening_id)
-        if now is None or now.branch != claimed.branch:
-            raise ended(claimed.branch, "there is no such opening (any more)")
+        now = self.openings.get(claim.opening_id)
+        if now is None or now.branch != claim.branch:
+            raise ended(claim.branch, "there is no such opening (any more)")
         if now.is_sealed:
-            raise ended(claimed.branch, "the branch was sealed")
+            raise ended(claim.branch, "the branch was sealed")
         if now.deadline <= datetime.now(UTC):
-            raise ended(claimed.branch, "its time is over")
+            raise ended(claim.branch, "its time is over")
         return now
 
 

@@ -16,7 +16,7 @@ from lakegate.errors import ConfigurationError, InputError, NotFoundError
 from lakegate.gate.access import log_failure
 from lakegate.gate.contents import Contents, Namespace, Published
 from lakegate.gate.locations import make_folders, namespace_location
-from lakegate.gate.openings import ended, shown_properties
+from lakegate.gate.openings import Doorkeeper, ended, shown_properties
 from lakegate.gate.refusals import internal_error, json_response, no_namespace, no_table
 from lakegate.gate.requests import namespace_in, opening_of, prefix_of, text_of
 from lakegate.gate.signing import ENDPOINTS as SIGN_ENDPOINTS
@@ -46,13 +46,22 @@ class ReadApi:
     Args:
         warehouse: Root of the tables' files; ``None`` if nobody may write.
         signer: Signs writers' requests to the object store; ``None`` if they have keys of their own.
+        doorkeeper: Remembers what writers read.
     """
 
-    def __init__(self, published: Published, contents: Contents, warehouse: str | None, signer: Signer | None) -> None:
+    def __init__(
+        self,
+        published: Published,
+        contents: Contents,
+        warehouse: str | None,
+        signer: Signer | None,
+        doorkeeper: Doorkeeper | None,
+    ) -> None:
         self._signer = signer
         self._published = published
         self._contents = contents
         self._warehouse = warehouse
+        self._doorkeeper = doorkeeper
 
     async def health(self, _request: Request) -> Response:
         """Report that the process is alive, even if all threads wait for the catalog."""
@@ -110,6 +119,9 @@ class ReadApi:
         headers = _headers(ref)
         if request.method == "HEAD":
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
+        opening = opening_of(request)
+        if self._doorkeeper is not None and opening is not None:
+            self._doorkeeper.note_read(opening, pointer.table)
         etag = self._contents.etag(pointer)
         headers |= {"ETag": etag, "Cache-Control": "private, no-cache"}
         if _matches(request.headers.get("if-none-match", ""), etag):

@@ -19,7 +19,7 @@ from lakegate.journal.history import ANY_HEAD, JournalCommits
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
-from lakegate.journal.schema import CLAIMS, LEASES, RUNS, as_text, ensure_schema, is_time, require_catalog
+from lakegate.journal.schema import CLAIMS, FORMATS, LEASES, RUNS, as_text, ensure_schema, is_time, require_catalog
 from lakegate.ledger.event import PastCommit
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.run import FileCheckpoint, Lease, Notification, Run, RunKind
@@ -85,6 +85,11 @@ class Journal:
         """
         if identity is not None:
             require_catalog(self._database, identity)
+
+    def gate_key(self) -> bytes:
+        """Return the key that signs the tokens of the gate: the same for all that share the journal."""
+        with self._database.reading() as tx:
+            return bytes.fromhex(str(tx.scalar(select(FORMATS.c.gate_key))))
 
     @property
     def commits(self) -> JournalCommits:

@@ -6,6 +6,7 @@ Times are text, ISO 8601 in UTC with microseconds (:func:`as_text`), so that the
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from secrets import token_hex
 
 from sqlalchemy import (
     BigInteger,
@@ -239,10 +240,18 @@ def storable(text: str | None) -> str | None:
     return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-FORMAT = 1
+FORMAT = 2
+_KEY_BYTES = 32
 """The number of this schema. Raise it with each change of a table or of what a document in it may hold."""
-FORMATS = Table("journal_format", MetaData(), Column("number", Integer, primary_key=True), Column("catalog", TEXT))
-"""One row: the format, and the identity of the catalog that the journal's runs are in, once there is one."""
+FORMATS = Table(
+    "journal_format",
+    MetaData(),
+    Column("number", Integer, primary_key=True),
+    Column("catalog", TEXT),
+    Column("gate_key", TEXT, nullable=False),
+)
+"""One row: the format; the identity of the catalog that the journal's runs are in, once there is one; and the key that
+signs the tokens of the gate, which lakegate made."""
 
 
 def ensure_schema(database: Database) -> None:
@@ -302,7 +311,7 @@ def create_schema(connection: Connection) -> None:
     """Create the tables in an empty database."""
     METADATA.create_all(connection, checkfirst=False)
     FORMATS.create(connection)
-    connection.execute(insert(FORMATS).values(number=FORMAT))
+    connection.execute(insert(FORMATS).values(number=FORMAT, gate_key=token_hex(_KEY_BYTES)))
 
 
 def _format_at_a_glance(database: Database) -> int | None:

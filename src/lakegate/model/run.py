@@ -203,16 +203,14 @@ class Acceptance(Value):
     at: datetime
 
 
-class Opening(Value):
+class OpenTime(Value):
     """The time in which other engines may write to a run's branch through the gate.
 
     Attributes:
-        token_sha256: Hash of the token that they show, in hexadecimal.
         deadline: Until when they may, unless it's sealed before.
         writers: What the engines that wrote call themselves, in the order in which they first wrote.
     """
 
-    token_sha256: str
     deadline: datetime
     writers: tuple[str, ...] = ()
 
@@ -250,7 +248,7 @@ class Run(Value):
         reports: Its audit reports, by table.
         publication: Its commit, once published.
         accepted: Who published it although its audit failed, and why.
-        opening: Who may write to its branch through the gate, and until when.
+        opening: Until when other engines may write to its branch through the gate, and who has.
         actions: What people did to it by hand, if they gave their names.
         steps: Its steps, with times.
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
@@ -284,7 +282,7 @@ class Run(Value):
     reports: tuple[AuditReport, ...] = ()
     publication: Publication | None = None
     accepted: Acceptance | None = None
-    opening: Opening | None = None
+    opening: OpenTime | None = None
     actions: tuple[Action, ...] = ()
     steps: tuple[RunStep, ...] = ()
     skipped_files: tuple[KnownFile, ...] = ()

@@ -1,15 +1,12 @@
 """Openings: other engines write to a branch through the gate for a while; then it's sealed, audited, and published.
 
-An opening is a run. While it's ``created``, whoever shows its token may write to its branch. The seal moves it to
+An opening is a run. While it's ``created``, whoever holds its token may write to its branch. The seal moves it to
 ``planned``, and then commits to the branch. The gate commits only on top of a head that it read before it looked
 whether the opening is open. So a write is either below the seal's commit, and audited, or refused.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,9 +26,9 @@ from lakegate.errors import (
 from lakegate.ledger.sync import sync
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.opening import Opening
 from lakegate.model.refs import Ref
-from lakegate.model.run import Lease, Opening, Run, StagedTable
-from lakegate.model.states import OPEN
+from lakegate.model.run import Lease, OpenTime, Run, StagedTable
 from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.branches import store_run
 from lakegate.wap.discard import ref_exists
@@ -47,7 +44,7 @@ _SEAL_ATTEMPTS = 20
 
 
 class ClosedError(InputError):
-    """A token doesn't open a branch, or not any more."""
+    """An opening has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +65,19 @@ class Order:
     open_s: float
 
 
-def open_branch(context: Context, order: Order) -> tuple[Run, str]:
+def open_branch(context: Context, order: Order) -> Run:
     """Make a branch that a writer may write to through the gate, until :func:`seal` or its deadline.
-
-    Returns:
-        The run, and the token that the writer shows. It's stored nowhere.
 
     Raises:
         AlreadyExistsError: When the branch exists.
     """
-    with _begun(context, order, suspends=True) as (session, token):
+    with _begun(context, order, suspends=True) as session:
         session.suspend_s = order.open_s
-    return session.run, token
+    return session.run
 
 
 @contextmanager
-def opened(context: Context, order: Order, configured: ConfiguredChecks) -> Iterator[tuple[RunSession, str]]:
+def opened(context: Context, order: Order, configured: ConfiguredChecks) -> Iterator[RunSession]:
     """Open a branch as :func:`open_branch` does while the body works, then do what :func:`seal` does.
 
     If the body fails, or this process dies, nothing is published; the branch stays.
@@ -91,13 +85,13 @@ def opened(context: Context, order: Order, configured: ConfiguredChecks) -> Iter
     Args:
         configured: Returns the checks of a table's contract and settings.
     """
-    with _begun(context, order) as (session, token):
-        yield session, token
+    with _begun(context, order) as session:
+        yield session
         _seal(context, session, configured)
 
 
 @contextmanager
-def _begun(context: Context, order: Order, *, suspends: bool = False) -> Iterator[tuple[RunSession, str]]:
+def _begun(context: Context, order: Order, *, suspends: bool = False) -> Iterator[RunSession]:
     validate_ref_name(order.branch)
     recover(context)
     if ref_exists(context, order.branch):
@@ -107,7 +101,6 @@ def _begun(context: Context, order: Order, *, suspends: bool = False) -> Iterato
             branch=order.branch,
         )
     base = sync(context, order.target)
-    token = f"{order.run_id}.{secrets.token_urlsafe(32)}"
     now = datetime.now(UTC)
     run = Run(
         run_id=order.run_id,
@@ -121,51 +114,45 @@ def _begun(context: Context, order: Order, *, suspends: bool = False) -> Iterato
         base=base.hash,
         checks={str(table): tuple(checks) for table, checks in order.checks.items()},
         branch_kept=True,
-        opening=Opening(token_sha256=_hashed(token), deadline=now + timedelta(seconds=order.open_s)),
+        opening=OpenTime(deadline=now + timedelta(seconds=order.open_s)),
     )
     with running(context, run, suspends=suspends) as session:
         context.require_writable()
         store_run(context, session.run, context.catalog.create_branch(order.branch, base))
-        yield session, token
+        yield session
 
 
-def require_open(journal: Journal, token: str) -> Run:
-    """Return the run of an opening that ``token`` may write to now.
+class JournalOpenings:
+    """Implements :class:`lakegate.ports.Openings`: an opening is a run."""
 
-    Raises:
-        ClosedError: When the token is unknown, or its opening is sealed or has expired.
-    """
-    run_id = token.partition(".")[0]
-    run = journal.get(run_id)
-    if run is None or run.opening is None or not hmac.compare_digest(_hashed(token), run.opening.token_sha256):
-        raise ClosedError("The token is unknown.", hint="lakegate gate open makes a new one.")
-    if run.status == "created" and run.finished_at is None and datetime.now(UTC) < run.opening.deadline:
-        return run
-    happened = "is sealed" if run.status in OPEN and run.status != "created" else f"has ended ({run.status})"
-    if run.status == "created":
-        happened = f"has expired ({run.opening.deadline:%Y-%m-%d %H:%M} UTC)"
-    raise ClosedError(
-        f"Branch {run.branch} takes no more writes: its opening {happened}.",
-        hint=f"See lakegate runs {run_id}, or open another branch: lakegate gate open",
-        branch=run.branch,
-        run_id=run_id,
-    )
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def get(self, opening_id: str) -> Opening | None:
+        """Return an opening as it is at this moment."""
+        run = self._journal.get(opening_id)
+        if run is None or run.opening is None or run.base is None:
+            return None
+        return Opening(
+            opening_id=run.run_id,
+            branch=run.branch,
+            base=run.base,
+            deadline=run.opening.deadline,
+            is_sealed=run.status != "created" or run.finished_at is not None,
+        )
+
+    def note_use(self, opening_id: str, *, reads: Sequence[str] = (), client: str | None = None) -> None:
+        """Remember which published tables a writer has read, and what the client that wrote calls itself."""
+        run = self._journal.get(opening_id)
+        if run is not None:
+            self._journal.note(run, lambda known: _used(known, reads, client))
 
 
-def note_use(journal: Journal, run: Run, *, reads: Sequence[str] = (), writer: str | None = None) -> None:
-    """Record what a writer has read through the gate, and what the writer calls itself, once each.
-
-    The publish fails if a table that it read, and didn't write, has changed on the target since.
-    """
-
-    def used(known: Run) -> Run:
-        opening = known.opening
-        if opening is not None and writer is not None:
-            opening = opening.model_copy(update={"writers": _with(opening.writers, [writer])})
-        return known.model_copy(update={"reads": _with(known.reads, reads), "opening": opening})
-
-    if used(run) != run:
-        journal.note(run, used)
+def _used(run: Run, reads: Sequence[str], client: str | None) -> Run:
+    opening = run.opening
+    if opening is not None and client is not None:
+        opening = opening.model_copy(update={"writers": tuple(dict.fromkeys([*opening.writers, client]))})
+    return run.model_copy(update={"reads": tuple(dict.fromkeys([*run.reads, *reads])), "opening": opening})
 
 
 def renew(context: Context, run_id: str, *, open_s: float) -> Run:
@@ -292,11 +279,3 @@ def _closed(run: Run) -> ClosedError:
         branch=run.branch,
         run_id=run.run_id,
     )
-
-
-def _with(known: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*known, *more]))
-
-
-def _hashed(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -18,7 +18,7 @@ from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
-from lakegate.wap.opening import ClosedError, Order, give_up, note_use, open_branch, renew, require_open, seal
+from lakegate.wap.opening import ClosedError, JournalOpenings, Order, give_up, open_branch, renew, seal
 from lakegate.wap.opening import opened as opened_while
 from lakegate.wap.recover import recover
 from lakegate.wap.review import accepted, discard_run, publish_branch
@@ -36,8 +36,20 @@ def order(*checks: str, run: str = "g1", open_s: float = 3600.0) -> Order:
     return Order(run_id=run, name="nightly", branch=BRANCH, target="main", checks=asked, open_s=open_s)
 
 
-def opened(house: FakeLakehouse, *checks: str, **options: Any) -> str:
-    return open_branch(house.context, order(*checks, **options))[1]
+def opened(house: FakeLakehouse, *checks: str, **options: Any) -> Run:
+    return open_branch(house.context, order(*checks, **options))
+
+
+def is_open(house: FakeLakehouse, run: str = "g1") -> bool:
+    """Return whether the gate takes writes of an opening."""
+    found = JournalOpenings(house.journal).get(run)
+    assert found is not None
+    assert (found.opening_id, found.branch) == (run, BRANCH)
+    return not found.is_sealed and found.deadline > datetime.now(UTC)
+
+
+def use(house: FakeLakehouse, read: str, writer: str | None = None) -> None:
+    JournalOpenings(house.journal).note_use("g1", reads=[read], client=writer)
 
 
 def write(house: FakeLakehouse, rows: Sequence[dict[str, Any]] = CLEAN, table: TableIdentifier = TRIPS) -> None:
@@ -59,10 +71,10 @@ def expire(house: FakeLakehouse) -> None:
 
 def test_what_is_written_until_the_seal_is_audited_and_published_in_one_commit(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house, MORE))
-    token = opened(house, "not_null(passengers)")
+    opened(house, "not_null(passengers)")
     write(house)
     write(house, [{"zone": 1}], ZONES)
-    assert (require_open(house.journal, token).run_id, ids(house)) == ("g1", [5])
+    assert (is_open(house), ids(house)) == (True, [5])
 
     run = sealed(house)
 
@@ -71,8 +83,7 @@ def test_what_is_written_until_the_seal_is_audited_and_published_in_one_commit(h
     assert (ids(house), house.rows_on("main", "nyc.zones"), commits(house, "g1")) == ([1, 2, 5], [{"zone": 1}], 1)
     assert BRANCH not in branches(house)
     assert sealed(house) == run  # once
-    with pytest.raises(ClosedError, match="takes no more writes: its opening has ended"):
-        require_open(house.journal, token)
+    assert not is_open(house)
 
 
 def test_a_rejected_branch_stays_and_may_be_accepted(house: FakeLakehouse) -> None:
@@ -90,7 +101,7 @@ def test_a_rejected_branch_stays_and_may_be_accepted(house: FakeLakehouse) -> No
 
 
 def test_an_opening_that_nobody_seals_expires_and_its_branch_is_never_published(house: FakeLakehouse) -> None:
-    token = opened(house)
+    opened(house)
     write(house)
     with pytest.raises(InputError, match="was never sealed: its writer may not have finished") as refused:
         publish_branch(house.context, BRANCH, configured=lambda _: ())
@@ -106,39 +117,31 @@ def test_an_opening_that_nobody_seals_expires_and_its_branch_is_never_published(
     attempts: Sequence[Callable[[], object]] = (
         lambda: publish_branch(house.context, BRANCH, configured=lambda _: ()),
         lambda: sealed(house),
-        lambda: require_open(house.journal, token),
         lambda: renew(house.context, "g1", open_s=60),
     )
     for attempt in attempts:
         with pytest.raises(InputError):
             attempt()
-    assert ids(house) == []
+    assert (is_open(house), ids(house)) == (False, [])
 
 
-def test_a_renewed_opening_takes_the_same_token(house: FakeLakehouse) -> None:
-    token = opened(house, open_s=-1.0)
-    with pytest.raises(ClosedError, match="has expired"):
-        require_open(house.journal, token)
+def test_an_opening_can_be_renewed_until_it_ends(house: FakeLakehouse) -> None:
+    opened(house, open_s=-1.0)
+    assert not is_open(house)
     renew(house.context, "g1", open_s=60.0)
-    assert require_open(house.journal, token).branch == BRANCH
-
-
-@pytest.mark.parametrize("token", ["", "g1", "g1.", "g1.x", "g2.x", "r1.x", "g1." + "A" * 43])
-def test_a_token_that_was_never_given_opens_nothing(house: FakeLakehouse, token: str) -> None:
-    ingest(house.context, ordered(house))
-    opened(house)
-    with pytest.raises(ClosedError, match="The token is unknown"):
-        require_open(house.journal, token)
+    assert is_open(house)
+    write(house)
+    sealed(house)
+    with pytest.raises(ClosedError, match="has ended"):
+        renew(house.context, "g1", open_s=60.0)
 
 
 def test_yesterdays_token_doesnt_open_todays_branch_of_the_same_name(house: FakeLakehouse) -> None:
-    yesterdays = opened(house)
+    opened(house)
     write(house)
     sealed(house)
-    todays = opened(house, run="g2")
-    assert require_open(house.journal, todays).run_id == "g2"
-    with pytest.raises(ClosedError):
-        require_open(house.journal, yesterdays)
+    opened(house, run="g2")
+    assert (is_open(house), is_open(house, "g2")) == (False, True)
 
 
 def test_a_write_under_way_is_below_the_seal_or_refused(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,11 +167,10 @@ def test_a_write_under_way_is_below_the_seal_or_refused(house: FakeLakehouse, mo
 def test_a_seal_that_is_killed_goes_on_when_its_called_again(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    token = opened(house, "not_null(passengers)")
+    opened(house, "not_null(passengers)")
     write(house)
     house.dies_at(monkeypatch, point, lambda: sealed(house))
-    with pytest.raises(ClosedError):
-        require_open(house.journal, token)
+    assert not is_open(house)
 
     assert sealed(house).status == "published"
     assert (ids(house), commits(house, "g1"), known(house, "g1").status) == ([1, 2], 1, "published")
@@ -194,30 +196,25 @@ def test_a_seal_of_nothing_is_skipped(house: FakeLakehouse) -> None:
 
 
 def test_a_writer_that_failed_publishes_nothing_and_leaves_its_branch(house: FakeLakehouse) -> None:
-    token = opened(house)
+    opened(house)
     write(house)
     run = give_up(house.context, "g1", "dbt build exited with 2.")
     assert (run.status, run.branch_kept, BRANCH in branches(house), ids(house)) == ("failed", True, True, [])
     assert run.error is not None
-    assert run.error.message == "dbt build exited with 2."
-    with pytest.raises(ClosedError):
-        require_open(house.journal, token)
+    assert (run.error.message, is_open(house)) == ("dbt build exited with 2.", False)
 
 
 def test_a_discarded_opening_takes_no_writes(house: FakeLakehouse) -> None:
-    token = opened(house)
+    opened(house)
     discard_run(house.context, BRANCH)
-    assert (known(house, "g1").status, BRANCH in branches(house)) == ("discarded", False)
-    with pytest.raises(ClosedError):
-        require_open(house.journal, token)
+    assert (known(house, "g1").status, BRANCH in branches(house), is_open(house)) == ("discarded", False, False)
 
 
 def test_what_was_read_and_has_changed_on_main_refuses_the_publish(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house, MORE))
-    token = opened(house)
-    run = require_open(house.journal, token)
-    note_use(house.journal, run, reads=("nyc.trips",), writer="Spark")
-    note_use(house.journal, run, reads=("nyc.zones",), writer="PyIceberg")
+    opened(house)
+    use(house, "nyc.trips", "Spark")
+    use(house, "nyc.zones", "PyIceberg")
     write(house, [{"zone": 1}], ZONES)
     ingest(house.context, ordered(house, CLEAN, run="r2"))
     with pytest.raises(ConflictError, match=r"nyc\.trips"):
@@ -232,8 +229,8 @@ def test_what_was_read_and_has_changed_on_main_refuses_the_publish(house: FakeLa
 
 def test_appends_are_replayed_on_what_was_published_meanwhile(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house, MORE))
-    run = require_open(house.journal, opened(house))
-    note_use(house.journal, run, reads=("nyc.trips",))  # a writer loads what it appends to
+    opened(house)
+    use(house, "nyc.trips")  # a writer loads what it appends to
     write(house)
     ingest(house.context, ordered(house, WITH_NULLS, run="r2", checks=()))
     assert (sealed(house).status, ids(house)) == ("published", [1, 2, 3, 4, 5])
@@ -258,9 +255,9 @@ def test_unknown_openings_and_taken_branches_are_named(house: FakeLakehouse) -> 
 
 
 def test_a_branch_that_is_open_while_a_block_runs_is_sealed_at_its_end(house: FakeLakehouse) -> None:
-    with opened_while(house.context, order(), lambda _: parse_checks("row_count(min=1)")) as (session, token):
-        run = require_open(house.journal, token)
-        note_use(house.journal, run, reads=("nyc.zones",), writer="dbt")
+    with opened_while(house.context, order(), lambda _: parse_checks("row_count(min=1)")) as session:
+        assert is_open(house)
+        use(house, "nyc.zones", "dbt")
         write(house)
         assert house.journal.suspended() == {}
     assert (session.run.status, session.run.reads, ids(house)) == ("published", ("nyc.zones",), [1, 2])

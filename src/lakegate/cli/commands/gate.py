@@ -154,7 +154,8 @@ def _execute(app: App, command: Sequence[str], environment: Mapping[str, str], b
 def open_gate(app: App, /, **options: Any) -> None:
     """Open a branch for a writer, and print its token.
 
-    The writer uses the gate of `lakegate serve`. The token can't be shown again. A branch that isn't sealed in time is never published.
+    The writer uses the gate of `lakegate serve`. The token can't be shown again. A branch that
+    isn't sealed in time is never published.
     """
     with app.lake() as lake:
         opened = lake.gate.open(**options)

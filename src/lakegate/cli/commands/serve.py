@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +56,10 @@ def serve(app: App, /, **given: Any) -> None:
     Ctrl-C or SIGTERM stops it, with exit code 0.
     """
     _require_installed()
+    from lakegate.api.gate import door
     from lakegate.config import load_settings
     from lakegate.credentials.secret import Secret
-    from lakegate.gate.app import create_app
     from lakegate.gate.server import ListenAddress, require_safe, run
-    from lakegate.iceberg.files import TableFiles
     from lakegate.listening import listen
 
     components = app.components()
@@ -76,9 +74,7 @@ def serve(app: App, /, **given: Any) -> None:
     listening = listen(wanted.host, wanted.port, command="lakegate serve")
     address = ListenAddress(address.host, listening.getsockname()[1], address.certificate, address.key)
     try:
-        again = None if settings.catalog.uri else partial(components.find_catalog, timeout_s=settings.catalog.timeout_s)
-        files, read_token = TableFiles(settings.storage), None if token is None else token.value
-        api = create_app(components.catalog, files, token=read_token, find_again=again)
+        api = door(components, token=None if token is None else token.value)
         _announce(app, address, has_token=token is not None)
         _log_requests(app)
         run(api, listening, address)
