@@ -180,9 +180,7 @@ class Gate:
         components = self._components
         stores = stores_of([components.warehouse], components.settings.storage)
         jars = prepare(components.narrator, artifacts=(ICEBERG, *store_artifacts(stores)))
-        with command_environment(
-            gate.uri, gate.token, gate.branch, jars=list(jars.values()), java_home=java().parent.parent
-        ) as variables:
+        with command_environment(gate.uri, gate.token, gate.branch, jars=list(jars.values()), java=java()) as variables:
             yield variables
 
     def openings(self) -> Sequence[Run]:

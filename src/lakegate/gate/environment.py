@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import which
 from tempfile import TemporaryDirectory
 
 CATALOG = "gate"
 """Name of the catalog in Spark and PyIceberg. It's also the default one."""
 _SPARK_DEFAULTS = "spark-defaults.conf"
+_JAVA = """\
+#!/bin/sh
+for option; do
+  shift
+  [ "$option" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$option"
+done
+exec {java} "$@"
+"""
 
 
 def spark_settings(uri: str, token: str) -> Mapping[str, str]:
@@ -27,6 +37,8 @@ def spark_settings(uri: str, token: str) -> Mapping[str, str]:
         f"{catalog}.type": "rest",
         f"{catalog}.uri": uri,
         f"{catalog}.token": token,
+        f"{catalog}.rest.auth.type": "oauth2",
+        f"{catalog}.oauth2-server-uri": f"{uri}/v1/oauth/tokens",  # never asked, but Iceberg warns without it
         f"{catalog}.cache-enabled": "false",
         "spark.sql.defaultCatalog": CATALOG,
     }
@@ -34,7 +46,7 @@ def spark_settings(uri: str, token: str) -> Mapping[str, str]:
 
 @contextmanager
 def command_environment(
-    uri: str, token: str, branch: str, *, jars: Sequence[Path], java_home: Path | None
+    uri: str, token: str, branch: str, *, jars: Sequence[Path], java: Path
 ) -> Iterator[dict[str, str]]:
     """Return the environment of a command, for as long as the body runs.
 
@@ -43,7 +55,7 @@ def command_environment(
 
     Args:
         jars: Iceberg's runtime for Spark, and what it needs to reach the warehouse.
-        java_home: A Java for Spark, if none is configured.
+        java: The ``java`` program for Spark if there's no other.
     """
     variables = {
         "LAKEGATE_GATE_URI": uri,
@@ -53,15 +65,24 @@ def command_environment(
     for name in ("DEFAULT", CATALOG.upper()):
         prefix = f"PYICEBERG_CATALOG__{name}__"
         variables |= {f"{prefix}TYPE": "rest", f"{prefix}URI": uri, f"{prefix}TOKEN": token}
-    if java_home is not None and "JAVA_HOME" not in os.environ:
-        variables["JAVA_HOME"] = str(java_home)
     with TemporaryDirectory(prefix="lakegate-gate-") as folder:  # only this user can read it
         settings = {**spark_settings(uri, token), "spark.jars": ",".join(map(str, jars))}
         lines = "".join(f"{key} {value}\n" for key, value in settings.items())
         defaults = Path(folder) / _SPARK_DEFAULTS
         defaults.touch(mode=0o600)
         defaults.write_text(_own_defaults() + lines, encoding="utf-8")  # for Spark, the last one counts
+        if "JAVA_HOME" not in os.environ and which("java") is None:
+            variables["JAVA_HOME"] = str(_home_of(java, Path(folder) / "java"))
         yield {**os.environ, **variables, "SPARK_CONF_DIR": folder}
+
+
+def _home_of(java: Path, home: Path) -> Path:
+    """Make a home for a Java that lacks the module for vectors, which Spark's scripts ask for and can do without."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(_JAVA.format(java=shlex.quote(str(java))), encoding="utf-8")
+    program.chmod(0o700)
+    return home
 
 
 def _own_defaults() -> str:
