@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from lakegate import __version__
 from lakegate.model.checks import CheckResult, failing_cells
 from lakegate.model.run import Run
-from lakegate.model.schema import FILE_COLUMN
+from lakegate.model.schema import FILE_COLUMN, ROW_COLUMN
 from lakegate.model.words import count, counted, duration, size
 from lakegate.progress import one_line, redact, without_secrets
 from lakegate.run_text import change_of, checks_of, describe_run, failing, rows_of
@@ -141,5 +142,6 @@ def _ordered(row: Mapping[str, Any], failing: Sequence[str]) -> dict[str, Any]:
     others = [name for name in row if name not in failing and not name.startswith("_")]
     ordered = {name: row[name] for name in (*failing, *others)}
     if isinstance(file := row.get(FILE_COLUMN), str):
-        ordered[FILE_COLUMN] = file.rpartition("/")[2]
+        number = f", row {row[ROW_COLUMN]:,}" if isinstance(row.get(ROW_COLUMN), int) else ""
+        ordered[FILE_COLUMN] = f"{unquote(file.rpartition('/')[2])}{number}"
     return ordered

@@ -26,7 +26,6 @@ _LOG = logging.getLogger(__name__)
 _MOST_FILES = 5
 _MOST_ROWS = 5
 _OWN_COPIES = "/.lakegate/sources/"
-"""Rows from memory are in files of ours, which say nothing to users."""
 
 
 def with_files(
@@ -47,7 +46,7 @@ def with_files(
         schema: The table's columns.
         others: As in :func:`lakegate.checks.run_audit`.
     """
-    if any(_OWN_COPIES in uri for uri in batch.uris):
+    if is_from_memory(batch):
         return report
     try:
         tests = dict(_tests(report, checks, rows, schema, others))
@@ -65,6 +64,11 @@ def with_files(
         _LOG.debug("no source files of failing rows: %s", type(error).__name__)
         return report
     return report.model_copy(update={"results": tuple(results)})
+
+
+def is_from_memory(batch: Batch) -> bool:
+    """Return whether a program gave the rows, so that their files are copies of lakegate's own."""
+    return any(_OWN_COPIES in uri for uri in batch.uris)
 
 
 def with_known_files(report: AuditReport, earlier: AuditReport) -> AuditReport:

@@ -39,6 +39,7 @@ from lakegate.model.types import can_promote, is_lossless
 from lakegate.model.words import counted
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
+from lakegate.wap.failing_files import is_from_memory
 from lakegate.wap.stage import find_changes, new_table
 
 QUARANTINE_OF_PROPERTY = "lakegate.quarantine-of"
@@ -297,6 +298,8 @@ class _Split:
 
     def _provenance(self) -> Provenance:
         staged, sources = self._staged, [(file.uri, file.rows) for file in self._request.batch.files]
+        if is_from_memory(self._request.batch):
+            return Provenance(run_id=staged.run_id, at=datetime.now(UTC))
         in_order = (
             len(sources) <= MOST_IN_ORDER
             and staged.pointer.sort_order_id == 0

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakegate.model.checks import HIDDEN, CheckResult
+from lakegate.model.checks import HIDDEN, CheckResult, FailingFile
 from lakegate.model.schema import MASK
 
 RESULT = CheckResult(
@@ -51,3 +51,18 @@ def test_of_what_may_be_shown_nothing_is_lost() -> None:
     assert RESULT.shown(rows=5, masked=["other"]) == RESULT
     assert HIGHEST.shown(rows=1).detail == "It is 77."
     assert len(RESULT.shown(rows=1).examples) == 1
+
+
+def test_files_of_failing_rows_are_named_as_short_as_they_can_be() -> None:
+    files = (
+        FailingFile(file="file:///in/a%20b.csv", rows=12, first_rows=(3, 7)),
+        FailingFile(file="s3://in/zip=01/x.csv", rows=1, first_rows=(1200,)),
+        FailingFile(file="file:///in/x.csv", rows=2),
+    )
+    found = RESULT.model_copy(update={"files": files, "failing_rows": 20, "more_files": 2})
+    assert found.where_from == (
+        "a b.csv: 12 of 20 failing rows (rows 3, 7 …); s3://in/zip=01/x.csv: 1 (row 1,200); /in/x.csv: 2; 2 more files."
+    )
+    assert found.where_from in found.remarks
+    assert found.shown(rows=0, masked=["zip"]).files[1].file == f"s3://in/zip={MASK}/x.csv"
+    assert RESULT.where_from is None

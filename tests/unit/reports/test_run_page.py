@@ -168,6 +168,9 @@ def test_rows_name_their_file_and_mark_the_struct_of_a_field_that_fails() -> Non
     page = run_page(run)
     assert '<td class="wrong"><span class="hidden">fails: </span><bdi>{&#34;zip&#34;: null}' in page
     assert "<bdi>00000-1.parquet</bdi>" in page
+    row |= {"_row": 1200, "_file": "file:///in/a%20b.csv"}
+    run = make_run("rejected", reports=(report(result(Check(kind="not_null", columns=("home.zip",)), 1, [row])),))
+    assert "<bdi>a b.csv, row 1,200</bdi>" in run_page(run)
     assert "/lake/data" not in page
     assert "… and 9 more columns" in words(page)
 
