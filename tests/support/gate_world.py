@@ -20,12 +20,11 @@ from starlette.types import ASGIApp
 from lakegate.config import StorageSettings
 from lakegate.credentials.openings import token_of
 from lakegate.gate.app import Gate, create_app
-from lakegate.gate.signing import Signer
+from lakegate.gate.signing import signer_for
 from lakegate.iceberg.files import TableFiles
 from lakegate.listening import listen
 from lakegate.model.opening import Opening
 from lakegate.ports import Catalog
-from lakegate.storage.s3 import S3RequestSigner
 from lakegate.testing.memory import MemoryCatalog
 
 KEY = b"k" * 32
@@ -60,9 +59,7 @@ class GateWorld:
     openings: MemoryOpenings = field(default_factory=MemoryOpenings)
 
     def app(self, catalog: Catalog | None = None) -> ASGIApp:
-        on_s3 = self.root.startswith("s3:")
-        signer = Signer(S3RequestSigner(self.storage.s3), self.root) if on_s3 else None
-        gate = Gate(self.openings, KEY, self.root, signer)
+        gate = Gate(self.openings, KEY, self.root, signer_for(self.root, self.storage))
         return create_app(catalog or self.catalog, TableFiles(self.storage), gate=gate)
 
     def open(self, branch: str, opening_id: str | None = None, *, for_s: float = 3600.0) -> Opening:

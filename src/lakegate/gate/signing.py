@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from lakegate.config import StorageSettings
 from lakegate.gate.locations import is_clean
 from lakegate.gate.openings import folder_of
 from lakegate.gate.refusals import RefusedError, bad_request
@@ -38,6 +39,16 @@ _HEADERS = (
     "x-amz-user-agent",
 )
 """The headers for S3 that say nothing but how an object is sent. Others copy objects, or give them to others."""
+
+
+def signer_for(warehouse: str, storage: StorageSettings) -> Signer | None:
+    """Return what signs writers' requests to the store of a warehouse; ``None`` if that isn't on S3.
+
+    Raises:
+        ConfigurationError: The configuration for S3 is invalid.
+    """
+    on_s3 = canonical(warehouse).startswith("s3:")
+    return Signer(S3RequestSigner(storage.s3), warehouse) if on_s3 else None
 
 
 class Signer:

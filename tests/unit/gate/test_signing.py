@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
-from lakegate.config import S3Settings
+from lakegate.config import S3Settings, StorageSettings
 from lakegate.gate.refusals import RefusedError
 from lakegate.gate.signing import Signer
 from lakegate.model.opening import Opening
 from lakegate.storage.s3 import S3RequestSigner
+from lakegate.testing.memory import MemoryCatalog
+from support.gate_world import GateWorld, pyiceberg_writer, served
 from support.s3_server import REGION, Bucket, S3Server
 
 OPENING = Opening(opening_id="o1", branch="wap/day", base="", deadline=datetime(2030, 1, 1, tzinfo=UTC))
@@ -139,3 +143,30 @@ def test_a_real_store_takes_what_is_signed_once(bucket: Bucket) -> None:
     assert send("PUT", own, b"mine").status_code == 200
     assert send("PUT", own, b"another").status_code == 412
     assert send("GET", own).content == b"mine"
+
+
+def test_a_writer_on_s3_is_told_to_have_its_requests_signed(bucket: Bucket) -> None:
+    storage = StorageSettings(s3=S3Settings(endpoint=bucket.endpoint, region=REGION, path_style=True))
+    world = GateWorld(MemoryCatalog(), f"{bucket.uri}/lake", storage)
+    opening = world.open("wap/day")
+    own = {"s3.access-key-id": "AWS_ACCESS_KEY_ID", "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY"}
+    keys = {setting: os.environ[name] for setting, name in own.items()}  # PyIceberg needs no signature with these
+    with served(world.app()) as url, pyiceberg_writer(url, opening, **keys) as catalog:
+        catalog.create_namespace("nyc")
+        rows = pa.table({"id": [1, 2, 3]})
+        catalog.create_table("nyc.trips", rows.schema).append(rows)
+        catalog.load_table("nyc.trips").delete("id = 2")
+        assert catalog.load_table("nyc.trips").scan().to_arrow().num_rows == 2
+    writer = world.writer(opening)
+    config = writer.send("GET", "/v1/config").json()
+    assert config["defaults"]["s3.remote-signing-enabled"] == "true"
+    assert (config["defaults"]["s3.endpoint"], config["defaults"]["s3.path-style-access"]) == (bucket.endpoint, "true")
+    location = writer.load("trips")["metadata-location"]
+    uri = f"{bucket.endpoint}/{location.removeprefix('s3://')}"
+    for path in ("/v1/aws/s3/sign", "namespaces/nyc/tables/trips/sign", "/v1/main/namespaces/nyc/tables/trips/sign"):
+        signed = writer.send("POST", path, asked("GET", uri))
+        assert (signed.status_code, signed.headers["Cache-Control"]) == (200, "no-cache"), signed.text
+        headers = {name: values[0] for name, values in signed.json()["headers"].items()}
+        assert httpx.get(uri, headers=headers, trust_env=False).status_code == 200
+        assert writer.send("POST", path, asked("DELETE", uri)).status_code == 403
+    assert httpx.get(uri, trust_env=False).status_code == 403
