@@ -1,4 +1,4 @@
-"""Show what a ref changes since it branched off another: tables, columns, rows."""
+"""Show what a ref changes since it branched off another."""
 
 from __future__ import annotations
 
