@@ -19,7 +19,7 @@ from lakegate.checks.audit import answer_from_manifest
 from lakegate.checks.questions import FailingRows
 from lakegate.checks.registry import find_check
 from lakegate.components import Components
-from lakegate.errors import AuditFailedError, CheckError
+from lakegate.errors import AuditFailedError, CheckError, InputError
 from lakegate.lake import Lake
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
@@ -179,6 +179,8 @@ def test_keys_from_before_the_gregorian_calendar(components: Components, lake: L
     assert wrong == []
 
     orc = f"{namespace}.orc"
+    with pytest.raises(InputError, match=r"has a time before 1677 .* in an ORC file"):
+        lake.table(orc).to_arrow()
     with pytest.raises(AuditFailedError), lake.transaction(on_failure="drop") as tx:
         tx.sql(f"INSERT INTO {orc} SELECT * FROM {orc} WHERE day < date '1500-01-01'")
         tx.check(orc, "unique(day, scope='table')", "in_range(day, max='1000-02-27')", "in_range(at, min='0150-03-01')")

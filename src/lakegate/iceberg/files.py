@@ -213,6 +213,8 @@ def needs_spark_error(pointer: TablePointer, problem: str) -> InputError:
 
 
 def _read_error(what: str, pointer: TablePointer, error: Exception) -> LakegateError:
+    if "out of range for nanosecond" in str(error):
+        return needs_spark_error(pointer, "has a time before 1677 or after 2262 in an ORC file, which Arrow can't read")
     context = {"table": str(pointer.table), "path": pointer.metadata_location}
     is_damage = type(error) is OSError and error.errno is None  # Arrow raises these for invalid content
     if isinstance(error, OSError) and not (is_damage or isinstance(error, (IsADirectoryError, NotADirectoryError))):

@@ -42,6 +42,8 @@ _LOGICAL: Mapping[tuple[str, str], Any] = {
     ("string", "uuid"): pa.string(),
 }
 _DECIMALS = frozenset({"bytes", "fixed"})
+_NOT_BYTES = frozenset({"big-decimal", "duration"})
+"""Values that are stored as bytes, which mean nothing without their logical type."""
 _MISSING_CODEC = re.compile(r"^(\w+) codec is supported but you need to install .*?(\w+)\W*$")
 _MOST_DIGITS = 38
 _WIDER = (("int", "long"), ("float", "double"), ("int", "double"))
@@ -123,6 +125,8 @@ class _Fields:
             if not 0 < digits <= _MOST_DIGITS:
                 raise _refused(self._path, name, f"is a decimal with {digits} digits")
             return pa.decimal128(digits, declared.get("scale", 0))
+        if kind in _DECIMALS and logical in _NOT_BYTES:
+            raise _refused(self._path, name, f"is a {logical}")
         self.has_uuid |= logical == "uuid"
         known = _LOGICAL.get((kind, str(logical)))
         return self._nested(declared, name, within) if known is None else known

@@ -91,6 +91,9 @@ def inspect_parquet(file: Located) -> tuple[ParquetInspection | None, Sequence[I
         if "Map keys" in reason:
             message = f"'{path}' has a map whose keys may be NULL, which no table can have."
             return None, (SourceError(message, hint="Write the file with keys that are required.", path=path),)
+        if isinstance(error, pa.ArrowNotImplementedError):
+            message = f"'{path}' has a column of a type that can't be read ({reason})."
+            return None, (SourceError(message, hint="Write the column in another type.", path=path),)
         message = f"'{path}' is damaged: its parquet footer can't be read ({reason})."
         return None, (SourceError(message, hint="Copy or download it again.", path=path),)
     leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]

@@ -280,6 +280,7 @@ def test_avro_keeps_declared_types(tmp_path: Path) -> None:
         ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "field 'x' is a decimal with 50 digits"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 0}, "field 'x' is a decimal with 0 digits"),
         ({"type": "bytes", "logicalType": "decimal"}, "field 'x' is a decimal with 0 digits"),
+        ({"type": "bytes", "logicalType": "big-decimal"}, "field 'x' is a big-decimal"),
     ],
 )
 def test_avro_types_that_no_table_holds_are_refused(tmp_path: Path, kind: Any, words: str) -> None:

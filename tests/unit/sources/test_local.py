@@ -119,7 +119,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         "missing.csv' doesn't exist",
         "No file matches",
         "empty' is empty",
-        "other' has no file that ends in .parquet, .csv, .tsv, .json, .jsonl",
+        "other' has no file that ends in .parquet, .parq, .pq, .csv, .tsv, .json, .jsonl",
         "zero.csv' is empty (0 bytes)",
         "_x.csv' has a name that Spark skips as hidden",
         "link to a file that doesn't exist",

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -245,6 +246,12 @@ def test_text_of_any_logical_type_is_text_and_null_keys_are_named(tmp_path: Path
     )
     with pytest.raises(SourceError, match="has a map whose keys may be NULL"):
         discover([str(tmp_path / "c.parquet")])
+
+
+def test_an_integer_of_128_bits_is_not_called_damaged(tmp_path: Path) -> None:
+    pl.DataFrame({"n": pl.Series([1], dtype=pl.Int128)}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"has a column of a type that can't be read .*64 bits"):
+        discover([str(tmp_path)])
 
 
 def test_a_damaged_page_is_found_by_its_checksum(tmp_path: Path) -> None:
