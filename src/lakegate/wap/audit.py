@@ -194,7 +194,14 @@ def _run_audit(context: Context, *, rows: AddedRows, batch: Batch | None = None,
             schema, others = audit["schema"], audit["others"]
             valid = validate_checks(audit["checks"], schema, audit["schemas"], masked=rows.masked)
             return with_files(
-                report, valid, rows=rows, schema=schema, others=others, batch=batch, engine=audit["engine"]()
+                report,
+                valid,
+                rows=rows,
+                schema=schema,
+                others=others,
+                batch=batch,
+                engine=audit["engine"](),
+                narrator=audit["narrator"],
             )
     except LakegateError as error:
         if not deadline.is_over:

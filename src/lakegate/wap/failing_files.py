@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,7 +20,7 @@ from lakegate.model.locations import canonical
 from lakegate.model.quarantine import RowTest
 from lakegate.model.schema import FILE_COLUMN, ROW_COLUMN, Schema, masked_path
 from lakegate.model.tables import AddedRows
-from lakegate.ports import Engine
+from lakegate.ports import Engine, Narrator
 
 _LOG = logging.getLogger(__name__)
 _MOST_FILES = 5
@@ -37,6 +37,7 @@ def with_files(
     others: Others,
     batch: Batch,
     engine: Engine,
+    narrator: Narrator | None = None,
 ) -> AuditReport:
     """Return ``report`` with the source files of the failing rows, and with examples that name file and row.
 
@@ -48,18 +49,21 @@ def with_files(
     """
     if is_from_memory(batch):
         return report
+    doing = f"Finding the files of failing rows of {rows.table}"
     try:
         tests = dict(_tests(report, checks, rows, schema, others))
-        places = _Places(batch, rows.masked)
-        by_test = engine.failing_by_file(batch, schema, tuple(tests.values())) if tests else ()
-        located = dict(zip(tests, by_test, strict=True))
-        results = list(report.results)
-        for index, result in enumerate(results):
-            files = located.get(result.name, {})
-            if sum(number for number, _ in files.values()) == result.failing_rows > 0:
-                worst = min(files, key=lambda file: (-files[file][0], file))
-                found = _examples(result, tests[result.name], worst, rows, batch, schema, engine)
-                results[index] = places.located(result, files, worst, found)
+        if not tests:
+            return report
+        places, results = _Places(batch, rows.masked), list(report.results)
+        with nullcontext() if narrator is None else narrator.step(doing):
+            by_test = engine.failing_by_file(batch, schema, tuple(tests.values()))
+            located = dict(zip(tests, by_test, strict=True))
+            for index, result in enumerate(results):
+                files = located.get(result.name, {})
+                if sum(number for number, _ in files.values()) == result.failing_rows > 0:
+                    worst = min(files, key=lambda file: (-files[file][0], file))
+                    found = _examples(result, tests[result.name], worst, rows, batch, schema, engine)
+                    results[index] = places.located(result, files, worst, found)
     except Exception as error:  # noqa: BLE001 - the verdict counts, and the files may be gone
         _LOG.debug("no source files of failing rows: %s", type(error).__name__)
         return report

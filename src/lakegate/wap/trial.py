@@ -113,7 +113,14 @@ def try_contract(
             listed=batch.rows,
         )
         return with_files(
-            report, checks, rows=rows, schema=schema, others=lambda _table: (), batch=batch, engine=engine
+            report,
+            checks,
+            rows=rows,
+            schema=schema,
+            others=lambda _table: (),
+            batch=batch,
+            engine=engine,
+            narrator=narrator,
         )
 
     too_many: str | None = None
