@@ -322,6 +322,6 @@ def test_values_of_a_renamed_column_are_released_as_the_error_says(world: World)
     with pytest.raises(SchemaError) as caught:
         world.lake.quarantine.release(world.table, changes={"id": "9"})
     assert caught.value.hint is not None
-    assert "add --set 'price=coalesce(price, fare)'" in caught.value.hint
-    world.lake.quarantine.release(world.table, changes={"id": "9", "price": "coalesce(price, fare)"})
+    assert "add --set 'price=coalesce(price,fare)'" in caught.value.hint
+    world.lake.quarantine.release(world.table, changes={"id": "9", "price": "coalesce(price,fare)"})
     assert sorted(row["price"] for row in rows_of(world.lake, world.table, "id", "price")) == [1.0, 2.0, 3.0, 4.0]

@@ -364,7 +364,7 @@ def _renamed_to(reader: TableReader, pointer: TablePointer, name: str) -> str | 
 def _loses_values(table: TableIdentifier, name: str, number: int, held: Schema, *, renamed: str | None) -> SchemaError:
     """Return the error for rows that have a value in a column that their table doesn't have."""
     there = None if renamed is None else held.find(renamed)
-    value = sql_name(name) if there is None else f"coalesce({sql_name(there.name)}, {sql_name(name)})"
+    value = sql_name(name) if there is None else f"coalesce({sql_name(there.name)},{sql_name(name)})"
     moves = (
         f"If the column was renamed, add --set 'NEW_NAME={name}'."
         if renamed is None

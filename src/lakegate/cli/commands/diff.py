@@ -10,6 +10,7 @@ from lakegate.cli.app import App, command
 from lakegate.cli.commands.query import print_table
 from lakegate.cli.options import SHOWN_COUNT, complete_refs, complete_tables
 from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, say_wrapped, show_rows
+from lakegate.cli.wrapping import tell
 from lakegate.model.rows import json_safe, rows_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def diff(
         )
         return
     if not found:
-        click.echo(_same(app, left, right, table, two_way=two_way), err=True)
+        tell(_same(app, left, right, table, two_way=two_way))
         return
     since = f"compared with {safe(left)}" if two_way else f"since commit {found[0].base[:12]} of {safe(left)}"
     say_wrapped(f"[dim]Changes on {safe(right)} {since}[/]", indent=0)

@@ -103,7 +103,7 @@ def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any)
     columns, cells = fit_columns(shown, first, width_or(_DEFAULT_WIDTH))
     show_rows(columns, (tuple(map(styled, row)) for row in cells))
     if left := len(shown[0]) - len(columns):
-        say(f"  [dim]… {counted(left, 'more column')}[/]")
+        say(f"  [dim]… {counted(left, 'more column')}: --output json[/]")
     if len(found) == limit:
         say(f"  [dim]There may be more: --limit {limit * 10}[/]")
 
