@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog as PyIcebergCatalog
@@ -19,8 +20,9 @@ from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.testing.memory import MemoryCatalog
-from support.gate_world import GateWorld, Writer, memory_world, pyiceberg_writer, served
+from support.gate_world import GateWorld, Writer, memory_world, pyiceberg_writer, served, writer_token
 from support.rest_world import valid
+from support.served_lake import duckdb_with_iceberg
 
 ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
 SCHEMA: Any = {
@@ -110,6 +112,27 @@ def test_an_append_that_lost_is_put_on_top(world: GateWorld, pyiceberg: PyIceber
     document = stored(world, "nyc.trips")
     assert [one["sequence-number"] for one in document["snapshots"]] == [1, 2, 3]
     assert [one["summary"]["total-records"] for one in document["snapshots"]] == ["1", "2", "3"]
+
+
+def test_an_append_of_duckdb_that_lost_gets_row_ids_of_its_own(world: GateWorld) -> None:
+    opening = world.open("wap/day")
+    with served(world.app()) as url, duckdb_with_iceberg() as first, duckdb_with_iceberg() as second:
+        for connection in (first, second):
+            options = f"TYPE iceberg, ENDPOINT '{url}', TOKEN '{writer_token(opening)}'"
+            connection.execute(f"ATTACH 'wap/day' AS lake ({options})")
+        first.execute("CREATE SCHEMA lake.nyc")
+        first.execute("CREATE TABLE lake.nyc.trips (id BIGINT) WITH ('format-version' = '3')")
+        first.execute("BEGIN; INSERT INTO lake.nyc.trips VALUES (2), (3)")
+        second.execute("BEGIN; INSERT INTO lake.nyc.trips VALUES (4); COMMIT")
+        first.execute("COMMIT")
+        assert second.execute("SELECT id FROM lake.nyc.trips ORDER BY id").fetchall() == [(2,), (3,), (4,)]
+        document = stored(world, "nyc.trips")
+        assert [one["first-row-id"] for one in document["snapshots"]] == [0, 1]
+        assert document["next-row-id"] == 3
+        first.execute("BEGIN; DELETE FROM lake.nyc.trips WHERE id = 2")
+        second.execute("INSERT INTO lake.nyc.trips VALUES (5)")
+        with pytest.raises(duckdb.Error, match="409"):
+            first.execute("COMMIT")
 
 
 def test_no_other_change_that_lost_is(pyiceberg: PyIcebergCatalog) -> None:
