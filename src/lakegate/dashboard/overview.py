@@ -30,7 +30,7 @@ _ORDER: tuple[Need, ...] = ("unreadable", "failed", "rejected", "late", "interru
 _MOST_TABLES = 20_000
 _MOST_FAILED = 500
 _MOST_REJECTED = 300
-"""While the catalog is unavailable, the newest rejected runs to read for whether they kept their branch."""
+"""The newest rejected runs to read: for whether they were tried again and, without the catalog, kept their branch."""
 
 
 class TableOverview(TableFacts):
@@ -172,7 +172,7 @@ def _read_journal(model: ReadModel, known: LakeFacts) -> None:
         found = pages.by_branch(known.branches).values()
         rejected = sorted((one for one in found if one.status == "rejected"), key=lambda one: one.run_id, reverse=True)
     ids = [one.run_id for one in rejected]
-    tables, superseded = pages.tables_of(ids), pages.superseded(ids)
+    tables, superseded = pages.tables_of(ids), pages.superseded(ids[:_MOST_REJECTED])
     for line in rejected:
         if line.run_id in superseded:
             continue
