@@ -168,6 +168,7 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
     found: dict[str, Inference] = {}
     names = {column.name.lower(): column.name for file in reversed(files) for column in file.columns}
     nested: dict[str, set[tuple[str, ...]]] = {}
+    broken: set[str] = set()
     for file in files:
         flat = [column.name for column in file.columns if column.type in {"int64", "double"}]
         with pq.ParquetFile(file.copy) as copy:
@@ -177,6 +178,8 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
                 for name in flat:
                     numbers, known = batch.column(name), found.get(name.lower(), Inference())
                     is_whole = pa.types.is_int64(numbers.type)
+                    if not is_whole and pc.all(pc.equal(pc.trunc(numbers), numbers)).as_py() is False:
+                        broken.add(name.lower())
                     joined = known.join(whole_numbers(numbers)) if is_whole else infer(_spelled(numbers), known)
                     found[name.lower()] = joined
     flat_texts = (
@@ -185,9 +188,10 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
             digits=one.digits,
             fraction=MANY if one.kind == "string" else one.fraction,
             beyond_int=one.kind == "int64" and one.beyond_int,
+            whole=name not in broken,
         )
         for name, one in found.items()
-        if one.digits
+        if one.digits or one.kind == "string"
     )
     nested_texts = (
         ColumnText(name=names[name], fields_beyond_int=tuple(sorted(paths))) for name, paths in nested.items() if paths

@@ -11,7 +11,8 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO
+from decimal import Decimal
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -212,10 +213,12 @@ class _Columns:
         found: set[_Path] = set()
         fractions: dict[_Path, int] = {}
         for number, text in _lines(block, line):
-            for path, value in _values(json.loads(text), ()):
+            for path, value in _values(json.loads(text, parse_float=_Fraction), ()):
                 if path not in suspects:
                     continue
-                if isinstance(value, float):
+                if isinstance(value, _Fraction):
+                    if value.is_rounded:
+                        raise self._inexact(path, number)
                     fractions.setdefault(path, number)
                 elif isinstance(value, int) and (value not in _LONG or int(float(value)) != value):
                     found.add(path)
@@ -225,8 +228,8 @@ class _Columns:
 
     def _inexact(self, path: _Path, line: int) -> SchemaError:
         return SchemaError(
-            f"'{self._path}': '{_spelled(path)}' has both fractions and integers beyond 2^53 (about line {line}). A "
-            "double would round them.",
+            f"'{self._path}': '{_spelled(path)}' has fractions, and numbers beyond 2^53 that a double would round "
+            f"(about line {line}).",
             hint="Write the values of this column as text, in quotes.",
             path=self._path,
         )
@@ -473,6 +476,21 @@ def _kind_of_type(kind: Any) -> str:
 
 def _spelled(path: _Path) -> str:
     return ".".join(path).replace(".[]", "[]")
+
+
+class _Fraction(float):
+    """A number with a fraction or an exponent.
+
+    Attributes:
+        is_rounded: Whether its digits are all written, and a double has others.
+    """
+
+    is_rounded: bool
+
+    def __new__(cls, text: str) -> Self:
+        self = super().__new__(cls, text)
+        self.is_rounded = "e" not in text.lower() and abs(self) >= INEXACT_IN_DOUBLE and Decimal(text) != Decimal(self)
+        return self
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

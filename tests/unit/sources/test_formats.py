@@ -145,7 +145,8 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('{"id": {"a": 1}}\n{"id": [1]}\n', "line 2: 'id' is a list, but was an object before"),
         ('{"id": {"a": 1}}\n\n{"id": {"a": true}}\n', "line 3: 'id.a' is true or false, but was a number before"),
         ('{"id": [1, "a"]}\n', "line 1: 'id[]' is text, but was a number before"),
-        ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' has both fractions and integers beyond 2^53"),
+        ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' has fractions, and numbers beyond 2^53 that a double"),
+        ('{"id": 1.5}\n{"id": 12345678901234567.5}\n', "that a double would round (about line 2)"),
         ('{"id": 1}\n{"id":\n', "line 2 isn't valid JSON: Expecting value"),
         ('{"id": 1}\n{"\\ud800": 1}\n', "line 2 isn't valid JSON: 'utf-8' codec can't encode character '\\ud800'"),
         ('{"id": 1}\n\n{"id": 1e999}\n', "line 3 isn't valid JSON: 1e999 is too large for a double"),
@@ -438,6 +439,12 @@ def test_digits_of_json_numbers_are_known(tmp_path: Path) -> None:
     assert "3 digits after the point" in rounding(price, Column(name="p", type="decimal(10, 2)"))
     assert not rounding(price, Column(name="p", type="decimal(10, 3)"))
     assert "a double would round" in rounding(number, Column(name="n", type="double"))
+
+
+def test_whole_numbers_of_json_are_known(tmp_path: Path) -> None:
+    text = '{"a": 1.0, "b": 2.5, "c": 1e300}\n{"a": null, "b": 3.0, "c": 9007199254740992.0}'
+    batch, _ = read(tmp_path, "a.jsonl", text)
+    assert [(text.name, text.whole) for text in batch.texts] == [("a", True), ("b", False), ("c", True)]
 
 
 @pytest.mark.parametrize(
