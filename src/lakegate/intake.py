@@ -189,7 +189,9 @@ class Intake:
             table=identifier,
             reads=sources.reads,
             reads_at=sources.reads_at,
-            batch=self.upload_if_needed(batch.hiding(self._hidden_texts(batch, checks)), run_id),
+            batch=self.upload_if_needed(batch.hiding(self._hidden_texts(batch, checks)), run_id).model_copy(
+                update={"timezone": options.timezone or configured.timezone}
+            ),
             checks=checks,
             branch=options.branch or f"{defaults.branch_prefix}/{identifier}_{run_id}",
             partition_by=tuple(options.partition_by or configured.partition_by),

@@ -244,6 +244,8 @@ class Lake:
                 row with that key. Default: the table's settings.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
+            timezone: The zone that times without one are in, such as ``Europe/Berlin``, for columns of times with a
+                zone. A new table then has such columns. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended. The next call with its ``run_id`` resumes it.
                 Cancelling Spark's work takes a few seconds more. Default: no limit.
 

@@ -42,6 +42,7 @@ FLAGS = {
     "tables.*.csv.skip_footer": "--skip-footer",
     "tables.*.csv.skip_lines": "--skip-lines",
     "tables.*.partition_by": "--partition-by",
+    "tables.*.timezone": "--timezone",
     "ui.host": "lakegate ui --host",
     "ui.port": "lakegate ui --port",
     "watch.every": "--every",

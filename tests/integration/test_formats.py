@@ -247,6 +247,37 @@ def test_copies_of_values_and_of_text_arrive_alike(lake: Lake, namespace: str, t
     ]
 
 
+def test_times_without_a_zone_become_instants_only_in_a_zone_that_is_given(
+    lake: Lake, namespace: str, tmp_path: Path
+) -> None:
+    target, wall = f"{namespace}.t", dt.datetime(2024, 7, 1, 10)
+    lake.ingest(target, [{"id": 0, "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "local": wall}])
+    (tmp_path / "a.csv").write_text("id,at,local\n1,2024-07-01 10:00:00,2024-07-01 10:00:00\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_text("id,at,local\n2,2024-07-01T10:00,2024-07-01T10:00\n", encoding="utf-8")
+    (tmp_path / "c.json").write_text('{"id": 3, "at": "2024-07-01T10:00:00", "local": "2024-07-01T10:00:00"}')
+    pq.write_table(pa.table({"id": [4], "at": [wall], "local": [wall]}), tmp_path / "d.parquet")
+    (tmp_path / "e.csv").write_text("id,at,local\n5,2024-07-01T08:00:00Z,2024-07-01 10:00:00\n", encoding="utf-8")
+    for name in ("a.csv", "b.csv", "c.json", "d.parquet"):
+        with pytest.raises(SchemaError, match=r"its times have no zone: .* timezone"):
+            lake.ingest(target, tmp_path / name)
+    for name in ("a.csv", "b.csv", "c.json", "d.parquet", "e.csv"):
+        lake.ingest(target, tmp_path / name, timezone="Europe/Berlin")
+    rows = lake.table(target).to_arrow().sort_by("id").to_pylist()[1:]
+    assert [(row["at"], row["local"]) for row in rows] == [(dt.datetime(2024, 7, 1, 8, tzinfo=dt.UTC), wall)] * 5
+    new = lake.ingest(f"{namespace}.new", tmp_path / "a.csv", timezone="Europe/Berlin")
+    assert published(lake, new)[0]["at"] == dt.datetime(2024, 7, 1, 8, tzinfo=dt.UTC)
+    assert published(lake, lake.ingest(f"{namespace}.plain", tmp_path / "a.csv"))[0]["at"] == wall
+    # Clocks skip an hour in spring, and in autumn the first of two is taken.
+    (tmp_path / "f.csv").write_text("id,at,local\n6,2024-03-31 02:30:00,2024-07-01 10:00:00\n", encoding="utf-8")
+    (tmp_path / "g.csv").write_text("id,at,local\n7,2024-10-27 02:30:00,2024-07-01 10:00:00\n", encoding="utf-8")
+    with pytest.raises(SourceError, match="'at'"):
+        lake.ingest(target, tmp_path / "f.csv", timezone="Europe/Berlin")
+    last = lake.ingest(target, tmp_path / "g.csv", timezone="Europe/Berlin")
+    assert published(lake, last)[-1]["at"] == dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC)
+    with pytest.raises(InputError, match="no time zone 'Mars'"):
+        lake.ingest(target, tmp_path / "g.csv", timezone="Mars")
+
+
 def test_csv_as_germans_write_it_arrives_as_they_mean_it(lake: Lake, namespace: str, tmp_path: Path) -> None:
     source = tmp_path / "a.csv"
     source.write_text(

@@ -272,6 +272,11 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         click.option(
             "--delete-when", metavar="SQL", help="Upsert: delete the key's row if this is true, such as \"op = 'D'\"."
         ),
+        click.option(
+            "--timezone",
+            metavar="ZONE",
+            help="Zone of times without one, such as Europe/Berlin, for columns with one.",
+        ),
         format_option(),
     )
 

@@ -27,7 +27,7 @@ from lakegate.config.types import (
     Section,
     WebUrl,
 )
-from lakegate.model.batch import DELIMITERS, CsvOptions, is_csv_character
+from lakegate.model.batch import DELIMITERS, CsvOptions, is_csv_character, is_zone
 from lakegate.model.checks import Tolerance
 from lakegate.model.identifiers import validate_ref_name
 from lakegate.model.quarantine import parse_limit
@@ -209,6 +209,8 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         """For ``upsert``: predicate on the batch's rows, such as ``op = 'D'``. Where it's true, that key is deleted."""
         csv: CsvOptions = CsvOptions()
         """How to read CSV."""
+        timezone: str | None = None
+        """The zone that times without one are in, such as ``Europe/Berlin``, for columns of times with a zone."""
         maintenance: MaintenancePolicy | None = None
         """What ``lakegate admin maintain`` does to this table, where it differs from the section ``maintenance``."""
         quarantine_limit: Tolerance | None = None
@@ -216,6 +218,13 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
 
         Default: any number.
         """
+
+        @field_validator("timezone")
+        @classmethod
+        def _check_timezone(cls, value: str | None) -> str | None:
+            if value is not None and not is_zone(value):
+                raise ValueError(f"'{value}' isn't a time zone; an example is Europe/Berlin")
+            return value
 
         @field_validator("csv")
         @classmethod

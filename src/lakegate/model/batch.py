@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field
 
@@ -15,7 +16,7 @@ from lakegate.model.schema import is_masked
 
 FileFormat = Literal["parquet", "csv", "json", "avro", "orc", "excel"]
 
-MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NULL", "null")
+MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NULL", "null", r"\N")
 """Texts that mean NULL in CSV columns whose other values are numbers, dates, times or booleans.
 
 In text columns they stay text: ``NA`` is also Namibia. :attr:`CsvOptions.null_values` applies to all columns.
@@ -25,6 +26,8 @@ DECIMAL_COMMA = r"^[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
 """A number with a decimal comma. Dots may group its digits by three."""
 FINE_TIME = r"[0-9]:[0-9]{2}\.[0-9]{6}[0-9]*[1-9]"
 """Part of a time that has more digits than those of its microsecond."""
+HEADERLESS = re.compile(r"[+-]?[0-9][0-9.,:/ TZ+-]*")
+"""A number, date or time, which is hardly the name of a column."""
 NON_FINITE = ("NaN", "Inf", "-Inf", "Infinity", "-Infinity")
 """Values of a double that aren't numbers."""
 LONE_DIGIT = r"\b([0-9])\b"
@@ -47,6 +50,20 @@ DELIMITERS = {"\\t": "\t", "tab": "\t"}
 def is_csv_character(text: str) -> bool:
     """Return whether ``text`` can be the delimiter or the quote of CSV files."""
     return len(text) == 1 and text.isascii() and text not in "\r\n\0"
+
+
+def is_zone(name: str) -> bool:
+    """Return whether there's a time zone of that name, such as ``Europe/Berlin``.
+
+    Example:
+        >>> is_zone("UTC"), is_zone("Mars/Base")
+        (True, False)
+    """
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return False
+    return True
 
 
 class CsvOptions(Value):
@@ -295,6 +312,7 @@ class Batch(Value):
         left_out: Files in the given folders that aren't read; a thousand at most.
         columns: The columns of all files.
         variants: The columns of each file if they differ; else empty.
+        timezone: The zone that times without one are in, for columns of times with a zone; ``None`` if unknown.
         texts: CSV only: what the text in its columns looks like.
     """
 
@@ -305,6 +323,7 @@ class Batch(Value):
     texts: tuple[ColumnText, ...] = ()
     variants: tuple[FileColumns, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    timezone: str | None = None
 
     def parts(self) -> tuple[Batch, ...]:
         """Split the batch into parts whose files have the same columns."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from lakegate.errors import InputError
 from lakegate.model.base import Value
-from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, SourceFile
+from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, SourceFile, is_zone
 from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN
@@ -63,6 +63,7 @@ class IngestOptions:
     delete_when: str | None = None
     format: FileFormat | None = None
     csv: CsvOptions | None = None
+    timezone: str | None = None
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -71,6 +72,9 @@ class IngestOptions:
             if value is not None and value not in choices:
                 hint = f"{did_you_mean(str(value), choices)}Use one of {', '.join(map(repr, choices))}."
                 raise InputError(f"Invalid value: {name}={value!r}.", hint=hint)
+        if self.timezone is not None and not is_zone(self.timezone):
+            hint = "Pass a name of the IANA's time zones, such as Europe/Berlin or UTC."
+            raise InputError(f"There is no time zone '{self.timezone}'.", hint=hint, option="timezone")
         require_list("checks", self.checks)
         require_list("partition_by", self.partition_by)
         columns: Any = self.columns
@@ -98,6 +102,7 @@ class IngestKeywords(TypedDict, total=False):
     delete_when: str | None
     format: FileFormat | None
     csv: CsvOptions | None
+    timezone: str | None
     timeout_s: float | None
 
 

@@ -68,6 +68,15 @@ _QUOTE_HINT = (
     "Quote whole values, double the quotes inside them, and close each one. If the file uses another quote character, "
     "set the table's csv.quote."
 )
+_NAMES_HINT = (
+    "Give every column a name. If the header is on a later line, pass the number of lines before it with --skip-lines."
+)
+_FIRST_HINT = (
+    "Give it a name. If it's the row numbers of pandas or R, leave them out there: to_csv(..., index=False), or "
+    "write.csv(..., row.names=FALSE)."
+)
+_LOOKED_AT = 3
+"""Lines after the header that may show the delimiter."""
 _ROW_HINT = "Check its quotes and line endings."
 
 
@@ -382,17 +391,17 @@ def _first_row(path: str, text: str, options: CsvOptions) -> tuple[tuple[str, ..
     if lines.tell() == len(text) >= _BLOCK_BYTES:
         message = f"'{path}' has no end of line in its first {_BLOCK_BYTES:,} bytes."
         raise SourceError(message, hint=_ROW_HINT, path=path)
-    following = lines.readline()
+    following = [line for line in lines.readlines(_HEAD_BYTES) if line.strip()]
     for mark, spelled in _OTHER_DELIMITERS.items() if len(row) == 1 else ():
-        if mark in row[0] and (not following or following.count(mark) == row[0].count(mark)):
+        count = row[0].count(mark)
+        if count and (not following or any(line.count(mark) == count for line in following[:_LOOKED_AT])):
             message = f"'{path}' has one column, '{row[0]}'. Its delimiter doesn't seem to be {options.delimiter!r}."
             raise SourceError(message, hint=f"Pass --delimiter {spelled}.", path=path)
     unnamed = [str(index) for index, name in enumerate(row[:-1], start=1) if not name.strip()]
     if unnamed:
         raise SchemaError(
             f"'{path}': column {', '.join(unnamed)} has no name.",
-            hint="Give every column a name. If the header is on a later line, pass the number of lines before it with "
-            "--skip-lines.",
+            hint=_FIRST_HINT if unnamed == ["1"] else _NAMES_HINT,
             path=path,
         )
     return tuple(row), line_end

@@ -44,7 +44,10 @@ _WIDE_OFFSET = r"[+-](?:1[89]|2[0-9])(?::?[0-9]{2})?$"
 MANY = 999
 """Number of fraction digits to assume for numbers with an exponent."""
 _LONG_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
-_NUMBER_OR_DATE = re.compile(r"[+-]?[1-9][0-9.,' ]*[.,][0-9]+|[+-]?0,[0-9]+|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*")
+_NUMBER_OR_DATE = re.compile(
+    r"[+-]?[1-9][0-9.,' ]*[.,][0-9]+|[+-]?0,[0-9]+|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}.*| +-?[0-9.]+ *|-?[0-9.]+ +|-?[0-9.,]+ ?%"
+)
 _AMOUNT = re.compile(r"[$€£¥(]|-$")
 _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
     "bool": ("bool",),
@@ -72,7 +75,7 @@ class Inference:
     Attributes:
         kind: Their type; ``unknown`` if all were NULL.
         exact: For integers, whether a double can hold each of them exactly.
-        odd: For text, the first value that didn't fit another type; empty if the first value was text.
+        odd: For text, a value that didn't fit another type; empty if the first value was text.
         digits: For numbers, the maximum number of digits.
         fraction: For numbers, the maximum number of decimals; :data:`MANY` if one has an exponent.
         words: For text, the :data:`~lakegate.model.batch.MISSING_WORDS` that occur.
@@ -116,7 +119,7 @@ class Inference:
         """
         both = Inference(
             exact=self.exact and other.exact,
-            odd=self.odd or other.odd,
+            odd=min(filter(None, (self.odd, other.odd)), default=""),
             digits=max(self.digits, other.digits),
             fraction=max(self.fraction, other.fraction),
             words=self.words | other.words,
@@ -209,7 +212,7 @@ _GIVEN: Mapping[str, tuple[str, frozenset[str]]] = {
     "boolean": ("bool", frozenset({"bool"})),
     "date": ("date32[day]", frozenset({"date32[day]"})),
     "timestamp": ("timestamp[us]", frozenset({"date32[day]", "timestamp[us]"})),
-    "timestamptz": ("timestamp[us, tz=UTC]", frozenset({"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})),
+    "timestamptz": ("timestamp[us, tz=UTC]", frozenset({"timestamp[us, tz=UTC]"})),
 }
 _MOST_DIGITS = 38
 _GIVEN_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
@@ -253,6 +256,12 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
         raise SchemaError(
             f"You set the type of column '{column}' to {given}, which would round its integers beyond 2^53.",
             hint=f"Set a type that doesn't round them, such as --types {column}=long.",
+            column=column,
+        )
+    if arrow.endswith("tz=UTC]") and found.kind in {"date32[day]", "timestamp[us]"}:
+        raise SchemaError(
+            f"You set the type of column '{column}' to {given}, but its times have no zone.",
+            hint="Pass the zone that they are in with --timezone, and leave out the type.",
             column=column,
         )
     is_allowed = (arrow == "bool" and found.flags) or (arrow == "int64" and found.kind == "double" and found.whole)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from lakegate.errors import InputError, SchemaError, SourceError
-from lakegate.model.batch import FileFormat, SourceColumn
+from lakegate.model.batch import HEADERLESS, FileFormat, SourceColumn
 from lakegate.model.schema import reserved_names
 from lakegate.model.types import struct_fields, struct_text
 from lakegate.model.words import appearance, escaped
@@ -297,10 +296,6 @@ def reserved_name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaEr
         )
 
 
-_VALUE = re.compile(r"[+-]?[0-9][0-9.,:/ TZ+-]*")
-"""A number, date or time, which is hardly the name of a column."""
-
-
 def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> Iterator[SchemaError]:
     """Yield an error for each file whose columns differ from those of most files.
 
@@ -321,7 +316,7 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
                 "To ingest files with different columns in one batch, pass --schema evolve (adds columns to the table) "
                 "or --schema ignore_extra."
             )
-            if ordered and any(_VALUE.fullmatch(column.name) for column in inspection.columns):
+            if ordered and any(HEADERLESS.fullmatch(column.name) for column in inspection.columns):
                 hint = "Its first line looks like a row: if it has no header, ingest it separately, with --no-header."
             yield SchemaError(
                 f"'{path}' doesn't have the columns of '{shown(reference.file.path)}': {differs}.", hint=hint, path=path

@@ -63,6 +63,8 @@ MAY_ROUND = "which a double may round"
 """Part of our ``raise_error`` message for integers that a double can't hold exactly."""
 LOSES = "would round"
 """Part of our ``raise_error`` message for values that a cast would change."""
+SKIPPED_TIME = "a time that clocks skip in"
+"""Part of our ``raise_error`` message for times that a zone doesn't have."""
 # The first match counts: messages about files and the catalog also contain the words for lost connections.
 _FAILURES = (
     _KnownFailure(
@@ -156,6 +158,12 @@ _FAILURES = (
         SourceError,
         "A source file's value doesn't fit its column{column} while {doing}.",
         "A double holds all integers up to 9007199254740992. For greater ones, use a column of type long.",
+    ),
+    _KnownFailure(
+        (SKIPPED_TIME,),
+        SourceError,
+        "A source file's value doesn't fit its column{column} while {doing}.",
+        "Correct the time, or pass the zone that it is in with --timezone.",
     ),
     _KnownFailure(
         (LOSES,),

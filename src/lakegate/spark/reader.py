@@ -34,7 +34,7 @@ from lakegate.model.types import (
     type_parts,
     unknown_as_string,
 )
-from lakegate.spark.failures import LOSES, MAY_ROUND
+from lakegate.spark.failures import LOSES, MAY_ROUND, SKIPPED_TIME
 
 _PRIMITIVES = {
     "boolean": "boolean",
@@ -74,6 +74,7 @@ _TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)(?:
 _AS_READ = {"list": "array", "uuid": "string", "fixed": "binary"}
 """What Spark makes of Iceberg types that it doesn't have, or calls otherwise."""
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
+_WITH_ZONE = "[ T][0-9:.]+(Z|[+-][0-9:]+)$"
 _POINT_ZERO = r"\.0*$"
 _CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
@@ -89,9 +90,13 @@ def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
     return reduce(lambda one, other: one.unionByName(other), frames), schema
 
 
-def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
-    """Return ``frame`` in the columns of ``wanted``, matched by name, in its order. Missing columns are NULL."""
-    return frame.selectExpr(*(_cast(column, source) for column in wanted.columns))
+def cast_to(wanted: Schema, frame: Any, source: Schema, timezone: str | None = None) -> Any:
+    """Return ``frame`` in the columns of ``wanted``, matched by name, in its order. Missing columns are NULL.
+
+    Args:
+        timezone: The zone of times without one that become times with one.
+    """
+    return frame.selectExpr(*(_cast(column, source, timezone) for column in wanted.columns))
 
 
 def with_fields(frame: Any, table: Any, *, fills: bool) -> Any:
@@ -190,7 +195,7 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
         source: The schema of ``frame``.
     """
     if batch.format not in {"csv", "json"}:
-        return cast_to(table, frame, source)
+        return cast_to(table, frame, source, batch.timezone)
     frames = (_read_text(session, part, table) for part in batch.parts())
     return reduce(lambda one, other: one.unionByName(other), frames)
 
@@ -282,9 +287,9 @@ def _read_text(session: Any, batch: Batch, table: Schema) -> Any:
         target = spark_type(column.type)
         if column.name.lower() in texts and target is not None:
             # The table's name is the same as the file's, except for case.
-            expressions.append(_parsed(batch.csv or CsvOptions(), column.name, target))
+            expressions.append(_parsed(batch.csv or CsvOptions(), column.name, target, batch.timezone))
         else:
-            expressions.append(_cast(column, own))
+            expressions.append(_cast(column, own, batch.timezone))
     return frame.selectExpr(*expressions)
 
 
@@ -305,8 +310,19 @@ def _converted(column: SourceColumn) -> str | None:
     return f"{micros} AS {name}" if "tz=" in column.type else f"CAST({micros} AS TIMESTAMP_NTZ) AS {name}"
 
 
-def _cast(column: Column, source: Schema) -> str:
+def _in_zone(value: str, column: str, timezone: str) -> str:
+    """Return an expression for the instant of a time without a zone. It fails on times that the zone doesn't have."""
+    zone, time = sql_string(timezone), f"CAST({value} AS TIMESTAMP)"  # in UTC, which the session's zone is
+    instant = f"to_utc_timestamp({time}, {zone})"
+    begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", {SKIPPED_TIME} {timezone}.")
+    failure = f"CAST(raise_error(concat({begin}, CAST({value} AS STRING), {end})) AS TIMESTAMP)"
+    return f"IF(from_utc_timestamp({instant}, {zone}) <=> {time}, {instant}, {failure})"
+
+
+def _cast(column: Column, source: Schema, timezone: str | None) -> str:
     name, found = quote(column.name), source.find(column.name)
+    if found is not None and timezone and found.type in {"date", "timestamp"} and column.type == "timestamptz":
+        return f"{_in_zone(quote(found.name), column.name, timezone)} AS {name}"
     if found is None or found.type == UNKNOWN:
         return f"CAST(NULL AS {spark_ddl(column.type)}) AS {name}"
     return f"{_as_type(quote(found.name), found.type, column.type, column.name)} AS {name}"
@@ -382,7 +398,7 @@ def _exact(value: str, column: str) -> str:
     return f"CASE WHEN {is_inexact} THEN CAST(raise_error({message}) AS BIGINT) ELSE {value} END"
 
 
-def _parsed(csv: CsvOptions, column: str, target: str) -> str:
+def _parsed(csv: CsvOptions, column: str, target: str, timezone: str | None = None) -> str:
     """Return an expression that parses text as the Spark type ``target``."""
     name = quote(column)
     if target == "string":
@@ -390,6 +406,8 @@ def _parsed(csv: CsvOptions, column: str, target: str) -> str:
     present = f"IF({name} IN ({', '.join(map(sql_string, MISSING_WORDS))}), NULL, {name})"
     text = _rewritten(present, target, csv)
     cast = f"CAST({text} AS {target})"
+    if target == "timestamp" and timezone is not None:
+        cast = f"IF({text} RLIKE {sql_string(_WITH_ZONE)}, {cast}, {_in_zone(text, column, timezone)})"
     return f"{_as_float(text, cast, column) if target == 'float' else cast} AS {name}"
 
 

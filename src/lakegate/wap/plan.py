@@ -10,11 +10,11 @@ from typing import NamedTuple
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
 from lakegate.context import Context
 from lakegate.errors import AlreadyExistsError, ConflictError, InputError, SchemaError
-from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.batch import HEADERLESS, Batch, SourceFile
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
-from lakegate.model.schema import PartitionTransform, Schema
+from lakegate.model.schema import Column, PartitionTransform, Schema
 from lakegate.model.types import type_differences, unknown_as_string, without_unknown
 from lakegate.model.words import counted
 from lakegate.ports import Engine
@@ -23,12 +23,13 @@ from lakegate.wap.claims import new_files
 from lakegate.wap.discard import is_named_for, ref_exists
 from lakegate.wap.modes import columns_to_write, require_mode, resolve_mode
 from lakegate.wap.quarantine import quarantines_rows, require_not_reserved, require_quarantinable
-from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding
+from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding, why_not
 from lakegate.wap.stage import missing_namespaces
 
 CONTRACT_COLUMNS = "contract_columns"
 """Name of the check that compares a table with its contract's columns."""
 _DIGITS = {"float": 7, "double": 17}
+_DUMPED = r"\N"
 _MOST_DIGITS = 38
 """Digits of the longest decimal."""
 _SIGN_AND_ZERO = 2
@@ -77,7 +78,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         masked=context.masked,
     )
     require_runnable(resolved, schema, lambda: engine)
-    for note in text_notes(batch, schema, resolved, exists=pointer is not None):
+    for note in (*text_notes(batch, schema, resolved, exists=pointer is not None), *zone_notes(batch, schema)):
         context.narrator.note(note)
     if quarantines_rows(resolved):
         require_quarantinable(context, request.table, schema, base)
@@ -138,7 +139,8 @@ def fit_batch(
         batch = batch.hiding(masked)
         source = source_schema(batch)
         schema, found = _schema_to_create(request, batch, source)
-        create_as = schema if (terms is not None and schema != source) or found.notes else None
+        is_other = terms is not None or batch.timezone is not None
+        create_as = schema if (is_other and schema != source) or found.notes else None
         return FittedBatch(batch, schema, found, create_as)
     batch = batch.named_like(existing.names).hiding(masked)
     source = source_schema(batch)
@@ -153,6 +155,7 @@ def fit_batch(
         texts=batch.texts,
         updates=mode.name == "upsert",
         kept=_kept_types(source, request),
+        timezone=batch.timezone,
     )
     schema = existing.changed(found.changes)
     if terms is not None:
@@ -162,6 +165,9 @@ def fit_batch(
 
 def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:
     """Yield a sentence for each CSV column whose values may be read differently from how they were meant."""
+    value = next((one.name for one in schema.columns if HEADERLESS.fullmatch(one.name)), None)
+    if value is not None and not exists and batch.csv is not None and batch.csv.header:
+        yield f"A column is called '{value}'. If the first line is a row instead of a header, pass --no-header."
     not_null = {column.lower() for check in checks if check.kind == "not_null" for column in check.columns}
     for text in batch.texts:
         column = schema.find(text.name)
@@ -177,7 +183,12 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
                 f"Column '{column.name}' is double, because its whole numbers are written like 6.0. To have integers: "
                 f"--types {column.name}=long"
             )
-        if column.type == "string" and text.words and column.name.lower() in not_null:
+        if column.type == "string" and _DUMPED in text.words:
+            yield (
+                f"Column '{column.name}' is text and contains '{_DUMPED}', which databases write for NULL. If it's so "
+                f"here, pass --null-value '{_DUMPED}'."
+            )
+        elif column.type == "string" and text.words and column.name.lower() in not_null:
             word = text.words[0]
             yield (
                 f"Column '{column.name}' is text and contains '{word}', which not_null accepts because it isn't NULL. "
@@ -188,6 +199,21 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
                 f"Column '{column.name}' contains numbers of up to {text.digits} digits. A {column.type} keeps "
                 f"{_DIGITS[column.type]}, so some may be rounded."
             )
+
+
+def zone_notes(batch: Batch, schema: Schema) -> Iterator[str]:
+    """Yield a sentence that says which times without a zone are read in which zone."""
+    times = (
+        found.name
+        for found in batch.columns
+        if found.type.startswith(("date", "timestamp")) and "tz=" not in found.type
+    )
+    names = [name for name in times if (column := schema.find(name)) is not None and column.type == "timestamptz"]
+    if names and batch.timezone is not None:
+        yield (
+            f"Times without a zone in {', '.join(names)} are read as times in {batch.timezone}. Those of the hour that "
+            "occurs twice when clocks are put back are taken for the earlier one."
+        )
 
 
 def _require_csv_columns(table: TableIdentifier, batch: Batch, schema: Schema) -> None:
@@ -286,7 +312,7 @@ def _kept_types(source: Schema, request: IngestRequest) -> dict[str, str]:
         term, has_values = terms.find(column.name), without_unknown(column.type)
         if has_values == column.type:
             continue
-        if term is not None and term.type and fits(column, term, request.batch.format):
+        if term is not None and term.type and fits(column, term, request.batch.format, timezone=request.batch.timezone):
             found[column.name] = term.type
         elif has_values is None and (term is not None or _may_be_needed(column.name, request)):
             found[column.name] = unknown_as_string(column.type)
@@ -307,8 +333,15 @@ def schema_of_new_table(
     """
     listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
     source = columns_to_write(mode, source, listed, table)
+    if batch.timezone is not None:
+        named = {one.name for one in terms.columns if one.type} if terms is not None else set()
+        source = Schema(columns=tuple(one if one.name in named else _with_zone(one) for one in source.columns))
     schema = source if terms is None else _as_contracted(table, batch, source, terms)
     return Schema(columns=tuple(one.model_copy(update={"type": unknown_as_string(one.type)}) for one in schema.columns))
+
+
+def _with_zone(column: Column) -> Column:
+    return column.model_copy(update={"type": "timestamptz"}) if column.type == "timestamp" else column
 
 
 def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms) -> Schema:
@@ -317,8 +350,8 @@ def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: 
     texts = {text.name.lower(): text for text in batch.texts}
     for column in source.columns:
         one, text = wanted.get(column.name), texts.get(column.name.lower())
-        if one is not None and not fits(column, one, batch.format, text):
-            why = because(text) if column.type == "string" else ""
+        if one is not None and not fits(column, one, batch.format, text, batch.timezone):
+            why = why_not(column, one, text)
             differences.append(
                 f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract{why}"
             )

@@ -29,11 +29,27 @@ _PARSES_AS = {
     ("long", "float"),
     ("long", "double"),
     ("double", "float"),
-    ("timestamp", "timestamptz"),
-    ("date", "timestamptz"),
 }
-_AMBIGUOUS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
+_GET_ZONE = frozenset({("timestamp", "timestamptz"), ("date", "timestamptz")})
+"""Times that become instants in a time zone."""
 _DATE = re.compile(r"([0-9]{1,2})([./-])([0-9]{1,2})\2([0-9]{2,4})")
+_WAYS = (
+    (FINE_TIME, "a timestamp has no more than microseconds; shorten it in the file"),
+    (
+        "^[0-9]{4}-[0-9]{2}-[0-9]{2}",
+        "times are written like 2026-01-31 10:00:00, 2026-01-31T10:00:00Z or 2026-01-31T10:00:00+01:00",
+    ),
+    (
+        "^[+-]?[1-9][0-9]{0,2},[0-9]{3}$",
+        "if its comma groups digits, pass --numbers accounting; if it's a decimal comma, pass --decimal ','",
+    ),
+    (r"^-?[0-9]+(\.[0-9]+)?$", "to have numbers, remove the spaces around it; or check --decimal"),
+    (DECIMAL_COMMA, "to read its decimal comma, pass --decimal ','"),
+    (accounting("."), "to read it as a number, pass --numbers accounting"),
+    (accounting(","), "to read it as a number, pass --numbers accounting --decimal ','"),
+    ("%$", "a percentage isn't a number; write 5% as 0.05 or 5"),
+)
+"""What to do about values that match a pattern."""
 _MONTHS = 12
 _NO_VALUE = frozenset({"", "na", "nan", "none", "null", "nil", "nul", "missing", "unknown", "void"})
 """Letters of words that may say that there's no value."""
@@ -70,6 +86,7 @@ def fit(
     texts: Sequence[ColumnText] = (),
     updates: bool = False,
     kept: Mapping[str, str] | None = None,
+    timezone: str | None = None,
 ) -> Fit:
     """Match the columns of a batch with those of a table by name, ignoring case and order.
 
@@ -78,6 +95,7 @@ def fit(
         texts: What the values of CSV columns look like.
         updates: Whether existing rows keep their values of columns that the batch lacks.
         kept: Columns with missing values, or none at all, that the table gets anyway, and their types.
+        timezone: The zone of the batch's times without one.
 
     Raises:
         SchemaError: Listing every difference that ``mode`` doesn't allow, each with the option that would.
@@ -85,7 +103,7 @@ def fit(
     _require_no_twins(batch, table, name)
     texts_of = {text.name.lower(): text for text in texts}
     evolves, ignores, strict = (
-        _Differences(batch, table, file_format, one, texts_of, updates, kept or {})
+        _Differences(batch, table, file_format, one, texts_of, updates, kept or {}, timezone)
         for one in ("evolve", "ignore_extra", "strict")
     )
     chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode, strict)
@@ -154,6 +172,7 @@ class _Differences:
     texts: Mapping[str, ColumnText]
     updates: bool
     kept: Mapping[str, str]
+    timezone: str | None
     problems: dict[str, str] = field(default_factory=dict)
     changes: list[SchemaChange] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -180,14 +199,14 @@ class _Differences:
         if found is None:
             self._add_missing(column)
         elif self._beyond_int(found, column) or not fits(
-            found, column, self.file_format, self.texts.get(found.name.lower())
+            found, column, self.file_format, self.texts.get(found.name.lower()), self.timezone
         ):
             if type_parts(found.type) and type_parts(column.type):
                 self._compare_fields(found, column)
             elif self.mode == "evolve" and can_promote(column.type, found.type):
                 self.changes.append(SchemaChange(column=column.name, type=found.type, before=column.type))
             else:
-                why = because(self.texts.get(found.name.lower())) if found.type == "string" else ""
+                why = why_not(found, column, self.texts.get(found.name.lower()))
                 self.problems[column.name] = (
                     f"column '{column.name}' is {found.type} in the batch and {column.type} in the table{why}"
                 )
@@ -300,6 +319,13 @@ def _likely_renames(missing: Sequence[Column], added: Sequence[tuple[str, str]])
             yield old, names[0]
 
 
+def why_not(found: Column, wanted: Column, text: ColumnText | None) -> str:
+    """Return, in parentheses, why a batch's column isn't of the type of another one; ``""`` if that's plain."""
+    if (found.type, wanted.type) in _GET_ZONE:
+        return " (its times have no zone: write one into the files, or pass --timezone with the one they are in)"
+    return because(text) if found.type == "string" else ""
+
+
 def because(text: ColumnText | None) -> str:
     """Return, in parentheses, why a CSV column is text instead of numbers or dates, and what to do about it."""
     if text is not None and text.digits and not text.odd:
@@ -312,23 +338,15 @@ def because(text: ColumnText | None) -> str:
 
 def _ways(text: ColumnText) -> Iterator[str]:
     """Yield what to do about the value that keeps a column from numbers or dates, likeliest first. None guesses."""
-    odd = text.odd
+    odd, is_no_value = text.odd, re.sub(r"[^a-z]", "", text.odd.lower()) in _NO_VALUE
     if odd.lower() == text.name.lower():
         yield "it's the column's own name; if files were joined there, delete that line"
     if date := _DATE.match(odd):
         yield _date_way(odd, date)
-    if re.search(FINE_TIME, odd):
-        yield "a timestamp has no more than microseconds; shorten it in the file"
-    if _AMBIGUOUS.fullmatch(odd):
-        yield "if its comma groups digits, pass --numbers accounting; if it's a decimal comma, pass --decimal ','"
-    if re.fullmatch(DECIMAL_COMMA, odd):
-        yield "to read its decimal comma, pass --decimal ','"
-    for decimal, more in ((".", ""), (",", " --decimal ','")):
-        if re.fullmatch(accounting(decimal), odd):
-            yield f"to read it as a number, pass --numbers accounting{more}"
-    if text.odd_is_last:
+    yield from (way for pattern, way in _WAYS if re.search(pattern, odd))
+    if text.odd_is_last and not is_no_value:
         yield "if that line, the last, has totals or a remark, pass --skip-footer 1"
-    if re.sub(r"[^a-z]", "", odd.lower()) in _NO_VALUE:
+    if is_no_value:
         yield f"if it says that there's no value, pass --null-value '{odd}'"
     yield "correct it there, if the column should have numbers, dates or times"
 
@@ -360,13 +378,17 @@ def rounding(text: ColumnText | None, column: Column) -> str:
     return f"column '{column.name}' has values with {has}, and {column.type} would round them"
 
 
-def fits(batch: Column, table: Column, file_format: FileFormat, text: ColumnText | None = None) -> bool:
+def fits(
+    batch: Column, table: Column, file_format: FileFormat, text: ColumnText | None = None, timezone: str | None = None
+) -> bool:
     """Return whether a batch's column can be written as a table's column. Inferred types give way to the table's.
 
     The write refuses values that don't fit after all; :func:`rounding` finds those that would be rounded.
     """
-    if is_lossless(batch.type, table.type) or (text and text.whole and (batch.type, table.type) in _WHOLE):
-        return True
+    pair = batch.type, table.type
+    is_lossless_here = is_lossless(*pair) or (text is not None and text.whole and pair in _WHOLE)
+    if is_lossless_here or pair in _GET_ZONE:
+        return is_lossless_here or timezone is not None
     if type_parts(batch.type) and type_parts(table.type):
         inside = list(type_differences(table.type, batch.type))
         return all(one.one and one.other and _fits_inside(one.other, one.one, file_format) for one in inside)

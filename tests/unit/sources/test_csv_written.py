@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakegate.errors import InputError, LakegateError
-from lakegate.model.batch import Batch, ColumnText, CsvOptions
+from lakegate.model.batch import Batch, ColumnText, CsvOptions, FileFormat
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
@@ -147,6 +147,14 @@ def test_a_line_of_totals_is_named_and_not_made_null(tmp_path: Path) -> None:
             ColumnText(name="a", odd="1,234"),
             "groups digits, pass --numbers accounting; if",
         ),
+        ("string", "double", ColumnText(name="a", odd="5.5"), "remove the spaces around it"),
+        ("string", "double", ColumnText(name="a", odd="12%"), "write 5% as 0.05 or 5"),
+        (
+            "string",
+            "timestamp",
+            ColumnText(name="a", odd="2024-01-01 10:00:00 UTC"),
+            "times are written like 2026-01-31",
+        ),
         ("string", "double", ColumnText(name="a", odd="1,234.5"), "pass --numbers accounting)"),
         ("string", "double", ColumnText(name="a", odd="123-"), "pass --numbers accounting)"),
         ("string", "double", ColumnText(name="a", odd="$5"), "pass --numbers accounting)"),
@@ -212,6 +220,25 @@ def test_whole_numbers_that_are_written_like_6_0_go_into_integers(tmp_path: Path
     assert [note.endswith("--types id=long") for note in notes] == [True]
     with pytest.raises(InputError, match="column 'fee' to long, but its values are double"):
         read(tmp_path, "id;fee\n6.0;2.5\n", types={"fee": "long"})
+
+
+def test_what_databases_write_for_null_is_null_in_numbers_and_noted_in_text(tmp_path: Path) -> None:
+    batch = read(tmp_path, "1;b\n5;x\n\\N;\\N\n")
+    assert types(batch) == {"1": "int64", "b": "string"}
+    schema = Schema(columns=tuple(Column(name=n, type=kind) for n, kind in {"1": "long", "b": "string"}.items()))
+    header, dumped = text_notes(batch, schema, (), exists=False)
+    assert header == "A column is called '1'. If the first line is a row instead of a header, pass --no-header."
+    assert dumped.endswith(r"which databases write for NULL. If it's so here, pass --null-value '\N'.")
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json", "parquet", "avro", "orc", "excel"])
+@pytest.mark.parametrize("kind", ["timestamp", "date"])
+def test_times_get_a_zone_only_where_one_is_given(file_format: FileFormat, kind: str) -> None:
+    batch, table = (Schema(columns=(Column(name="at", type=one),)) for one in (kind, "timestamptz"))
+    name = TableIdentifier.parse("n.t")
+    with pytest.raises(LakegateError, match=r"its times have no zone: .* timezone"):
+        fit(batch, table, name=name, file_format=file_format)
+    assert not fit(batch, table, name=name, file_format=file_format, timezone="Europe/Berlin").changes
 
 
 def test_numbers_that_need_more_than_32_bits_are_known(tmp_path: Path) -> None:
