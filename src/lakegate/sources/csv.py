@@ -249,9 +249,12 @@ def _line_of(file: Located, row: int, options: CsvOptions) -> int:
     start, options = _start(shown(file.path), first, options)
     before = 1 + _line_ends(first[:start])
     reader, left, line = _python_reader(_lines(chain([first[start:]], blocks)), options), row + options.header, before
-    while left:
-        line = before + reader.line_num
-        left -= bool(next(reader))
+    with suppress(csv.Error):
+        for values in reader:
+            left -= bool(values)
+            if not left:
+                break
+            line = before + reader.line_num
     return line
 
 
