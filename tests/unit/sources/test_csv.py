@@ -110,6 +110,23 @@ def test_a_late_value_of_another_type_keeps_the_text_of_all(tmp_path: Path) -> N
     assert [rows_of(batch)[at] for at in (0, -1)] == [["1", "2"], ["1.50", "x"]]
 
 
+@pytest.mark.parametrize(
+    ("other", "words", "hint"),
+    [
+        ("id,w\n2,y\n", "'v' is missing; 'w' is additional", "--schema evolve"),
+        ("3,z\n4,y\n", "'id' is missing; 'v' is missing; '3' is additional; 'z' is additional", "with --no-header"),
+    ],
+)
+def test_headers_that_differ_are_told_apart(tmp_path: Path, other: str, words: str, hint: str) -> None:
+    (tmp_path / "a.csv").write_text("id,v\n1,x\n")
+    (tmp_path / "b.csv").write_text(other)
+    (tmp_path / "c.csv").write_text("id,v\n5,x\n")
+    with pytest.raises(InputError) as caught:
+        discover([str(tmp_path)])
+    assert words in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_lines_before_the_header_and_at_the_end_are_left_out(tmp_path: Path, end: str) -> None:
     lines = ["Report", '"a ""quoted', "", "id,fee", "1,2.5", '2,"3', '4"', "Total,,5.5", "", "printed, today", ""]
