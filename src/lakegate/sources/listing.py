@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -28,7 +27,6 @@ _TABLES = {
     _ICEBERG: "an Iceberg table, which the metadata files in its folder 'metadata' say",
 }
 _PAGE = 1_000
-_LOOKS_AT_ONCE = 16
 _BUCKET_PARTS = 3  # s3://bucket
 
 
@@ -141,16 +139,12 @@ def remote_tables(uris: Iterable[str], storage: StorageSettings) -> Iterator[Sou
     depths = ((folders, depth) for folders in parts for depth in range(_BUCKET_PARTS, len(folders) + 1))
     places = sorted({"/".join(folders[:depth]) for folders, depth in depths if "=" not in folders[depth - 1]})
 
-    def look(place: str) -> SourceError | None:
-        for marker in _TABLES:
-            try:
+    for place in places:
+        try:
+            for marker in _TABLES:
                 for stored in islice(open_store(place, storage).list(f"{place}/{marker}/"), _PAGE):
                     require_no_table(stored.uri)
-            except SourceError as error:
-                return error
-            except PermissionError:
-                pass  # what's above may not be listed
-        return None
-
-    with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="lakegate-tables") as pool:
-        yield from filter(None, pool.map(look, places))
+        except SourceError as error:
+            yield error
+        except PermissionError:
+            continue  # what's above may not be listed
