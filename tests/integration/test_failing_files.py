@@ -43,7 +43,7 @@ def test_of_four_files_the_bad_one_is_named_first(lake: lakegate.Lake, namespace
     assert (first["_row"], first["id"], first["_file"]) == (3, 902, (tmp_path / "bad.csv").as_uri())
     assert [row["_row"] for row in low.examples] == list(range(3, 33, 3))
     assert sorted(places(twice)) == [("also.csv", 1, (2,)), ("good 0.csv", 1, (8,))]
-    assert twice.examples == ({"id": 7, "rows": 2},)
+    assert {row["id"] for row in twice.examples} == {7}
     assert (many.verdict, many.files) == ("fail", ())
 
     again = lake.audit(f"{namespace}.trips", branch=run.branch)  # the copies of the files are gone

@@ -101,8 +101,11 @@ def _tests(
 def _examples(
     result: CheckResult, test: RowTest, file: str, rows: AddedRows, batch: Batch, schema: Schema, engine: Engine
 ) -> Sequence[dict[str, Any]]:
-    """Return the first failing rows of a file in place of a result's examples, if those are rows."""
-    if not result.examples or FILE_COLUMN not in result.examples[0]:
+    """Return the first failing rows of a file in place of a result's examples, if those are rows.
+
+    Rows that share a key are shown together, whatever files they are in.
+    """
+    if test.keys is not None or not result.examples or FILE_COLUMN not in result.examples[0]:
         return ()
     shown = tuple(name for name in result.examples[0] if name != FILE_COLUMN)
     wanted = rows.model_copy(update={"shown": (*shown, "_pos")})
