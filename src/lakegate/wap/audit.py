@@ -191,8 +191,13 @@ def _run_audit(context: Context, *, rows: AddedRows, batch: Batch | None = None,
             report = run_audit(rows=rows, **audit)
             if batch is None or all(one.verdict != "fail" for one in report.results) or context.changed_files(batch):
                 return report
-            schema, others = audit["schema"], audit["others"]
-            valid = validate_checks(audit["checks"], schema, audit["schemas"], masked=rows.masked)
+            schema, others, schemas = audit["schema"], audit["others"], audit["schemas"]
+            valid = validate_checks(
+                audit["checks"],
+                schema,
+                lambda table: schema if table == rows.table else schemas(table),  # it may refer to itself, when new
+                masked=rows.masked,
+            )
             return with_files(
                 report,
                 valid,
