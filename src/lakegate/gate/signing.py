@@ -69,6 +69,7 @@ class Signer:
         """Settings with which Iceberg's own clients have their requests signed. They may set others."""
         return {
             "s3.remote-signing-enabled": "true",
+            **dict.fromkeys(("signer.endpoint", "s3.signer.endpoint"), "v1/aws/s3/sign"),
             "s3.endpoint": self._signer.endpoint,
             "client.region": self._signer.region,
             "s3.region": self._signer.region,
