@@ -35,6 +35,7 @@ _HEADERS = (
     "x-amz-decoded-content-length",
     "x-amz-sdk-checksum-algorithm",
     "x-amz-server-side-encryption",
+    "x-amz-te",
     "x-amz-trailer",
     "x-amz-user-agent",
 )
@@ -92,7 +93,10 @@ class Signer:
         else:
             is_allowed = method in ("PUT", "POST") and self._is_own(opening, location)
             is_allowed = is_allowed and _WRITE_OPTIONS.issuperset(options) and (method == "PUT" or bool(options))
-        if not is_allowed or not all(map(_is_plain, headers)):
+        header = next((one for one in headers if not _is_plain(one)), None)
+        if header is not None:
+            raise bad_request(f"A request with the header {header[:100]} isn't signed.")
+        if not is_allowed:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
                 "ForbiddenException",
