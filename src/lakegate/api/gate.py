@@ -230,13 +230,17 @@ def door(components: Components, *, token: Callable[[], str] | None = None) -> A
     """
     from lakegate.gate.app import Gate as GateSettings
     from lakegate.gate.app import create_app
+    from lakegate.gate.signing import signer_for
     from lakegate.iceberg.files import TableFiles
 
     catalog = components.settings.catalog
     again = None if catalog.uri else partial(components.find_catalog, timeout_s=catalog.timeout_s)
     files = TableFiles(components.settings.storage)
     gate = GateSettings(
-        opening.JournalOpenings(components.journal), components.journal.gate_key(), components.warehouse
+        opening.JournalOpenings(components.journal),
+        components.journal.gate_key(),
+        components.warehouse,
+        signer_for(components.warehouse, components.settings.storage),
     )
     return create_app(components.catalog, files, token=token, find_again=again, gate=gate)
 
