@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from lakegate.catalogs.nessie import NessieCatalog
+from lakegate.catalogs.rules import ROOT_HASH
 from lakegate.model.refs import Ref
 from lakegate.testing.catalog import CatalogContract
-from lakegate.testing.memory import ROOT_HASH
 
 
 @pytest.mark.jvm

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias
-from uuid import uuid4
 
-from lakegate.catalogs import HEAD_MOVED, KeyConflict, commit_conflict, moved_reference
+from lakegate.catalogs import moved_reference
+from lakegate.catalogs.rules import (
+    ROOT_HASH,
+    Content,
+    Contents,
+    Key,
+    changed_contents,
+    check_keys,
+    differences,
+    new_hash,
+    written_keys,
+)
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.words import moment
-
-Key: TypeAlias = tuple[str, ...]
-Content: TypeAlias = TablePointer | Key
-"""The content of a key: a table's pointer, or for a namespace the key itself."""
-
-ROOT_HASH = hashlib.sha256(b"empty").hexdigest()
-"""The commit before all others. It's empty and appears in no history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,9 @@ class MemoryCatalog:
                     ref=request.branch,
                     hash=request.base,
                 )
-            _check_keys(request)
-            contents = self._applied(request, branch.hash)
+            check_keys(request)
+            base, head = self._contents(request.base), self._contents(branch.hash)
+            contents = changed_contents(request, base, head, behind=request.base != branch.hash)
             node = self._node(request, branch.hash, contents)
             self._nodes[node.commit.hash] = node
             self._refs[request.branch] = branch.model_copy(update={"hash": node.commit.hash})
@@ -179,10 +181,7 @@ class MemoryCatalog:
 
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
         """Yield the keys that differ between two commits."""
-        before, after = self._contents(left.hash), self._contents(right.hash)
-        for key in sorted(before.keys() | after.keys()):
-            if before.get(key) != after.get(key):
-                yield _difference(key, before.get(key), after.get(key))
+        yield from differences(self._contents(left.hash), self._contents(right.hash))
 
     def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
         """Return options that identify ``ref`` in tests. Spark can't read this catalog."""
@@ -210,7 +209,7 @@ class MemoryCatalog:
             raise moved_reference(ref.name, ref.hash, current.hash)
         return current
 
-    def _contents(self, commit: str) -> Mapping[Key, Content]:
+    def _contents(self, commit: str) -> Contents:
         if commit == ROOT_HASH:
             return {}
         if commit not in self._nodes:
@@ -223,113 +222,16 @@ class MemoryCatalog:
             yield node.commit
             commit = node.commit.parent or ROOT_HASH
 
-    def _applied(self, request: CommitRequest, head: str) -> dict[Key, Content]:
-        base, now = self._contents(request.base), dict(self._contents(head))
-        behind = request.base != head
-        conflicts = [_changed(key, base, now) for key in _required(request, behind=behind)]
-        conflicts += [HEAD_MOVED] if request.at_head and behind else []
-        conflicts += [_wrong_id(pointer, base, request.deletes) for pointer in request.puts]
-        conflicts += [KeyConflict(".".join(name), "KEY_EXISTS") for name in request.namespaces if name in now]
-        conflicts += [_not_empty(name, now) for name in request.drops]
-        for name in (*(table.parts for table in request.deletes), *request.drops):
-            now.pop(name, None)
-        now |= {namespace: namespace for namespace in request.namespaces}
-        now |= {pointer.table.parts: _with_id(pointer) for pointer in request.puts}
-        conflicts += [_without_namespace(pointer.table.namespace, now) for pointer in request.puts]
-        conflicts += [_without_namespace(namespace[:-1], now) for namespace in request.namespaces]
-        found = list(dict.fromkeys(conflict for conflict in conflicts if conflict is not None))
-        if found:
-            raise commit_conflict(request.branch, request.base, found)
-        return now
-
     def _node(self, request: CommitRequest, parent: str, contents: Mapping[Key, Content]) -> _Node:
         self._last_time = max(datetime.now(UTC), self._last_time + timedelta(microseconds=1))
-        touched = [
-            *(".".join(namespace) for namespace in request.namespaces),
-            *(str(pointer.table) for pointer in request.puts),
-            *(str(table) for table in request.deletes),
-            *(".".join(namespace) for namespace in request.drops),
-        ]
         commit = Commit(
-            hash=hashlib.sha256(f"{parent} {uuid4()}".encode()).hexdigest(),
+            hash=new_hash(parent),
             parent=parent,
             message=request.message,
             author="lakegate",
             time=self._last_time,
             properties=request.properties,
-            tables=tuple(touched),
+            tables=tuple(map(".".join, written_keys(request))),
             puts=tuple(p for put in request.puts if isinstance(p := contents[put.table.parts], TablePointer)),
         )
         return _Node(commit, contents)
-
-
-def _check_keys(request: CommitRequest) -> None:
-    keys = [*request.namespaces, *(pointer.table.parts for pointer in request.puts)]
-    keys += [*(table.parts for table in request.deletes), *request.drops]
-    if not keys and not request.unchanged and not request.at_head:
-        raise InputError("A commit needs at least one operation.", ref=request.branch)
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        raise InputError(f"The commit has two operations on '{'.'.join(twice)}'.", ref=request.branch)
-
-
-def _required(request: CommitRequest, *, behind: bool) -> Iterator[tuple[Key, bool]]:
-    """Yield the keys that must be unchanged since the base, and whether their absence counts as a change."""
-    for pointer in request.puts:
-        yield pointer.table.parts, False
-    for name in (*(table.parts for table in request.deletes), *request.drops):
-        yield name, True
-    changed = {pointer.table for pointer in request.puts} | set(request.deletes)
-    for table in request.unchanged:
-        if table not in changed:
-            yield table.parts, behind
-
-
-def _changed(required: tuple[Key, bool], base: Mapping[Key, Content], now: Mapping[Key, Content]) -> KeyConflict | None:
-    key, must_exist = required
-    was, found = base.get(key), now.get(key)
-    if found is None:
-        return KeyConflict(".".join(key), "KEY_DOES_NOT_EXIST") if was is not None or must_exist else None
-    if was == found:
-        return None
-    if was is None:
-        return KeyConflict(".".join(key), "KEY_EXISTS")
-    same_id = isinstance(was, TablePointer) and isinstance(found, TablePointer) and was.content_id == found.content_id
-    return KeyConflict(".".join(key), "VALUE_DIFFERS" if same_id else "CONTENT_ID_DIFFERS")
-
-
-def _wrong_id(
-    pointer: TablePointer, base: Mapping[Key, Content], deletes: Collection[TableIdentifier]
-) -> KeyConflict | None:
-    was = base.get(pointer.table.parts)
-    expected = {was.content_id if isinstance(was, TablePointer) else None}
-    if expected == {None}:  # new, or renamed
-        expected |= {one.content_id for name in deletes if isinstance(one := base.get(name.parts), TablePointer)}
-    if pointer.content_id in expected:
-        return None
-    return KeyConflict(str(pointer.table), "KEY_EXISTS" if pointer.content_id is None else "CONTENT_ID_DIFFERS")
-
-
-def _without_namespace(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:
-    return KeyConflict(".".join(namespace), "NAMESPACE_ABSENT") if namespace and namespace not in now else None
-
-
-def _not_empty(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:
-    inner = any(key[: len(namespace)] == namespace and key != namespace for key in now)
-    return KeyConflict(".".join(namespace), "NAMESPACE_NOT_EMPTY") if inner else None
-
-
-def _with_id(pointer: TablePointer) -> TablePointer:
-    return pointer if pointer.content_id else pointer.model_copy(update={"content_id": str(uuid4())})
-
-
-def _difference(key: Key, left: Content | None, right: Content | None) -> TableDifference:
-    kind: Literal["table", "namespace"] = (
-        "table" if isinstance(left, TablePointer) or isinstance(right, TablePointer) else "namespace"
-    )
-    return TableDifference(
-        table=".".join(key),
-        kind=kind,
-        left=left if isinstance(left, TablePointer) else None,
-        right=right if isinstance(right, TablePointer) else None,
-    )

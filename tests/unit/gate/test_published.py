@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pytest
 
+from lakegate.catalogs.rules import ROOT_HASH
 from lakegate.gate.contents import Published
 from lakegate.gate.refusals import RefusedError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.testing.memory import ROOT_HASH
 from support.rest_world import RestWorld, valid
 
 
