@@ -22,6 +22,7 @@ from lakegate.model.run import Run, new_run_id
 from lakegate.model.words import parse_duration, suggest_keywords
 from lakegate.wap import opening
 from lakegate.wap.session import RunSession
+from lakegate.wap.stream import publish_slice
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -153,6 +154,32 @@ class Gate:
         """
         return opening.seal(self._components.context, self.find(opened).run_id, self._configured)
 
+    def publish_slice(self, opened: str) -> Run | None:
+        """Audit what was appended to an open branch since the last time, and publish it, while its writer goes on.
+
+        From the first time on, the branch is a stream: it can't be sealed any more. If a check fails, nothing later is
+        published until the run's branch is published with a reason, or discarded, which leaves its rows out.
+
+        Args:
+            opened: The branch, or the id of its run.
+
+        Returns:
+            The run that published it, or was ``rejected``; ``None`` if nothing was written.
+
+        Raises:
+            AuditFailedError: What was written before failed a check, and nobody has decided yet.
+            InputError: Something else was done than rows appended and tables created; or the opening has ended, and all
+                is published.
+            RetryableError: Another process is publishing it, or the catalog is unavailable.
+        """
+        components = self._components
+        return publish_slice(
+            components.context,
+            self.find(opened).run_id,
+            self._configured,
+            prefix=components.settings.ingest.branch_prefix,
+        )
+
     def renew(self, opened: str, *, open_for: str | timedelta = DAY) -> Run:
         """Let an opening expire this long from now. Its token stays the same.
 
@@ -186,7 +213,7 @@ class Gate:
     def openings(self) -> Sequence[Run]:
         """Return the branches that are open now, oldest first."""
         runs = self._components.journal.runs(status="created", kind="gate", limit=_MOST_SHOWN)
-        return [run for run in reversed(runs) if run.finished_at is None]
+        return [run for run in reversed(runs) if run.finished_at is None and run.opening is not None]
 
     def find(self, opened: str) -> Run:
         """Return the run of a branch that is or was open.

@@ -15,7 +15,7 @@ from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import Commit
-from lakegate.model.run import RUN_ID_PROPERTY, Acceptance, Run, RunKind
+from lakegate.model.run import RUN_ID_PROPERTY, Acceptance, Run, RunKind, Slice
 
 PROPERTY = "lakegate"
 """Key of what a commit says. The run id stands beside it under :data:`~lakegate.model.run.RUN_ID_PROPERTY`, too: a
@@ -61,6 +61,7 @@ class Event(Value):
         keys: Tables in which it checked that its keys were new, so that no rows may be restored to them.
         mode: The write mode of an ingest, if it did more than append.
         columns: Changes to columns, as text for people.
+        slice: What it published of a stream.
         compaction: The commit in which Iceberg compacted the run's table; it names no run itself.
     """
 
@@ -75,6 +76,7 @@ class Event(Value):
     keys: tuple[str, ...] = ()
     mode: str = ""
     columns: str = ""
+    slice: Slice | None = None
     compaction: str = ""
 
     @property

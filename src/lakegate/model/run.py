@@ -209,10 +209,29 @@ class OpenTime(Value):
     Attributes:
         deadline: Until when they may, unless it's sealed before.
         writers: What the engines that wrote call themselves, in the order in which they first wrote.
+        is_stream: Whether what's written is published slice by slice while the branch is open, so that it's never
+            sealed.
     """
 
     deadline: datetime
     writers: tuple[str, ...] = ()
+    is_stream: bool = False
+
+
+class Slice(Value):
+    """What was written to a stream's branch between two of its commits.
+
+    Attributes:
+        stream: Id of the run that is the branch's opening.
+        branch: The stream's branch.
+        since: Hash of the branch's commit after which it begins.
+        until: Hash of its last commit: the stream's mark, once the slice is published.
+    """
+
+    stream: str
+    branch: str
+    since: str
+    until: str
 
 
 class Action(Value):
@@ -249,6 +268,7 @@ class Run(Value):
         publication: Its commit, once published.
         accepted: Who published it although its audit failed, and why.
         opening: Until when other engines may write to its branch through the gate, and who has.
+        slice: What it publishes of a stream.
         actions: What people did to it by hand, if they gave their names.
         steps: Its steps, with times.
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
@@ -283,6 +303,7 @@ class Run(Value):
     publication: Publication | None = None
     accepted: Acceptance | None = None
     opening: OpenTime | None = None
+    slice: Slice | None = None
     actions: tuple[Action, ...] = ()
     steps: tuple[RunStep, ...] = ()
     skipped_files: tuple[KnownFile, ...] = ()
@@ -326,7 +347,7 @@ class Run(Value):
     @property
     def is_users_branch(self) -> bool:
         """Whether a user made its branch or wrote to it. Only publishing it may drop the branch."""
-        return self.adopted or self.kind in {"branch", "gate"}
+        return self.adopted or self.kind == "branch" or (self.kind == "gate" and self.slice is None)
 
     @property
     def may_be_published(self) -> bool:

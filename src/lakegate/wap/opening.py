@@ -161,10 +161,33 @@ def renew(context: Context, run_id: str, *, open_s: float) -> Run:
     if lease.token is None or lease.run.status != "created" or lease.run.opening is None:
         if lease.token is not None:
             context.journal.abandon(run_id, lease.token)
-        raise _closed(lease.run)
+        raise closed(lease.run)
     deadline = datetime.now(UTC) + timedelta(seconds=open_s)
-    run = lease.run.model_copy(update={"opening": lease.run.opening.model_copy(update={"deadline": deadline})})
-    context.journal.suspend(run, lease.token, for_s=open_s)
+    return _put_back(context, lease.run, lease.token, deadline=deadline)
+
+
+def make_stream(context: Context, run_id: str) -> Run:
+    """Let what is written to an open branch be published slice by slice, so that it can't be sealed any more."""
+    run = context.journal.get(run_id)
+    if run is not None and run.status == "created" and run.opening is not None and run.opening.is_stream:
+        return run
+    lease = _lease(context, run_id)
+    if lease.token is None:
+        raise closed(lease.run)
+    if lease.run.status != "created":
+        context.journal.abandon(run_id, lease.token)
+        raise closed(lease.run)
+    return _put_back(context, lease.run, lease.token, is_stream=True)
+
+
+def _put_back(context: Context, run: Run, token: str, **changes: object) -> Run:
+    """Leave an opening to its writer again, until its deadline."""
+    if run.opening is None:
+        raise AssertionError("an opening has a deadline")
+    opening = run.opening.model_copy(update=changes)
+    run = run.model_copy(update={"opening": opening})
+    left = opening.deadline - datetime.now(UTC)
+    context.journal.suspend(run, token, for_s=max(left.total_seconds(), 0.0))
     return run
 
 
@@ -187,14 +210,18 @@ def seal(context: Context, run_id: str, configured: ConfiguredChecks) -> Run:
     Raises:
         ClosedError: When the opening expired, or was given up or discarded.
         ConflictError: When a table changed on the target in a way that rules out a rebase. The branch stays.
-        InputError: When something was written that can't be published, such as a dropped table. The branch stays.
+        InputError: When something was written that can't be published, such as a dropped table: the branch stays. Or
+            when it's a stream, which stays open.
         NotFoundError: When there's no such opening.
     """
     lease = _lease(context, run_id)
     if lease.token is None:
         if lease.run.status in {"failed", "discarded"}:
-            raise _closed(lease.run)
+            raise closed(lease.run)
         return lease.run
+    if lease.run.opening is not None and lease.run.opening.is_stream:
+        _put_back(context, lease.run, lease.token)
+        raise _not_sealable(lease.run)
     with running(context, lease.run, token=lease.token, suspends=True) as session:
         _seal(context, session, configured)
     return session.run
@@ -226,15 +253,10 @@ def _close_branch(context: Context, session: RunSession) -> None:
 
 def _stage(context: Context, session: RunSession, configured: ConfiguredChecks) -> None:
     run = session.run
-    asked = {TableIdentifier.stored(name): checks for name, checks in run.checks.items()}
-
-    def checks(table: TableIdentifier) -> Sequence[Check]:
-        given = (*configured(table), *asked.get(table, ()))
-        return tuple({str(check): check for check in given}.values())
 
     def require_asked(staged: Sequence[StagedTable]) -> None:
-        written = {one.table for one in staged}
-        unknown = [str(table) for table in asked if table not in written]
+        written = {str(one.table) for one in staged}
+        unknown = [table for table in run.checks if table not in written]
         if staged and unknown:
             raise InputError(
                 f"Checks were asked for on {', '.join(unknown)}, but nothing was written to it on branch {run.branch}.",
@@ -248,12 +270,18 @@ def _stage(context: Context, session: RunSession, configured: ConfiguredChecks) 
         context,
         session,
         _base(run),
-        checks,
+        lambda table: checks_of(run, table, configured),
         reads=[name for name in run.reads if name not in set(map(str, tables))],
         require=require_asked,
         nothing=f"Nothing was written to {run.branch}. Did the writer use the gate?",
         by_anyone=True,
     )
+
+
+def checks_of(run: Run, table: TableIdentifier, configured: ConfiguredChecks) -> Sequence[Check]:
+    """Return the checks of a table: those of its contract and settings, and those that the opening asked for."""
+    given = (*configured(table), *run.checks.get(str(table), ()))
+    return tuple({str(check): check for check in given}.values())
 
 
 def _base(run: Run) -> Ref:
@@ -271,11 +299,22 @@ def _lease(context: Context, run_id: str) -> Lease:
     return lease
 
 
-def _closed(run: Run) -> ClosedError:
+def closed(run: Run) -> ClosedError:
+    """Return the error for an opening that has ended."""
     why = f": {run.error.message}" if run.error is not None else "."
     return ClosedError(
         f"The opening of {run.branch} has ended ({run.status}){why}",
         hint=f"lakegate runs {run.run_id}",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
+
+
+def _not_sealable(run: Run) -> InputError:
+    return InputError(
+        f"Branch {run.branch} is a stream: it's published slice by slice while its writer goes on, and never sealed.",
+        hint=f"To end it, stop its writer, publish the rest with lakegate watch --branch {run.branch} --once, then: "
+        f"lakegate discard {run.branch}",
         branch=run.branch,
         run_id=run.run_id,
     )

@@ -262,6 +262,7 @@ class _StagedRun:
             keys=tuple(map(str, self._new_keys())),
             mode=mode_of(run) or "",
             columns="; ".join(changes),
+            slice=run.slice,
         )
 
 
