@@ -14,15 +14,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from lakegate.cli.app import App, command
-from lakegate.cli.options import complete_tables, ingest_options, ingest_options_from, span
+from lakegate.cli.options import complete_branches, complete_tables, ingest_options, ingest_options_from, span
 from lakegate.cli.output import clip
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.cli.wrapping import tell
-from lakegate.errors import LakegateError
+from lakegate.errors import ExitCode, LakegateError
 from lakegate.loading.routes import location
 from lakegate.model.rows import json_safe
 from lakegate.model.words import counted, duration, parse_duration
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.loading.routes import Routes, WatchedPaths
     from lakegate.loading.scan import Chunk, Scan
+    from lakegate.loading.streams import StreamWatch
     from lakegate.loading.watch import Feed, Summary, Watch
     from lakegate.model.run import FileCheckpoint, Run
 
@@ -49,9 +51,17 @@ _REFRESHED_PER_S = 2
         "lakegate watch landing/ --table nyc.trips -c 'not_null(passenger_count)'",
         "lakegate watch landing/ --route 'landing/{namespace}/{table}/*.parquet' --every 5m",
         "lakegate watch 'landing/*.csv' --table nyc.trips --once -o json",
+        "lakegate watch --branch stream/orders --every 1m",
     ),
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
+@click.option(
+    "--branch",
+    "stream",
+    metavar="BRANCH",
+    shell_complete=complete_branches,
+    help="Instead of files: what another engine appends to BRANCH, which `lakegate gate open` has opened.",
+)
 @click.option("--table", metavar="TABLE", shell_complete=complete_tables, help="Table that all files go to.")
 @click.option(
     "--route",
@@ -88,7 +98,16 @@ def watch(app: App, /, **given: Any) -> None:
     Ctrl-C or SIGTERM stops it after the current run, with exit code 0. With --once, exits with 0 if all is well, with 1
     if a file was given up, and with 3 if a file must be retried: because it failed, because another process has it,
     because it comes after such a file and may change the same rows, or because you stopped the command before.
+
+    With --branch, what a writer has appended to that branch since the last time is audited and published as a run of
+    its own, while the writer goes on. If its audit fails, its rows are kept on a branch, and nothing later is published
+    until that branch is published with a reason, or discarded.
     """
+    if given["stream"]:
+        _watch_stream(app, given)
+        return
+    if not given["paths"]:
+        raise click.UsageError("Name the PATHs to watch, or a branch: --branch BRANCH.")
     settings = app.settings().watch
     view = WatchView(app, given["paths"], max_tries=given["max_tries"] or settings.max_tries)
     with ExitStack() as opened:
@@ -101,6 +120,22 @@ def watch(app: App, /, **given: Any) -> None:
             view.summarise(watching.summary)
     if given["once"]:
         raise click.exceptions.Exit(summary.exit_code)
+
+
+def _watch_stream(app: App, given: dict[str, Any]) -> None:
+    from lakegate.loading.streams import StreamWatch
+
+    context = click.get_current_context()
+    others = (name for name, value in given.items() if value and name not in {"stream", "every", "once"})
+    if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in others):
+        raise click.UsageError("With --branch, watch takes only --every and --once.")
+    every_s = (given["every"] or parse_duration(app.settings().watch.every)).total_seconds()
+    with app.lake() as lake:
+        watching = StreamWatch(lake, given["stream"], StreamView(app), every_s=every_s, once=given["once"])
+        with _stopped_by_signals(watching):
+            run = watching.run()
+    if given["once"] and run is not None and run.status == "rejected":
+        raise click.exceptions.Exit(ExitCode.AUDIT_FAILED)
 
 
 def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: WatchView, opened: ExitStack) -> Watch:
@@ -167,7 +202,7 @@ def _feed(given: dict[str, Any], settings: WatchSettings, places: WatchedPaths) 
 
 
 @contextmanager
-def _stopped_by_signals(watching: Watch) -> Iterator[None]:
+def _stopped_by_signals(watching: Watch | StreamWatch) -> Iterator[None]:
     """Stop the watch at the first Ctrl-C or SIGTERM after the current run, and at the second one immediately."""
     is_stopping = False
 
@@ -334,6 +369,29 @@ class WatchView:
         if checkpoint.outcome == "rejected" or checkpoint.tries >= self.max_tries:
             return "Given up until it changes."
         return f"Attempt {checkpoint.tries} of {self.max_tries}."
+
+
+class StreamView:
+    """Implements :class:`lakegate.loading.streams.StreamObserver`: lines on stderr, runs as JSON on stdout."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def ended(self, run: Run) -> None:
+        """Report how a slice's run ended."""
+        rows = run.publication.rows if run.publication is not None else sum(one.rows for one in run.staged)
+        failed = "".join(f"; {report.table}: {one.name} failed" for report in run.reports for one in report.failures)
+        self._say(run.status, f"{run.table}: {counted(rows, 'row')}{failed}, run {run.run_id}")
+        if self._app.json:
+            click.echo(as_json(json_safe(run_payload(run))))
+
+    def waiting(self, error: LakegateError) -> None:
+        """Report why nothing is published for now."""
+        self._say("waiting", f"{error.message} {error.hint or ''}".rstrip())
+
+    def _say(self, word: str, text: str) -> None:
+        if not self._app.quiet:
+            tell(one_line(f"{word:<9}  {text}"))
 
 
 def _files(chunk: Chunk) -> str:
