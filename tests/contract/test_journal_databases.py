@@ -158,7 +158,7 @@ def test_a_journal_of_another_format_is_refused_naming_both(tmp_path: Path) -> N
     path = tmp_path / "journal.db"
     open_sqlite(path).close()
     for change, theirs in (
-        ("UPDATE journal_format SET number = 2", "is in format 2"),
+        ("UPDATE journal_format SET number = 99", "is in format 99"),
         ("DROP TABLE journal_format", "is in an unknown format"),
     ):
         with closing(sqlite3.connect(path)) as connection, connection:
