@@ -141,10 +141,10 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 @click.option("--accept", metavar="REASON", help="Publish them even if they fail a check, for this reason.")
 @_row_options
 def release(app: App, /, *, table: str, changes: tuple[str, ...], accept: str | None, **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE, if they pass its checks now, and what set them aside.
+    """Publish quarantined rows of TABLE that pass its checks now.
 
-    The rows are published as they are, or with the new values of --set. They stay in the quarantine table, marked as
-    released, and are never published twice.
+    They must also pass what set them aside. They are published as they are, or with the new values of --set, stay in
+    the quarantine table, marked as released, and are never published twice.
     """
     new = {}
     for text in changes:
