@@ -125,7 +125,7 @@ def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
             run = lake.run(run_id)
         if run.publication is not None:
             text = "%s Commit %s. To undo it: lakegate revert %s"
-            get_run_logger().info(text, sentence(run), run.publication.commit, run_id)
+            get_run_logger().info(text, sentence(run), run.publication.commit[:12], run_id)
 
     def undo(_transaction: Transaction) -> None:
         logger = get_run_logger()
