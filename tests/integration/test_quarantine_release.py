@@ -52,6 +52,7 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
         with pytest.raises(QueryError, match="CAST_INVALID_INPUT"):  # by what a row holds, not as it's planned
             change(table, where="CAST(concat('x', id) AS INT) = 1")
 
+    assert [(run.status, run.table) for run in lake.runs(table=table, limit=1)] == [("failed", table)]
     fixed = lake.quarantine.release(table, run_id=first, where="fare > -3", changes={"fare": "abs(fare)"})
     assert (fixed.status, fixed.publication and fixed.publication.rows) == ("published", 1)
     assert rows(lake, table) == [(1, 1.0), (2, 2.0), (5, 5.0)]

@@ -97,6 +97,7 @@ class Quarantine:
                     components.context, tx, identifier, chosen, dict(changes or {}), accepts=acceptance is not None
                 ),
                 name=f"release {identifier}",
+                tables=(str(identifier),),
                 on_failure="drop",
                 action=review.acted("release", actor),
                 acceptance=acceptance,
@@ -136,6 +137,7 @@ class Quarantine:
             self._components,
             lambda tx: drop(self._components.context, tx, identifier, chosen),
             name=f"drop quarantined {identifier}",
+            tables=(str(identifier),),
             on_failure="drop",
             action=review.acted("drop", actor),
         )

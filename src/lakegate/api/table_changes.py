@@ -33,13 +33,18 @@ def evolve(components: Components, table: str, changes: Sequence[str], checks: S
             tx.sql(statement)
         tx.check(table, *checks)
 
-    return run_transaction(components, work)
+    return run_transaction(components, work, tables=(str(identifier),))
 
 
 def delete_rows(components: Components, table: str, where: str) -> Run:
     """Delete rows; see :meth:`lakegate.Lake.delete_rows`."""
     identifier = _existing(components, table)
-    return run_transaction(components, lambda tx: tx.delete(table, where), name=f"delete rows of {identifier}")
+    return run_transaction(
+        components,
+        lambda tx: tx.delete(table, where),
+        name=f"delete rows of {identifier}",
+        tables=(str(identifier),),
+    )
 
 
 def truncate(components: Components, table: str) -> Run:
@@ -51,6 +56,7 @@ def truncate(components: Components, table: str) -> Run:
         components,
         lambda tx: table_changes.truncate(context, tx, identifier),
         name=f"truncate {identifier}",
+        tables=(str(identifier),),
         undoes=partial(table_changes.runs_in, context, identifier),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeVar
 
 from lakegate.components import Components
@@ -29,6 +30,7 @@ def begin(
     action: Action | None = None,
     acceptance: Acceptance | None = None,
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
+    tables: Sequence[str] = (),
 ) -> AbstractContextManager[Transaction]:
     """Return a transaction on ``main``, with the defaults of the settings and the checks of each table's settings."""
     run_id, defaults = new_run_id(), components.settings.ingest
@@ -43,6 +45,7 @@ def begin(
         action=action,
         acceptance=acceptance,
         undoes=undoes,
+        tables=tables,
     )
 
 
@@ -55,20 +58,29 @@ def run_transaction(
     action: Action | None = None,
     acceptance: Acceptance | None = None,
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
+    tables: Sequence[str] = (),
 ) -> Run:
     """Do ``work`` in a transaction, at most three times, and return its run.
 
     Args:
         acceptance: Publish even if a check fails.
+        tables: Tables that it is about, for the journal until it has written some.
     """
 
     def attempt(tx: Transaction) -> Transaction:
         work(tx)
         return tx
 
-    def start() -> AbstractContextManager[Transaction]:
-        return begin(components, name, on_failure=on_failure, action=action, acceptance=acceptance, undoes=undoes)
-
+    start = partial(
+        begin,
+        components,
+        name,
+        on_failure=on_failure,
+        action=action,
+        acceptance=acceptance,
+        undoes=undoes,
+        tables=tables,
+    )
     return retry_conflicts(components, 3, start, attempt).run
 
 

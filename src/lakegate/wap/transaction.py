@@ -347,6 +347,7 @@ def transaction(
     acceptance: Acceptance | None = None,
     kind: RunKind = "transaction",
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
+    tables: Sequence[str] = (),
 ) -> Iterator[Transaction]:
     """Let the body write to a branch; at its end, audit and publish all changes in one commit, or nothing.
 
@@ -356,6 +357,7 @@ def transaction(
         action: Who does this, to be recorded with the run.
         acceptance: Publish even if a check fails; it's only recorded then.
         undoes: Given the base, returns the runs whose rows the body removes: their source files can be ingested again.
+        tables: Tables that it is about, for the journal until it has written some.
 
     Raises:
         AuditFailedError: At the end, when a check fails. Nothing is published.
@@ -375,7 +377,7 @@ def transaction(
         run_id=run_id,
         kind=kind,
         name=name,
-        tables=(),
+        tables=tuple(tables),
         branch=branch,
         status="created",
         on_failure=on_failure,
