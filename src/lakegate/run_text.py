@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC
@@ -13,7 +12,7 @@ from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import rows_query
 from lakegate.model.run import Publication, Run, StagedTable, changed_rows, published_tables
 from lakegate.model.states import OPEN
-from lakegate.model.words import count, counted, share
+from lakegate.model.words import command_line, count, counted, share
 from lakegate.progress import without_secrets
 
 Tone = Literal["good", "bad", "warn", "idle"]
@@ -229,4 +228,4 @@ def _commands(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _join(*words: str) -> str:
-    return shlex.join(("lakegate", *words))
+    return command_line(("lakegate", *words))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -11,7 +10,7 @@ from lakegate.config import NotifySettings, fill_link
 from lakegate.model.checks import CheckResult
 from lakegate.model.downstream import Notice
 from lakegate.model.run import Run
-from lakegate.model.words import count, counted, parse_duration
+from lakegate.model.words import command_line, count, counted, parse_duration
 from lakegate.progress import one_line, redact, without_secrets
 from lakegate.run_text import describe_run, failing
 
@@ -141,12 +140,12 @@ def _commands(notice: Notice) -> Iterator[tuple[str, str]]:
         yield from describe_run(notice.run).commands
     elif notice.delivery is not None:
         name = notice.delivery.downstream
-        yield "See what's waiting", shlex.join(("lakegate", "admin", "downstream", "status", name))
-        yield "After fixing it", shlex.join(("lakegate", "admin", "downstream", "retry", name))
+        yield "See what's waiting", command_line(("lakegate", "admin", "downstream", "status", name))
+        yield "After fixing it", command_line(("lakegate", "admin", "downstream", "retry", name))
     elif notice.file is not None and notice.file.run_id is not None:
-        yield "See its last run", shlex.join(("lakegate", "runs", notice.file.run_id))
+        yield "See its last run", command_line(("lakegate", "runs", notice.file.run_id))
     elif notice.late is not None:
-        yield "See its runs", shlex.join(("lakegate", "runs", "--table", notice.late.table))
+        yield "See its runs", command_line(("lakegate", "runs", "--table", notice.late.table))
 
 
 def _link(run: Run | None, template: str | None) -> str | None:

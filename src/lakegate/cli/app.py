@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from click.core import augment_usage_errors
 
 from lakegate.cli.wrapping import wrapped_command
 from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.model.words import command_line
 from lakegate.progress import redact
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class App:
 
     def command_without_dry_run(self) -> str:
         """Return the current command line without ``--dry-run``, to type again. Secrets are left out."""
-        return redact(shlex.join(["lakegate", *(word for word in self.words if word != "--dry-run")]))
+        return redact(command_line(["lakegate", *(word for word in self.words if word != "--dry-run")]))
 
     def command(self, *words: str) -> str:
         """Return a lakegate command to type next, quoted for a shell, for the same lake as this one."""
@@ -198,7 +198,7 @@ class App:
         for option, value in (("--home", self.home), ("--engine", self.engine), ("--catalog", self.catalog)):
             if value is not None and redact(str(value)) == str(value):
                 prefix += [option, str(value)]
-        return shlex.join([*prefix, *words])
+        return command_line([*prefix, *words])
 
 
 def _quieten_libraries(*, debug: bool) -> None:

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import math
 import re
+import shlex
 import sys
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,6 +21,8 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _Class = TypeVar("_Class", bound=type)
 _DURATION = re.compile(r"([0-9]{1,6})\s*([smhdw])")
+_EXPANDED = frozenset('"$`\\!')
+"""Characters that a shell doesn't take literally in double quotes."""
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LONGEST_AGE = timedelta(days=365_000)
 """The longest age, so that a time that long ago is still after the year 1."""
@@ -55,6 +58,16 @@ def escaped(name: str) -> str:
         cafe\u0301
     """
     return name.encode("ascii", "backslashreplace").decode()
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return a command to type in a shell. SQL with single quotes goes in double quotes, if nothing there expands.
+
+    Example:
+        >>> print(command_line(["lakegate", "query", "SELECT 1 AS `a b`", "zone = 'A'"]))
+        lakegate query 'SELECT 1 AS `a b`' "zone = 'A'"
+    """
+    return " ".join(f'"{one}"' if "'" in one and _EXPANDED.isdisjoint(one) else shlex.quote(one) for one in words)
 
 
 def duration(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +15,7 @@ from lakegate.model.base import Value
 from lakegate.model.checks import CheckResult
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import BRINGS_DATA, Run, RunLine
-from lakegate.model.words import count, counted
+from lakegate.model.words import command_line, count, counted
 from lakegate.reports.page import render, when
 from lakegate.run_text import StatusText
 
@@ -236,7 +235,7 @@ def _status(found: PeriodRuns) -> StatusText:
         return StatusText("bad", "Needs a decision" if found.waiting else "Late", happened, means, ())
     if not total:
         table = () if report.table is None else ("--table", report.table)
-        longer = ("Look further back", shlex.join(("lakegate", "report", *table, "--since", "90d")))
+        longer = ("Look further back", command_line(("lakegate", "report", *table, "--since", "90d")))
         return StatusText("idle", "Quiet", happened, "Nothing was published, and nothing is waiting.", (longer,))
     if failed:
         unknown = sum(run.may_be_published for run in found.runs)

@@ -7,7 +7,6 @@ concurrent releases, the catalog accepts one, and the other starts over.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ from lakegate.model.run import Run
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import type_differences, type_parts
-from lakegate.model.words import counted, unknown_column
+from lakegate.model.words import command_line, counted, unknown_column
 from lakegate.ports import Catalog, TableReader
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, takes
 from lakegate.wap.transaction import Transaction
@@ -248,7 +247,7 @@ def still_failing(table: TableIdentifier, run: Run, chosen: RowSelection) -> Aud
     return AuditFailedError(
         f"No row of {table} was released: {why}.",
         hint=f"Correct them with --set '{column}=EXPRESSION', or publish them as they are with --accept 'REASON'. To "
-        f"see them: {shlex.join(['lakegate', *map(str, show)])}",
+        f"see them: {command_line(['lakegate', *map(str, show)])}",
         table=str(table),
         run_id=run.run_id,
     )
