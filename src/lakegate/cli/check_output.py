@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.output import (
@@ -141,7 +142,8 @@ def show_examples(result: CheckResult) -> None:
     show_rows(columns, (tuple(map(styled, row)) for row in cells), indent=2)
     for number, file in enumerate(files, start=1):
         label = "File" if len(files) == 1 else f"File {number}"
-        path = clip_path(one_line(file), console().width - len(f"  {label}: "))
+        path = _path(file, is_source=_ROW_COLUMN in rows[0])
+        path = clip_path(one_line(path), console().width - len(f"  {label}: "))
         say(f"  [dim]{label}: {safe(path)}[/]")
     left = len(shown[0]) - len(columns)
     more = [f"{counted(left, 'more column')}"] * (left > 0)
@@ -150,6 +152,17 @@ def show_examples(result: CheckResult) -> None:
     more += [f"{counted(hidden, 'more row')}"] * (hidden > 0)
     if more:
         say(f"  [dim]… {' and '.join(more)}[/]")
+
+
+def _path(uri: str, *, is_source: bool) -> str:
+    """Return where a file is as people type it: a path, relative if it's below the current folder, or a store's URI."""
+    from lakegate.sources.files import from_uri, path_of_uri, shown
+
+    if not uri.startswith("file:"):
+        return uri
+    # Iceberg's own paths aren't percent-encoded.
+    path = shown(from_uri(uri)) if is_source else path_of_uri(uri)
+    return path.removeprefix(f"{Path.cwd()}/")
 
 
 def _with_file(row: Mapping[str, Any], marked: Sequence[str], files: Sequence[str]) -> dict[str, Any]:

@@ -75,14 +75,17 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_path(path: str, width: int) -> str:
-    """Return a path in at most ``width`` characters, if its last part has room: the file's name stays whole.
+    """Return a path in at most ``width`` characters. If there's room, the file's name stays whole.
 
     Example:
         >>> clip_path("file:/lake/warehouse/nyc/trips/0001.parquet", 24)
         'file:/lake…/0001.parquet'
     """
     folder, slash, name = path.rpartition("/")
-    return path if len(path) <= width else clip(folder, max(width - len(slash + name), 1)) + slash + name
+    left = width - len(slash + name)
+    if len(path) <= width or left < 1:
+        return shorten(path, width)
+    return clip(folder, left) + slash + name
 
 
 def cell(value: object) -> str:

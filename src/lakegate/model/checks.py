@@ -15,6 +15,7 @@ from pydantic import Field
 
 from lakegate.model.base import Value
 from lakegate.model.schema import is_masked, masked_path, masked_row
+from lakegate.model.words import counted
 
 Severity = Literal["error", "warn", "quarantine"]
 Scope = Literal["batch", "table"]
@@ -203,7 +204,7 @@ class CheckResult(Value):
             for one in self.files
         ]
         names = [path.rpartition("/")[2] for path in paths]
-        total = f" of {max(self.failing_rows, self.quarantined):,} failing rows"
+        total = f" of {counted(max(self.failing_rows, self.quarantined), 'failing row')}"
         parts = []
         for one, name, path in zip(self.files, names, paths, strict=True):
             rows = ", ".join(f"{number:,}" for number in one.first_rows)

@@ -13,8 +13,9 @@ from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import QuarantineSummary, RowSelection
 from lakegate.model.run import Publication, Run
+from lakegate.sources import to_uri
 from lakegate.wap.release import still_failing
-from support.cli_support import FakeLake, invoke, report, result
+from support.cli_support import NOT_NULL, FakeLake, invoke, printed, report, result
 
 AT = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
 ROW: dict[str, Any] = {
@@ -102,3 +103,21 @@ def test_a_refused_release_shows_the_failing_rows_and_the_ways_on() -> None:
     assert "--set 'fare=EXPRESSION'" in said
     assert "--accept 'REASON'" in said
     assert "lakegate quarantine show nyc.trips --check 'in_range(fare, min=0)'" in said
+
+
+def test_the_file_of_failing_rows_is_a_path_to_type(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, told in (
+        (tmp_path / "in" / "a b%.csv", "in/a b%.csv"),
+        (Path("/data/é.csv"), "/data/é.csv"),
+        (Path("/data") / ("x" * 60) / ("y" * 60 + ".csv"), f"/data/…/{'y' * 60}.csv"),
+    ):
+        failed = result(NOT_NULL, 1, [{"_row": 7, "passenger_count": None, "_file": to_uri(path)}])
+        run = RUN.model_copy(update={"status": "rejected", "publication": None, "reports": (report(failed),)})
+        error = still_failing(TableIdentifier.parse("nyc.trips"), run, RowSelection())
+        shown, _ = printed(
+            "quarantine release nyc.trips".split(), FakeLake(quarantine_release=error, run=run), monkeypatch, columns=80
+        )
+        assert f"  File: {told}\n" in shown

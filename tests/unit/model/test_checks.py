@@ -65,4 +65,6 @@ def test_files_of_failing_rows_are_named_as_short_as_they_can_be() -> None:
     )
     assert found.where_from in found.remarks
     assert found.shown(rows=0, masked=["zip"]).files[1].file == f"s3://in/zip={MASK}/x.csv"
+    alone = found.model_copy(update={"files": files[1:2], "failing_rows": 1, "more_files": 0})
+    assert alone.where_from == "x.csv: 1 of 1 failing row (row 1,200)."
     assert RESULT.where_from is None
