@@ -55,7 +55,7 @@ def examples(run: Run, check: str) -> list[dict[str, Any]]:
     (found,) = [result for report in run.reports for result in report.results if result.check == check]
     assert json.loads(json.dumps(found.examples, allow_nan=False)) == list(found.examples)
     assert found.examples, found.detail
-    return [{name: value for name, value in row.items() if name != "_file"} for row in found.examples]
+    return [{name: value for name, value in row.items() if name not in {"_file", "_row"}} for row in found.examples]
 
 
 def printed(lake: Lake, sql: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -105,9 +105,7 @@ def test_a_refused_release_shows_the_failing_rows_and_the_ways_on() -> None:
     assert "lakegate quarantine show nyc.trips --check 'in_range(fare, min=0)'" in said
 
 
-def test_the_file_of_failing_rows_is_a_path_to_type(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_file_of_failing_rows_is_a_path_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for path, told in (
         (tmp_path / "in" / "a b%.csv", "in/a b%.csv"),
@@ -118,6 +116,6 @@ def test_the_file_of_failing_rows_is_a_path_to_type(
         run = RUN.model_copy(update={"status": "rejected", "publication": None, "reports": (report(failed),)})
         error = still_failing(TableIdentifier.parse("nyc.trips"), run, RowSelection())
         shown, _ = printed(
-            "quarantine release nyc.trips".split(), FakeLake(quarantine_release=error, run=run), monkeypatch, columns=80
+            ["quarantine", "release", "nyc.trips"], FakeLake(quarantine_release=error, run=run), monkeypatch, columns=80
         )
         assert f"  File: {told}\n" in shown
