@@ -20,6 +20,7 @@ from proofs import (
     contention,
     crash_matrix,
     dbos_matrix,
+    door,
     exactness,
     histories,
     neighbours,
@@ -107,6 +108,7 @@ _LONG: Mapping[str, Proof] = {
     "hot-table": lambda home, seed: histories.prove(
         home, histories.HOT, seed=seed, namespace="hot", keep=Path(tempfile.gettempdir())
     ),
+    "door": lambda _, seed: door.prove(door.LONG_S, seed, tell=_tell),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
     "neighbours": lambda home, _: neighbours.prove(home),
     "quarantine-crashes": lambda home, seed: quarantine.prove(
@@ -127,6 +129,7 @@ _SHORT: Mapping[str, Proof] = {
     "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),
     "compaction": lambda home, seed: compaction.prove(home, compaction.SHORT, seed=seed),
     "histories": lambda home, seed: histories.prove(home, histories.SHORT, seed=seed),
+    "door": lambda _, seed: door.prove(door.SHORT_S, seed, tell=_tell),
     "exactness": lambda home, seed: exactness.prove(home, exactness.SHORT, seed=seed, tell=_tell),
     "quarantine": lambda home, seed: quarantine.prove(home, quarantine.SHORT, seed, tell=_tell),
     "quarantine-anytime": lambda home, seed: quarantine.prove(

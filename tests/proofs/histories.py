@@ -1,6 +1,7 @@
 """Everything that changes tables, at once, while processes are killed and the catalog is away: is there a serial order?
 
-Workers ingest, update rows, run transactions over several tables, revert, restore and compact; somebody who has never
+Workers ingest, update rows, run transactions over several tables, have PyIceberg write to a branch through the gate,
+revert, restore and compact; somebody who has never
 heard of lakegate appends on ``main``. Some are killed, at a point on the way or at any moment, and to some the catalog
 is on a bad line. Two readers look at all tables at ``main``'s head again and again, one by lakegate and one by
 PyIceberg. What all of them asked for, when, and what came of it, is a history (:mod:`proofs.history`). Only that is
@@ -62,6 +63,7 @@ _MOST_TOLD = 10
 _KINDS: Mapping[str, int] = {
     "ingest": 40,
     "transaction": 12,
+    "gate": 12,
     "update": 8,
     "extend": 12,
     "revert": 12,
@@ -207,6 +209,9 @@ class _History:
             for thread in others:
                 thread.join()
         self.lake.recover()
+        for run in self.lake.runs(kind="gate", status="failed", limit=1_000):
+            if run.branch_kept:  # for its writer to look at
+                self.lake.discard(run.branch)
         self.lake.maintenance.gc()  # drops what killed reverts announced
         for process, read in ((1, _own), (2, _pyiceberg)):
             self._look(process, read)
@@ -326,10 +331,11 @@ class _History:
                 return Job(optimize=table), ()
             case "update" | "extend":
                 return self._row_job(name)
-            case "transaction":
+            case "transaction" | "gate":
                 batches = {each: self._ids() for each in BAGS}
                 appends = {f"{self.namespace}.{each}": (ids[0], _ROWS) for each, ids in batches.items()}
-                return Job(appends=appends), tuple(Step("add", each, ids) for each, ids in batches.items())
+                steps = tuple(Step("add", each, ids) for each, ids in batches.items())
+                return Job(appends=appends, gate=name == "gate"), steps
         step, source = self._batch(bag)
         return Job(table=table, paths=[str(source)], checks=["not_null(id)"], on_busy="wait"), (step,)
 
@@ -386,7 +392,7 @@ class _History:
                 _read_row("lists", key, text) for (_, key), text in zip(job["extend"], answer["found"], strict=True)
             ]
             one.steps[:0] = read
-        if answer["status"] == "published" and name in ("ingest", "transaction"):
+        if answer["status"] == "published" and name in ("ingest", "transaction", "gate"):
             assert answer["run_id"] is not None
             with self._lock:
                 self._published.append((answer["run_id"], steps))
