@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks import (
     batches,
     command,
+    gate,
     history,
     ingest,
     listing,
@@ -172,6 +173,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "history": _history,
     "listing": lambda _: listing.measure(),
     "serving": _serving,
+    "gate": lambda bench: gate.measure(bench.lake, bench.components, bench.rounds),
     "reading": lambda bench: reading.measure(bench.lake.home / "reading"),
     "watching": lambda _: watching.measure(),
     "function": _function,
