@@ -209,8 +209,8 @@ class _History:
             for thread in others:
                 thread.join()
         self.lake.recover()
-        for run in self.lake.runs(kind="gate", status="failed", limit=1_000):
-            if run.branch_kept:  # for its writer to look at
+        for run in self.lake.runs(status="failed", limit=10_000):
+            if run.branch_kept:  # an opening that was never sealed, or a conflict: for people to look at
                 self.lake.discard(run.branch)
         self.lake.maintenance.gc()  # drops what killed reverts announced
         for process, read in ((1, _own), (2, _pyiceberg)):

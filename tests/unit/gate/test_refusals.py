@@ -160,6 +160,34 @@ OTHER_STATES: dict[str, tuple[Attempt, tuple[int, str], str]] = {
         (404, "NoSuchWarehouseException"), "'wap/other'"),
 }  # fmt: skip
 
+_TRIPS = {"namespace": ["nyc"], "name": "trips"}
+_PROPERTIES = {"action": "set-properties", "updates": {"owner": "evil"}}
+CHANGES: dict[str, tuple[str, str, Any]] = {
+    "create a namespace": ("POST", "namespaces", {"namespace": ["evil"]}),
+    "drop a namespace": ("DELETE", "namespaces/nyc", None),
+    "create a table": ("POST", "namespaces/nyc/tables", {"name": "evil", "schema": SCHEMA}),
+    "stage a table": ("POST", "namespaces/nyc/tables", {"name": "evil", "schema": SCHEMA, "stage-create": True}),
+    "change a table": ("POST", "namespaces/nyc/tables/trips", {"requirements": [], "updates": [_PROPERTIES]}),
+    "change tables": ("POST", "transactions/commit", {
+        "table-changes": [{"identifier": _TRIPS, "requirements": [], "updates": [_PROPERTIES]}]}),
+    "drop a table": ("DELETE", "namespaces/nyc/tables/trips", None),
+    "purge a table": ("DELETE", "namespaces/nyc/tables/trips?purgeRequested=true", None),
+    "rename a table": ("POST", "tables/rename", {"source": _TRIPS, "destination": {**_TRIPS, "name": "evil"}}),
+}  # fmt: skip
+PREFIXES = (
+    *("main", "%6dain", "main%00", "main%20", "%20main", "main%2F", "MAIN", "main@HEAD", "tag:first", "-"),
+    *("wap%2Fother", "wap%2Fyesterday", "wap%252Fother", "wap%2Ftoday%2F..%2Fother", "WAP%2FTODAY", "wap%2F%2Ftoday"),
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_no_request_changes_another_state(scene: Scene, prefix: str) -> None:
+    for name, (method, path, body) in CHANGES.items():
+        response = scene.writer.send(method, f"/v1/{prefix}/{path}", body)
+        error = valid("IcebergErrorResponse", response.json())["error"]
+        assert (response.status_code, error["type"]) == FORBIDDEN, (name, error)
+
+
 PLACES: dict[str, tuple[Attempt, tuple[int, str], str]] = {
     "a location": (lambda s: s.create(location=f"{s.world.root}/nyc/mine"), BAD, "Leave out the location"),
     "another table's location": (lambda s: s.create(location=s.trips["location"]), BAD, "Leave out the location"),
