@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from lakegate.config import StorageSettings
 from lakegate.credentials.openings import token_of
 from lakegate.gate.app import Gate, create_app
+from lakegate.gate.lending import lender_for
 from lakegate.gate.signing import signer_for
 from lakegate.iceberg.files import TableFiles
 from lakegate.listening import listen
@@ -59,7 +60,8 @@ class GateWorld:
     openings: MemoryOpenings = field(default_factory=MemoryOpenings)
 
     def app(self, catalog: Catalog | None = None) -> ASGIApp:
-        gate = Gate(self.openings, KEY, self.root, signer_for(self.root, self.storage))
+        signer = signer_for(self.root, self.storage)
+        gate = Gate(self.openings, KEY, self.root, signer, lender_for(self.root, self.storage, signer))
         return create_app(catalog or self.catalog, TableFiles(self.storage), gate=gate)
 
     def open(self, branch: str, opening_id: str | None = None, *, for_s: float = 3600.0) -> Opening:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 import secrets
 import shutil
 import socket
@@ -27,14 +29,41 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 REGION = "us-east-1"
+WRITER_ROLE = "arn:aws:iam::000000000000:role/writer"
+"""A role that may do everything, and that everybody may assume."""
 _TIMEOUT_S = 60
 _SERVERS = ("admin", "filer", "master", "s3", "volume")
 # Without these it would listen on every address and report home.
 _OPTIONS = (
     *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"),
     *("-s3.port.lance=0", "-s3.port.iceberg=0"),
+    "-s3.iam.config=iam.json",
     "-volume.max=10000",  # each bucket takes some; by default there are as many as would fill the disk
 )
+
+
+def _allowed(*actions: str, **more: object) -> dict[str, object]:
+    return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": actions, **more}]}
+
+
+_ROLES = {
+    "sts": {
+        "tokenDuration": "1h",
+        "maxSessionLength": "12h",
+        "issuer": "tests",
+        "signingKey": base64.b64encode(secrets.token_bytes(32)).decode(),
+    },
+    "policy": {"defaultEffect": "Deny", "storeType": "memory"},
+    "roles": [
+        {
+            "roleName": "writer",
+            "roleArn": WRITER_ROLE,
+            "trustPolicy": _allowed("sts:AssumeRole", Principal="*"),
+            "attachedPolicies": ["all"],
+        }
+    ],
+    "policies": [{"name": "all", "document": _allowed("s3:*", Resource=["*"])}],
+}
 
 
 @dataclass(frozen=True)
@@ -107,6 +136,7 @@ class S3Server:
 
     def start(self) -> None:
         ports = [word for name, port in self._ports.items() for word in _port_options(name, port)]
+        (self._folder / "iam.json").write_text(json.dumps(_ROLES))
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [Path(sys.executable).parent / "weed", "mini", f"-dir={self._folder}", *_OPTIONS, *ports],

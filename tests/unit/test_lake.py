@@ -364,3 +364,19 @@ def test_a_deleted_branch_is_restored_from_its_last_commit(house: FakeLakehouse)
     with pytest.raises(InputError, match="isn't in the history of 'main'"):
         lake.branches.create("dev", at=deleted.hash)
     assert lake.branches.create("dev", deleted.hash).hash == own
+
+
+def test_who_opens_a_branch_on_s3_is_told_that_some_writers_hold_keys_of_their_own() -> None:
+    told: list[str] = []
+    for warehouse, role in (
+        ("s3://lake/w", None),
+        ("s3://lake/w", "arn:aws:iam::123456789012:role/w"),
+        ("/lake", None),
+    ):
+        lake = open_lake(FakeLakehouse(), s3={"writer_role": role})
+        components: Any = components_of(lake)
+        components.warehouse = warehouse
+        components.narrator = SimpleNamespace(note=told.append)
+        assert lake.gate.open("night").token.startswith("lakegate1.")
+    assert len(told) == 1
+    assert "set s3.writer_role" in told[0]

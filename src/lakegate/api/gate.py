@@ -16,6 +16,7 @@ from lakegate.credentials.openings import Claim, token_of
 from lakegate.errors import AuditFailedError, InputError, NotFoundError, NothingWrittenError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.locations import canonical
 from lakegate.model.refs import MAIN
 from lakegate.model.request import require_list
 from lakegate.model.run import Run, new_run_id
@@ -232,6 +233,7 @@ class Gate:
     def _order(
         self, name: str | None, checks: CheckTexts | None, branch: str | None, open_for: str | timedelta
     ) -> opening.Order:
+        self._note_own_keys()
         run_id = new_run_id()
         prefix = self._components.settings.ingest.branch_prefix
         asked = {TableIdentifier.parse(table): _parsed(table, texts) for table, texts in (checks or {}).items()}
@@ -243,6 +245,16 @@ class Gate:
             checks=asked,
             open_s=_seconds(open_for),
         )
+
+    def _note_own_keys(self) -> None:
+        """Say that the boundary has a hole: not all writers can do without keys."""
+        warehouse = self._components.warehouse
+        if canonical(warehouse).startswith("s3:") and self._components.settings.storage.s3.writer_role is None:
+            self._components.narrator.note(
+                "DuckDB and Trino can't have their requests signed, and with keys of their own, they can change "
+                f"whatever those allow below {warehouse}: set s3.writer_role, or narrow the keys "
+                "(docs/how-to/keep-tables-on-s3.md)."
+            )
 
     @property
     def _configured(self) -> partial[tuple[Check, ...]]:
@@ -257,17 +269,21 @@ def door(components: Components, *, token: Callable[[], str] | None = None) -> A
     """
     from lakegate.gate.app import Gate as GateSettings
     from lakegate.gate.app import create_app
+    from lakegate.gate.lending import lender_for
     from lakegate.gate.signing import signer_for
     from lakegate.iceberg.files import TableFiles
 
     catalog = components.settings.catalog
     again = None if catalog.uri else partial(components.find_catalog, timeout_s=catalog.timeout_s)
-    files = TableFiles(components.settings.storage)
+    storage = components.settings.storage
+    files = TableFiles(storage)
+    signer = signer_for(components.warehouse, storage)
     gate = GateSettings(
         opening.JournalOpenings(components.journal),
         components.journal.gate_key(),
         components.warehouse,
-        signer_for(components.warehouse, components.settings.storage),
+        signer,
+        lender_for(components.warehouse, storage, signer),
     )
     return create_app(components.catalog, files, token=token, find_again=again, gate=gate)
 

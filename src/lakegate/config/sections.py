@@ -328,6 +328,11 @@ class S3Settings(Section):
     """Whether to put the bucket in the path, not in the host name."""
     bucket_owner: str | None = Field(default=None, pattern=r"^\d{12}$")
     """AWS account that all buckets must belong to; S3 refuses requests to other accounts' buckets. Default: any."""
+    writer_role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
+    """Role whose keys the gate lends to writers that can't have their requests signed, such as DuckDB and Trino.
+
+    They may read the warehouse, and write new files into the folders of their branch. Default: none.
+    """
 
 
 class FunctionSettings(Section):

@@ -20,6 +20,7 @@ from lakegate.errors import CatalogUnavailableError, LakegateError
 from lakegate.gate.access import AccessMiddleware, log_failure
 from lakegate.gate.commits import Committer
 from lakegate.gate.contents import Contents, Published
+from lakegate.gate.lending import Lender
 from lakegate.gate.openings import Doorkeeper
 from lakegate.gate.reading import ReadApi
 from lakegate.gate.refusals import (
@@ -46,12 +47,14 @@ class Gate:
         key: The key that tokens are signed with.
         warehouse: Root of the tables' files.
         signer: Signs writers' requests to the object store; ``None`` if they have keys of their own.
+        lender: Lends keys to writers whose requests it can't sign; ``None`` for none.
     """
 
     openings: Openings
     key: bytes
     warehouse: str
     signer: Signer | None = None
+    lender: Lender | None = None
 
 
 def create_app(
@@ -74,13 +77,14 @@ def create_app(
     """
     current = _CatalogHandle(catalog, find_again or (lambda: catalog))
     contents = Contents(current, files)
-    warehouse, signer = (None, None) if gate is None else (gate.warehouse, gate.signer)
     doorkeeper = None if gate is None else Doorkeeper(gate.openings, gate.key)
-    reads = ReadApi(Published(current), contents, warehouse, signer, doorkeeper)
+    warehouse, signer, lender = (None, None, None) if gate is None else (gate.warehouse, gate.signer, gate.lender)
+    reads = ReadApi(Published(current), contents, warehouse, signer, doorkeeper, lender=lender)
     routes = _read_routes(reads, current)
     if gate is not None and doorkeeper is not None:
         committer = Committer(current, files, doorkeeper)
-        routes += _write_routes(WriteApi(committer, contents, gate.warehouse, gate.key, gate.signer), current)
+        writes = WriteApi(committer, contents, gate.warehouse, gate.key, gate.signer, lender=lender)
+        routes += _write_routes(writes, current)
     handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
         RefusedError: lambda _, error: error.response(),
         LakegateError: _lakegate_failed,

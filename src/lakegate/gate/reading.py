@@ -15,6 +15,7 @@ from starlette.responses import Response
 from lakegate.errors import ConfigurationError, InputError, NotFoundError
 from lakegate.gate.access import log_failure
 from lakegate.gate.contents import Contents, Namespace, Published
+from lakegate.gate.lending import Lender, asks_for_keys
 from lakegate.gate.locations import make_folders, namespace_location
 from lakegate.gate.openings import Doorkeeper, ended, shown_properties
 from lakegate.gate.refusals import internal_error, json_response, no_namespace, no_table
@@ -47,6 +48,7 @@ class ReadApi:
         warehouse: Root of the tables' files; ``None`` if nobody may write.
         signer: Signs writers' requests to the object store; ``None`` if they have keys of their own.
         doorkeeper: Remembers what writers read.
+        lender: Lends keys to writers whose requests can't be signed; ``None`` for none.
     """
 
     def __init__(
@@ -56,8 +58,11 @@ class ReadApi:
         warehouse: str | None,
         signer: Signer | None,
         doorkeeper: Doorkeeper | None,
+        *,
+        lender: Lender | None = None,
     ) -> None:
         self._signer = signer
+        self._lender = lender
         self._published = published
         self._contents = contents
         self._warehouse = warehouse
@@ -123,8 +128,9 @@ class ReadApi:
         if self._doorkeeper is not None and opening is not None:
             self._doorkeeper.note_read(opening, pointer.table)
         etag = self._contents.etag(pointer)
-        headers |= {"ETag": etag, "Cache-Control": "private, no-cache"}
-        if _matches(request.headers.get("if-none-match", ""), etag):
+        has_keys = self._lender is not None and opening is not None and asks_for_keys(request)
+        headers |= {"ETag": etag, "Cache-Control": "no-store" if has_keys else "private, no-cache"}
+        if not has_keys and _matches(request.headers.get("if-none-match", ""), etag):  # keys end, and must be new
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         try:
             content = self._content(request, pointer)
@@ -144,6 +150,8 @@ class ReadApi:
         else:
             make_folders(loaded["metadata"], opening)
         loaded["metadata"]["properties"] = {**properties(loaded["metadata"]), **shown}
+        if self._lender is not None and asks_for_keys(request):
+            loaded |= self._lender.lent(opening, loaded["metadata"]["location"])
         return json.dumps(loaded, separators=(",", ":")).encode()
 
     def _ref(self, request: Request) -> Ref:

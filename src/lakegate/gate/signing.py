@@ -25,6 +25,8 @@ from lakegate.storage.s3 import S3RequestSigner
 ENDPOINTS: Final = ("POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/sign",)
 """The endpoint that signs, where clients look for it. Older ones know the path ``/v1/aws/s3/sign``."""
 
+SIGNING: Final = "s3.remote-signing-enabled"
+
 _READS = ("GET", "HEAD")
 _READ_OPTIONS = frozenset({"x-id", "partNumber"})
 _WRITE_OPTIONS = frozenset({"x-id", "uploads", "uploadId", "partNumber"})
@@ -69,8 +71,15 @@ class Signer:
     def client_config(self) -> Mapping[str, str]:
         """Settings with which Iceberg's own clients have their requests signed. They may set others."""
         return {
-            "s3.remote-signing-enabled": "true",
+            SIGNING: "true",
             **dict.fromkeys(("signer.endpoint", "s3.signer.endpoint"), "v1/aws/s3/sign"),
+            **self.place,
+        }
+
+    @property
+    def place(self) -> Mapping[str, str]:
+        """Settings with which clients find the store."""
+        return {
             "s3.endpoint": self._signer.endpoint,
             "client.region": self._signer.region,
             "s3.region": self._signer.region,

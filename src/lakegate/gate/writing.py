@@ -19,6 +19,7 @@ from lakegate.credentials.openings import staged_uuid
 from lakegate.errors import IdentifierError
 from lakegate.gate.commits import Asked, Committer, Plan, State, TableCommit, Tables
 from lakegate.gate.contents import Contents, Namespace
+from lakegate.gate.lending import Lender, asks_for_keys
 from lakegate.gate.locations import make_folders, namespace_location, new_location, without_shown
 from lakegate.gate.new_tables import new_table
 from lakegate.gate.openings import shown_properties
@@ -137,13 +138,22 @@ class WriteApi:
         warehouse: Root of the tables' files.
         key: The key that UUIDs of staged tables are made with.
         signer: Signs writers' requests to the object store; ``None`` if they have keys of their own.
+        lender: Lends keys to writers whose requests can't be signed; ``None`` for none.
     """
 
     def __init__(
-        self, committer: Committer, contents: Contents, warehouse: str, key: bytes, signer: Signer | None
+        self,
+        committer: Committer,
+        contents: Contents,
+        warehouse: str,
+        key: bytes,
+        signer: Signer | None,
+        *,
+        lender: Lender | None = None,
     ) -> None:
         self._committer = committer
         self._signer = signer
+        self._lender = lender
         self._contents = contents
         self._warehouse = warehouse
         self._key = key
@@ -203,11 +213,11 @@ class WriteApi:
 
         made, now = self._committer.commit(write.asked, [table], plan)
         if made is None:  # by the same request, sent before
-            return self._loaded(write.opening, self._committer.found(table, now[table]))
+            return self._loaded(write, self._committer.found(table, now[table]))
         make_folders(document, write.opening)
         if is_staged:
-            return json_response({"metadata": shown(document, write.opening), "config": {}})
-        return self._loaded(write.opening, made.puts[0])
+            return self._answer(write, document)
+        return self._loaded(write, made.puts[0])
 
     def commit_table(self, write: Write) -> Response:
         """Change a table, or create one that was staged."""
@@ -280,10 +290,16 @@ class WriteApi:
             raise not_supported("Requests to this warehouse aren't signed: use credentials of your own.")
         return json_response(self._signer.signed(write.opening, write.body), headers={"Cache-Control": "no-cache"})
 
-    @staticmethod
-    def _loaded(opening: Opening, state: State) -> Response:
-        location, document = state.pointer.metadata_location, shown(state.document, opening)
-        return json_response({"metadata-location": location, "metadata": document, "config": {}})
+    def _loaded(self, write: Write, state: State) -> Response:
+        return self._answer(write, state.document, {"metadata-location": state.pointer.metadata_location})
+
+    def _answer(self, write: Write, document: Document, found: Mapping[str, str] | None = None) -> Response:
+        """Return a table as its writer loads it, with keys for its files if it asks for them."""
+        lent: Mapping[str, Any] = {}
+        if self._lender is not None and asks_for_keys(write.request):
+            lent = self._lender.lent(write.opening, document["location"])
+        metadata = shown(document, write.opening)
+        return json_response({**(found or {}), "metadata": metadata, "config": {}, **lent})
 
 
 def shown(document: Document, opening: Opening) -> Document:

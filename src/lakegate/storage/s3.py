@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -177,6 +178,13 @@ def s3_client(settings: S3Settings) -> S3Client:
     Raises:
         ConfigurationError: When the library isn't installed, or its own configuration is invalid.
     """
+    client: S3Client = _client("s3", settings, settings.endpoint)
+    if settings.bucket_owner is not None:
+        expect_owner(client, settings.bucket_owner)
+    return client
+
+
+def _client(service: str, settings: S3Settings, endpoint: str | None) -> Any:
     try:
         import boto3
         from botocore.config import Config
@@ -192,19 +200,17 @@ def s3_client(settings: S3Settings) -> S3Client:
     )
     try:
         region = settings.region or os.environ.get("AWS_REGION")
-        session = boto3.Session(region_name=region, botocore_session=_botocore_session())
+        session: Any = boto3.Session(region_name=region, botocore_session=_botocore_session())
         region = session.region_name or _ASK_REGION
-        client = session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=config)
+        client = session.client(service, region_name=region, endpoint_url=endpoint, config=config)
         if is_loopback(urlsplit(client.meta.endpoint_url).hostname or ""):
             direct = config.merge(Config(proxies={}))
-            client = session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=direct)
+            client = session.client(service, region_name=region, endpoint_url=endpoint, config=direct)
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationError(
             f"The configuration for S3 is invalid: {str(error).rstrip('.')}.",
             hint="Check the section [s3] of the settings, and the AWS_* variables and profile.",
         ) from error
-    if settings.bucket_owner is not None:
-        expect_owner(client, settings.bucket_owner)
     return client
 
 
@@ -246,6 +252,53 @@ class S3RequestSigner:
         request.context[_CONTENT_HASH] = content_hash
         Auth(self._credentials.get_frozen_credentials(), "s3", self.region).add_auth(request)
         return dict(request.headers.items())
+
+
+class RoleKeys(NamedTuple):
+    """Keys for S3 that end by themselves."""
+
+    access_key: str
+    secret_key: str
+    session_token: str
+    expires: datetime
+
+    def __repr__(self) -> str:
+        """Return text without the keys."""
+        return f"RoleKeys(expires={self.expires:%Y-%m-%dT%H:%M:%SZ})"
+
+
+class S3Role:
+    """A role whose rights are lent to other programs, in part.
+
+    Args:
+        arn: Name of the role, which this process may assume.
+    """
+
+    def __init__(self, settings: S3Settings, arn: str) -> None:
+        host = urlsplit(settings.endpoint or "").hostname or ""
+        # Stores other than AWS answer for STS, too.
+        self._client = _client("sts", settings, None if host.endswith(_AWS_HOSTS) else settings.endpoint)
+        self._arn = arn
+
+    def keys(self, name: str, policy: Mapping[str, Any], seconds: int) -> RoleKeys:
+        """Return keys that allow what the role and ``policy`` both allow.
+
+        Args:
+            name: Who has them, for AWS's log.
+            seconds: How long they are valid: at least 900, at most what the role allows.
+
+        Raises:
+            StorageUnavailableError: STS doesn't answer.
+            LakegateError: It refuses, or this process has no credentials.
+        """
+        with translated(self._arn):
+            keys = self._client.assume_role(
+                RoleArn=self._arn,
+                RoleSessionName=name,
+                Policy=json.dumps(policy, separators=(",", ":")),
+                DurationSeconds=seconds,
+            )["Credentials"]
+        return RoleKeys(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], keys["Expiration"])
 
 
 def expect_owner(client: S3Client, account: str) -> None:
