@@ -26,6 +26,12 @@ DECIMAL_COMMA = r"^[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
 """A number with a decimal comma. Dots may group its digits by three."""
 FINE_TIME = r"[0-9]:[0-9]{2}\.[0-9]{6}[0-9]*[1-9]"
 """Part of a time that has more digits than those of its microsecond."""
+NAMED_MONTH = r"(?:[0-9]{1,2}[ ./-]?)?(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(?i:[a-z]*)[ ,./-]{1,2}[0-9]"
+"""Start of a date with the name of a month."""
+TOO_LARGE = r"^-?[0-9.]+[eE]\+?(?:[1-9][0-9]{3,}|[4-9][0-9]{2}|3[1-9][0-9]|309)$"
+"""A number that's larger than a double can be."""
+SHORTENED = r"^-?[1-9](?:\.[0-9]{1,5})?E\+(?:1[1-9]|[2-9][0-9])$"
+"""How Excel shows numbers of more than eleven digits, and saves them as CSV: with the first six of them."""
 HEADERLESS = re.compile(r"[+-]?[0-9][0-9.,:/ TZ+-]*")
 """A number, date or time, which is hardly the name of a column."""
 NON_FINITE = ("NaN", "Inf", "-Inf", "Infinity", "-Infinity")
@@ -226,7 +232,8 @@ class ColumnText(Value):
     """What the text of a CSV column looks like, beyond its type.
 
     Attributes:
-        odd: For text: the first value that isn't a number, date or time; empty if there's none.
+        odd: For text: the first value that isn't a number, date or time. For
+            doubles: one that Excel may have shortened.
         odd_at: Its line and file.
         odd_is_last: Whether it's in the last row, which may hold totals.
         digits: For numbers: the largest number of digits of a value.

@@ -164,7 +164,10 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
-    """Return the sizes of the numbers in inferred columns, so that a table's type can't round them unnoticed."""
+    """Return the sizes of the numbers in inferred columns, so that a table's type can't round them unnoticed.
+
+    Also return what keeps text from being times.
+    """
     found: dict[str, Inference] = {}
     names = {column.name.lower(): column.name for file in reversed(files) for column in file.columns}
     nested: dict[str, set[tuple[str, ...]]] = {}
@@ -196,7 +199,14 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
     nested_texts = (
         ColumnText(name=names[name], fields_beyond_int=tuple(sorted(paths))) for name, paths in nested.items() if paths
     )
-    return (*flat_texts, *nested_texts)
+    odd = {
+        column.name.lower(): one.odd
+        for file in files
+        for column, one in zip(file.columns, file.types, strict=False)
+        if one.odd
+    }
+    texts = (ColumnText(name=names[name], odd=value) for name, value in odd.items())
+    return (*flat_texts, *nested_texts, *texts)
 
 
 def _beyond_int(copy: Any) -> Iterator[tuple[str, ...]]:

@@ -68,6 +68,11 @@ _QUOTE_HINT = (
     "Quote whole values, double the quotes inside them, and close each one. If the file uses another quote character, "
     "set the table's csv.quote."
 )
+_BACKSLASH_HINT = (
+    "If backslashes escape quotes there, as in MySQL's exports, rewrite it in Python: "
+    "duckdb.read_csv({path!r}, sep={sep!r}, header={header}, escapechar='\\\\', all_varchar=True)"
+    ".write_csv('doubled.csv', sep={sep!r}, header={header})"
+)
 _NAMES_HINT = (
     "Give every column a name. If the header is on a later line, pass the number of lines before it with --skip-lines."
 )
@@ -211,7 +216,7 @@ def column_texts(
     texts = (
         ColumnText(
             name=name,
-            **(_odd(inspections, name, found.odd, options) if found.kind == "string" and found.odd else {}),
+            **(_odd(inspections, name, found.odd, options) if found.odd else {}),
             flags=found.flags and found.kind in {"string", "int64"},
             digits=found.digits if found.are_numbers else 0,
             fraction=found.fraction,
@@ -231,9 +236,10 @@ def _odd(inspections: Sequence[CopiedFile], name: str, odd: str, options: CsvOpt
         own = next((column.name for column in inspection.columns if column.name.lower() == name.lower()), None)
         before = 0
         with pq.ParquetFile(inspection.copy) as copy:
-            is_text = own is not None and pa.types.is_string(copy.schema_arrow.field(own).type)
-            for batch in copy.iter_batches(columns=[own]) if is_text else ():
-                index = pc.index(batch.column(0), pa.scalar(odd)).as_py()
+            kind = pa.null() if own is None else copy.schema_arrow.field(own).type
+            value = float(odd) if pa.types.is_float64(kind) else odd
+            for batch in copy.iter_batches(columns=[own]) if pa.types.is_string(kind) or value != odd else ():
+                index = pc.index(batch.column(0), pa.scalar(value)).as_py()
                 if index >= 0:
                     row = before + index + 1
                     at = f"line {_line_of(inspection.file, row, options)} of '{inspection.file.name}'"
@@ -605,7 +611,10 @@ class _Source:
                     text.seek(text.truncate(0))
         except csv.Error as error:
             message = f"'{path}': the quotes in the row that starts on line {line} don't match ({error})."
-            raise SourceError(message, hint=_QUOTE_HINT, path=path) from error
+            start = next(_text_blocks(self.file, self.options.encoding, lambda _: None), b"")
+            way = _BACKSLASH_HINT.format(path=path, sep=self.options.delimiter, header=self.options.header)
+            hint = way if b'\\"' in start else _QUOTE_HINT
+            raise SourceError(message, hint=hint, path=path) from error
         if ragged:
             raise self._ragged(ragged, last_good)
         yield text.getvalue().encode()

@@ -18,7 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import FINE_TIME, LONE_DIGIT, MISSING_WORDS, NON_FINITE, CsvOptions, TimeRewrite, accounting
+from lakegate.model.batch import (
+    FINE_TIME,
+    LONE_DIGIT,
+    MISSING_WORDS,
+    NAMED_MONTH,
+    NON_FINITE,
+    SHORTENED,
+    TOO_LARGE,
+    CsvOptions,
+    TimeRewrite,
+    accounting,
+)
 
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
@@ -47,6 +58,7 @@ _LONG_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
 _NUMBER_OR_DATE = re.compile(
     r"[+-]?[1-9][0-9.,' ]*[.,][0-9]+|[+-]?0,[0-9]+|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*"
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2}.*| +-?[0-9.]+ *|-?[0-9.]+ +|-?[0-9.,]+ ?%"
+    rf"|{NAMED_MONTH}.*"
 )
 _AMOUNT = re.compile(r"[$€£¥(]|-$")
 _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
@@ -75,7 +87,8 @@ class Inference:
     Attributes:
         kind: Their type; ``unknown`` if all were NULL.
         exact: For integers, whether a double can hold each of them exactly.
-        odd: For text, a value that didn't fit another type; empty if the first value was text.
+        odd: For text, a value that didn't fit the type of the others, if there is one. For doubles, one that Excel may
+            have shortened.
         digits: For numbers, the maximum number of digits.
         fraction: For numbers, the maximum number of decimals; :data:`MANY` if one has an exponent.
         words: For text, the :data:`~lakegate.model.batch.MISSING_WORDS` that occur.
@@ -119,7 +132,6 @@ class Inference:
         """
         both = Inference(
             exact=self.exact and other.exact,
-            odd=min(filter(None, (self.odd, other.odd)), default=""),
             digits=max(self.digits, other.digits),
             fraction=max(self.fraction, other.fraction),
             words=self.words | other.words,
@@ -130,13 +142,16 @@ class Inference:
             plain=False,
         )
         kinds = {self.kind, other.kind} - {"unknown"}
+        kind: Kind = "string"
         if len(kinds) <= 1:
-            return replace(both, kind=next(iter(kinds), "unknown"), plain=self.plain and other.plain)
-        if kinds == {"int64", "double"} and self.exact and other.exact:
-            return replace(both, kind="double")
-        if kinds == {"date32[day]", "timestamp[us]"}:
-            return replace(both, kind="timestamp[us]")
-        return replace(both, kind="string")
+            kind, both = next(iter(kinds), "unknown"), replace(both, plain=self.plain and other.plain)
+        elif kinds == {"int64", "double"} and self.exact and other.exact:
+            kind = "double"
+        elif kinds == {"date32[day]", "timestamp[us]"}:
+            kind = "timestamp[us]"
+        return replace(
+            both, kind=kind, odd=min((one.odd for one in (self, other) if one.odd and one.kind == kind), default="")
+        )
 
 
 def infer(values: Any, so_far: Inference) -> Inference:
@@ -190,19 +205,38 @@ def _missing_words(values: Any) -> frozenset[str]:
 
 
 def _odd(values: Any, expected: Kind) -> str:
-    """Return the first value that isn't of the expected type, or the first value if it looks like a number or date."""
-    pattern = next((pattern for kind, pattern in _LOOKS_LIKE if kind == expected), None)
+    """Return the first value that isn't of the type that's expected or that most have, or that looks like it may be."""
     first: str = next(value.as_py() for value in values if value.is_valid)
+    if _NUMBER_OR_DATE.fullmatch(first) is None:
+        expected = _most(values) if expected == "string" else expected
+    pattern = next((pattern for kind, pattern in _LOOKS_LIKE if kind == expected), None)
     if pattern is not None:
-        ignores_case = bool(pattern.flags & re.IGNORECASE)
-        fits = pc.match_substring_regex(values, f"^(?:{pattern.pattern})$", ignore_case=ignores_case)
+        fits = _fit(values, pattern)
         if expected.startswith(("date", "timestamp")):
             fits = pc.and_(fits, pc.invert(pc.match_substring_regex(values, FINE_TIME)))
+        if expected == "double":
+            fits = pc.and_(fits, pc.invert(pc.match_substring_regex(values, TOO_LARGE)))
         others = values.filter(pc.invert(fits))
         if len(others):
             return str(others[0])
     is_amount = _AMOUNT.search(first) and any(re.fullmatch(accounting(mark), first) for mark in ".,")
     return first if is_amount or _NUMBER_OR_DATE.fullmatch(first) else ""
+
+
+def _fit(values: Any, pattern: re.Pattern[str]) -> Any:
+    ignores_case = bool(pattern.flags & re.IGNORECASE)
+    return pc.match_substring_regex(values, f"^(?:{pattern.pattern})$", ignore_case=ignores_case)
+
+
+def _most(values: Any) -> Kind:
+    """Return the type of most values; ``string`` if they have no other, or wouldn't have it without the rest."""
+    for kind, pattern in _LOOKS_LIKE:
+        some = values.filter(_fit(values, pattern))
+        if 2 * len(some) > len(values) - values.null_count:
+            checks = (_CHECKS[promoted] for promoted in _PROMOTIONS[kind])
+            if any(check(_Texts(some)) is not None for check in checks):
+                return kind
+    return "string"
 
 
 _GIVEN: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -418,7 +452,14 @@ def _as_double(texts: _Texts) -> Inference | None:
     plain = not has_exponent and _are_plain(texts, filled, points)
     fraction = MANY if has_exponent else fraction
     whole = not has_exponent and bool((finite & (np.trunc(filled) == filled)).all())
-    return Inference("double", digits=digits, fraction=fraction, plain=plain, whole=whole)
+    odd = _shortened(texts.array) if has_exponent else ""
+    return Inference("double", odd=odd, digits=digits, fraction=fraction, plain=plain, whole=whole)
+
+
+def _shortened(values: Any) -> str:
+    """Return the first number that Excel may have shortened."""
+    found = values.filter(pc.match_substring_regex(values, SHORTENED))
+    return str(found[0]) if len(found) else ""
 
 
 def _are_plain(texts: _Texts, numbers: npt.NDArray[np.float64], points: npt.NDArray[np.int32]) -> bool:

@@ -21,7 +21,7 @@ import pyarrow.json as pj
 from pyarrow import types
 
 from lakegate.errors import SchemaError, SourceError
-from lakegate.model.batch import SourceColumn
+from lakegate.model.batch import FINE_TIME, SourceColumn
 from lakegate.model.types import UNKNOWN, struct_text
 from lakegate.sources.csv_types import INEXACT_IN_DOUBLE, Inference, infer
 from lakegate.sources.files import Located, shown
@@ -89,6 +89,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     return Rows(
         schema=schema,
         columns=tuple(found.column(field) for field in schema),
+        types=[found.text(field.name) for field in schema],
         batches=(_fitted(table, schema) for table in tables()),
     )
 
@@ -166,6 +167,11 @@ class _Columns:
         if inferred == UNKNOWN:
             return SourceColumn(name=field.name, type="null")
         return SourceColumn(name=field.name, type=str(field.type), inferred=inferred if "<" in inferred else None)
+
+    def text(self, name: str) -> Inference:
+        """Return what keeps a column text: a time that's finer than a timestamp, if anything."""
+        known = self._inferred.get(name, Inference())
+        return known if re.search(FINE_TIME, known.odd) else Inference()
 
     def _table(self, block: bytes, line: int, explicit: Any) -> pa.Table:
         parsing = pj.ParseOptions(explicit_schema=None if explicit is None else pa.schema(list(explicit)))

@@ -26,7 +26,7 @@ class Rows:
     Attributes:
         schema: The columns as they'll be written; :mod:`lakegate.sources.parquet` says which types are supported.
         columns: The columns with their inferred types: text that only has dates is text in ``schema`` and a date here.
-        types: For CSV, the inferred types of the columns, once all batches were read.
+        types: For CSV, the inferred types of the columns, once all batches were read. For JSON, those of text.
     """
 
     schema: pa.Schema

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
 from lakegate.context import Context
 from lakegate.errors import AlreadyExistsError, ConflictError, InputError, SchemaError
-from lakegate.model.batch import HEADERLESS, Batch, SourceFile
+from lakegate.model.batch import HEADERLESS, SHORTENED, Batch, SourceFile
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
@@ -178,6 +178,11 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
             is_long = not text.odd and text.digits <= _MOST_DIGITS
             way = f" To have numbers: --types '{column.name}={given}'" if is_long else ""
             yield f"Column '{column.name}' is text{why}.{way}"
+        if column.type != "string" and re.search(SHORTENED, text.odd):
+            yield (
+                f"Column '{column.name}' has '{text.odd}' in {text.odd_at}: Excel writes long numbers so, and the file "
+                "then lacks their other digits. If so, format the column there as a number, and save it again."
+            )
         if column.type == "double" and not exists and text.whole:
             yield (
                 f"Column '{column.name}' is double, because its whole numbers are written like 6.0. To have integers: "

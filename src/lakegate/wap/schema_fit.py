@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import DECIMAL_COMMA, FINE_TIME, ColumnText, FileFormat, accounting
+from lakegate.model.batch import DECIMAL_COMMA, FINE_TIME, NAMED_MONTH, TOO_LARGE, ColumnText, FileFormat, accounting
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import SchemaMode
 from lakegate.model.schema import Column, Schema, SchemaChange
@@ -34,6 +34,8 @@ _GET_ZONE = frozenset({("timestamp", "timestamptz"), ("date", "timestamptz")})
 """Times that become instants in a time zone."""
 _DATE = re.compile(r"([0-9]{1,2})([./-])([0-9]{1,2})\2([0-9]{2,4})")
 _WAYS = (
+    (TOO_LARGE, "a double can't be that large"),
+    (f"^{NAMED_MONTH}", "names of months aren't read; write dates as 2026-01-31"),
     (FINE_TIME, "a timestamp has no more than microseconds; shorten it in the file"),
     (
         "^[0-9]{4}-[0-9]{2}-[0-9]{2}",

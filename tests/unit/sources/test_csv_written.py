@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from lakegate.errors import InputError, LakegateError
@@ -246,3 +247,43 @@ def test_numbers_that_need_more_than_32_bits_are_known(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("low,high,most,least\n1,1,1,1\n")
     found = discover([str(tmp_path)])
     assert [text.name for text in found.texts if text.beyond_int] == ["low", "high"]
+
+
+def test_the_value_that_keeps_a_column_text_is_named_also_if_it_is_the_first(tmp_path: Path) -> None:
+    rows = ("#DIV/0!;1e400;31-DEC-24;a-1;N/D", "5;2;01-JAN-25;7;00501", "6;3;02-FEB-25;b-2;00502")
+    batch = read(tmp_path, "\n".join(("ratio;size;day;code;zip", *rows)))
+    assert set(types(batch).values()) == {"string"}
+    schema = Schema(columns=tuple(Column(name=one, type="string") for one in types(batch)))
+    assert [note.partition(": ")[0] for note in text_notes(batch, schema, (), exists=False)] == [
+        "Column 'ratio' is text ('#DIV/0!' is in line 2 of 'a.csv'",
+        "Column 'size' is text ('1e400' is in line 2 of 'a.csv'",
+        "Column 'day' is text ('31-DEC-24' is in line 2 of 'a.csv'",
+    ]
+
+
+def test_numbers_that_excel_has_shortened_are_named(tmp_path: Path) -> None:
+    batch = read(tmp_path, "ean;mass\n5;1.5e-10\n4.00564E+12;9.1e+31\n")
+    schema = Schema(columns=tuple(Column(name=one, type="double") for one in types(batch)))
+    (note,) = text_notes(batch, schema, (), exists=True)
+    assert note.startswith("Column 'ean' has '4.00564E+12' in line 3 of 'a.csv': Excel writes long numbers so")
+
+
+def test_a_time_in_json_that_is_too_fine_is_named(tmp_path: Path) -> None:
+    times = ("2024-01-01T10:00:00Z", "2024-01-01T10:00:00.123456789Z")
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"at": "{one}", "s": "x"}}\n' for one in times), encoding="utf-8")
+    batch = discover([str(tmp_path / "a.jsonl")])
+    schema = Schema(columns=tuple(Column(name=one, type="string") for one in ("at", "s")))
+    (note,) = text_notes(batch, schema, (), exists=False)
+    assert note.startswith(f"Column 'at' is text ('{times[1]}' is among its values: a timestamp has no more than micro")
+
+
+def test_what_to_do_about_quotes_that_are_escaped_by_backslashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '"id";"name";"old"\n"007";"the \\"big\\" one; a\\\\b";\\N\n'
+    with pytest.raises(InputError, match="the row that starts on line 2") as refused:
+        read(tmp_path, text)
+    monkeypatch.chdir(tmp_path)
+    exec(str(refused.value.hint).partition(": ")[2], {"duckdb": duckdb})  # noqa: S102 - as printed
+    written = Path("doubled.csv").read_text(encoding="utf-8")
+    assert written == 'id;name;old\n007;"the ""big"" one; a\\b";\\N\n'
