@@ -6,12 +6,31 @@ Each template says where the token comes from: the variable ``LAKEGATE_GATE_TOKE
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import indent
 from types import MappingProxyType
 from typing import Final
 
 from lakegate.errors import InputError
 from lakegate.model.words import did_you_mean
 
+DBT_DUCKDB_TABLE: Final = """\
+{% materialization table, adapter="duckdb" %}
+  {%- set target = this.incorporate(type='table') -%}
+  {{ run_hooks(pre_hooks, inside_transaction=False) }}
+  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% if load_cached_relation(this) is none %}
+    {% call statement('main') %} create table {{ target }} as ({{ compiled_code }}) {% endcall %}
+  {% else %}
+    {% call statement('clear') %} delete from {{ target }} {% endcall %}
+    {% call statement('main') %} insert into {{ target }} by name ({{ compiled_code }}) {% endcall %}
+  {% endif %}
+  {{ run_hooks(post_hooks, inside_transaction=True) }}
+  {{ adapter.commit() }}
+  {{ run_hooks(post_hooks, inside_transaction=False) }}
+  {{ return({'relations': [target]}) }}
+{% endmaterialization %}
+"""
+"""dbt-duckdb makes a table under another name and renames it at once, which DuckDB refuses in Iceberg. This doesn't."""
 WRITERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "pyiceberg": """\
@@ -30,10 +49,9 @@ spark.sql.catalog.gate.token …
 spark.sql.catalog.gate.cache-enabled false
 spark.sql.defaultCatalog gate""",
         "duckdb": """\
--- Replace the dots with the value of LAKEGATE_GATE_TOKEN.
+-- Replace the dots with the value of LAKEGATE_GATE_TOKEN. Tables are gate.NAMESPACE.TABLE.
 INSTALL iceberg; LOAD iceberg;
-ATTACH '{branch}' AS gate (TYPE iceberg, ENDPOINT '{uri}', TOKEN '…');
-USE gate;""",
+ATTACH '{branch}' AS gate (TYPE iceberg, ENDPOINT '{uri}', TOKEN '…');""",
         "trino": """\
 # etc/catalog/gate.properties:
 connector.name=iceberg
@@ -77,20 +95,8 @@ PROFILE:
           alias: gate
           type: iceberg
           options: {{endpoint: "{uri}", token: "{{{{ env_var('LAKEGATE_GATE_TOKEN') }}}}"}}
-# macros/iceberg_table.sql, because DuckDB can't rename a table that it has just made:
-#   {{% materialization table, adapter="duckdb" %}}
-#     {{%- set target = this.incorporate(type='table') -%}}
-#     {{{{ run_hooks(pre_hooks, inside_transaction=True) }}}}
-#     {{% if load_cached_relation(this) is none %}}
-#       {{% call statement('main') %}} create table {{{{ target }}}} as ({{{{ compiled_code }}}}) {{% endcall %}}
-#     {{% else %}}
-#       {{% call statement('clear') %}} delete from {{{{ target }}}} {{% endcall %}}
-#       {{% call statement('main') %}} insert into {{{{ target }}}} by name ({{{{ compiled_code }}}}) {{% endcall %}}
-#     {{% endif %}}
-#     {{{{ run_hooks(post_hooks, inside_transaction=True) }}}}
-#     {{{{ adapter.commit() }}}}
-#     {{{{ return({{'relations': [target]}}) }}}}
-#   {{% endmaterialization %}}""",
+# macros/table.sql, because DuckDB can't rename a table that it has just made:
+{macro}""",
         "flink": """\
 -- Replace the dots with the value of LAKEGATE_GATE_TOKEN.
 CREATE CATALOG gate WITH ('type' = 'iceberg', 'catalog-type' = 'rest', 'uri' = '{uri}', 'token' = '…');
@@ -125,4 +131,5 @@ def writer_snippet(engine: str, uri: str, branch: str) -> str:
         raise InputError(
             f"Unknown engine '{engine}'.", hint=f"{did_you_mean(engine, list(WRITERS))}Known: {', '.join(WRITERS)}."
         )
-    return WRITERS[engine].format(uri=uri, branch=branch)
+    macro = indent(DBT_DUCKDB_TABLE, "#   ").rstrip()
+    return WRITERS[engine].format(uri=uri, branch=branch, macro=macro)
