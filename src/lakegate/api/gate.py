@@ -68,6 +68,10 @@ class OpenGate:
         """The run so far; after the ``with`` block, as it ended."""
         return self._session.run
 
+    def remember(self, detail: str | None) -> None:
+        """Keep a sentence on what was written, for the history."""
+        self._session.run = self._session.run.model_copy(update={"detail": detail})
+
 
 @suggest_keywords
 class Gate:

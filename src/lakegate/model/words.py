@@ -29,6 +29,7 @@ LONGEST_AGE = timedelta(days=365_000)
 _INVISIBLE = frozenset({"Cc", "Cf"})
 _FILLERS = frozenset("\u034f\u115f\u1160\u3164\uffa0" + "".join(map(chr, range(0xFE00, 0xFE10))))
 """Characters of other categories that show nothing: fillers, and variation selectors."""
+_MOST_NAMED = 5
 _MINUTE = 60
 _HOUR = 3600
 _DAY = 24 * _HOUR
@@ -148,6 +149,17 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     """
     many = plural or noun + ("es" if noun.endswith("ch") else "s")
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def enumerated(words: Sequence[str], separator: str = ", ") -> str:
+    """Return the first words of many.
+
+    Example:
+        >>> enumerated(["a", "b", "c", "d", "e", "f", "g"])
+        'a, b, c, d, e and 2 more'
+    """
+    more = len(words) - _MOST_NAMED
+    return separator.join(words[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def share(part: int, whole: int) -> str:

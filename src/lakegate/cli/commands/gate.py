@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,11 @@ from lakegate.cli.output import echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import show_result
 from lakegate.errors import AuditFailedError, ExitCode, LakegateError, NothingWrittenError
 from lakegate.gate.connect import WRITERS, writer_snippet
-from lakegate.model.words import duration, moment
+from lakegate.gate.dbt import DbtProject, find_project
+from lakegate.model.words import duration, enumerated, moment
 
 if TYPE_CHECKING:
+    from lakegate.api.gate import OpenGate
     from lakegate.model.run import Run
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -101,15 +104,20 @@ def gate() -> None:
     ),
 )
 @_opening_options
+@click.option("--dbt", "is_dbt", is_flag=True, help="COMMAND runs dbt in its project's folder.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(app: App, /, *, command: tuple[str, ...], **options: Any) -> None:
+def run(app: App, /, *, command: tuple[str, ...], is_dbt: bool, **options: Any) -> None:
     """Run COMMAND, then audit and publish what it wrote.
 
     PyIceberg's load_catalog() and the Spark that COMMAND starts find the gate by themselves. Others find its address
     and token in LAKEGATE_GATE_URI and LAKEGATE_GATE_TOKEN.
 
+    With --dbt, outputs of type spark and duckdb in the user's profiles write through the gate. Tests of dbt that fail
+    are failed checks.
+
     If COMMAND fails, nothing is published, the branch stays, and the exit code is that of COMMAND.
     """
+    project = find_project(os.environ, command) if is_dbt else None
     with app.lake() as lake:
         with (
             suppress(AuditFailedError, NothingWrittenError),  # shown below
@@ -117,8 +125,23 @@ def run(app: App, /, *, command: tuple[str, ...], **options: Any) -> None:
             lake.gate.environment(opened) as environment,
         ):
             app.narrator.note(f"Writing to {opened.branch}")
-            _execute(app, command, environment, opened.branch)
+            if project is None:
+                _require_done(app, opened, command, _execute(app, command, environment, opened))
+            else:
+                _run_dbt(app, opened, command, environment, project)
         _show_end(app, opened.run)
+
+
+def _run_dbt(
+    app: App, opened: OpenGate, command: Sequence[str], environment: Mapping[str, str], project: DbtProject
+) -> None:
+    """Run a command that runs dbt, and raise if it or one of dbt's tests fails."""
+    with project.writing(environment, opened.uri, opened.branch, opened.token) as variables:
+        status = _execute(app, command, variables, opened)
+    said = project.outcome()
+    opened.remember(f"dbt: {said.summary}." if said.summary else None)
+    views = "Views can't be published; build tables instead (+materialized: table in dbt_project.yml). "
+    _require_done(app, opened, command, status, said.failures, hint=views if said.views else "")
 
 
 def _show_end(app: App, run: Run) -> None:
@@ -128,25 +151,36 @@ def _show_end(app: App, run: Run) -> None:
         raise click.exceptions.Exit(ExitCode.AUDIT_FAILED)
 
 
-def _execute(app: App, command: Sequence[str], environment: Mapping[str, str], branch: str) -> None:
-    """Run the command, and raise if it fails. Its standard output is ours, unless ours is JSON."""
-    hint = f"Nothing was published. See what it wrote: {app.command('diff', 'main', branch)}"
+def _execute(app: App, command: Sequence[str], environment: Mapping[str, str], opened: OpenGate) -> int:
+    """Run the command, and return how it ended. Its standard output is ours, unless ours is JSON."""
     try:
         process = subprocess.Popen(command, env=environment, stdout=sys.stderr if app.json else None)
     except OSError as error:
         code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
-        raise _CommandFailedError(f"Can't run {command[0]}: {error.strerror}.", code, hint=hint) from error
+        raise _failed(app, opened, f"Can't run {command[0]}: {error.strerror}.", code) from error
     try:
-        status = process.wait()
+        return process.wait()
     except BaseException:
         with suppress(subprocess.TimeoutExpired):  # Ctrl-C reaches it, too
             process.wait(_PATIENCE_S)
         process.kill()
         raise
-    if status:
-        happened = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
-        code = _SIGNALLED - status if status < 0 else status
-        raise _CommandFailedError(f"{command[0]} {happened}.", code, hint=hint)
+
+
+def _require_done(
+    app: App, opened: OpenGate, command: Sequence[str], status: int, failures: Sequence[str] = (), hint: str = ""
+) -> None:
+    """Raise if a command failed, or if something that it ran did."""
+    happened = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
+    why = f": {enumerated(failures, '; ')}" if failures else ""
+    if status or failures:
+        code = _SIGNALLED - status if status < 0 else status or ExitCode.AUDIT_FAILED
+        raise _failed(app, opened, f"{command[0]} {happened}{why}.", code, hint)
+
+
+def _failed(app: App, opened: OpenGate, message: str, exit_code: int, hint: str = "") -> _CommandFailedError:
+    seen = app.command("diff", "main", opened.branch)
+    return _CommandFailedError(message, exit_code, hint=f"{hint}Nothing was published. See what it wrote: {seen}")
 
 
 @gate.command("open", makes_run=True, examples=("lakegate gate open --name backfill", "lakegate gate open -o json"))
