@@ -13,7 +13,7 @@ from lakegate.api.transactions import configured_checks
 from lakegate.checks.parse import parsed_checks
 from lakegate.components import Components
 from lakegate.credentials.openings import Claim, token_of
-from lakegate.errors import AuditFailedError, InputError, NotFoundError, NothingWrittenError
+from lakegate.errors import AuditFailedError, InputError, NotFoundError, NothingWrittenError, missing_package
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.locations import canonical
@@ -111,7 +111,10 @@ class Gate:
             >>> gate.run.status
             'published'
         """
-        from lakegate.gate.server import serving
+        try:
+            from lakegate.gate.server import serving
+        except ImportError as error:
+            raise missing_package("The gate needs", error.name, "serve") from error
 
         order = self._order(name, checks, branch, open_for)
         with (

@@ -67,6 +67,7 @@ def run_payload(run: Run) -> dict[str, Any]:
             {"table": report.table, **check_payload(result)} for report in run.reports for result in report.results
         ],
         "accepted": run.accepted,
+        "opening": run.opening,
         "seconds": run.seconds,
     }
 

@@ -278,7 +278,7 @@ class Run(Value):
         reverted_by: Run that reverted this one.
         reverts: Runs that it reverted, newest first.
         undone: How the revert or restore changed their tables.
-        detail: Why it was skipped, or what recovery did with it, in one sentence.
+        detail: Why it was skipped, what recovery did with it, or what dbt said of it, in one sentence.
         error: Why it failed.
         notifications: The alerts about it, with their outcomes.
     """

@@ -86,7 +86,10 @@ def opened(context: Context, order: Order, configured: ConfiguredChecks) -> Iter
         configured: Returns the checks of a table's contract and settings.
     """
     with _begun(context, order) as session:
-        yield session
+        try:
+            yield session
+        finally:
+            session.run = _with_uses(context, session.run)
         _seal(context, session, configured)
 
 
@@ -229,7 +232,7 @@ def seal(context: Context, run_id: str, configured: ConfiguredChecks) -> Run:
 
 def _seal(context: Context, session: RunSession, configured: ConfiguredChecks) -> None:
     if session.run.status == "created":
-        used = context.journal.get(session.run.run_id) or session.run  # what the gate noted meanwhile
+        used = _with_uses(context, session.run)
         session.move("planned", reads=used.reads, opening=used.opening)
     if session.run.status == "planned":
         _close_branch(context, session)
@@ -243,6 +246,12 @@ def _seal(context: Context, session: RunSession, configured: ConfiguredChecks) -
         session.move("failed", error=to_run_error(error), branch_kept=True)
         close(context, session)
         raise
+
+
+def _with_uses(context: Context, run: Run) -> Run:
+    """Return an opening with what the gate has noted about it meanwhile."""
+    used = context.journal.get(run.run_id) or run
+    return run.model_copy(update={"reads": used.reads, "opening": used.opening})
 
 
 @retry(retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(_SEAL_ATTEMPTS), reraise=True)

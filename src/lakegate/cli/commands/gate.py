@@ -139,9 +139,9 @@ def _run_dbt(
     with project.writing(environment, opened.uri, opened.branch, opened.token) as variables:
         status = _execute(app, command, variables, opened)
     said = project.outcome()
-    opened.remember(f"dbt: {said.summary}." if said.summary else None)
     views = "Views can't be published; build tables instead (+materialized: table in dbt_project.yml). "
     _require_done(app, opened, command, status, said.failures, hint=views if said.views else "")
+    opened.remember(f"dbt: {said.summary}." if said.summary else None)
 
 
 def _show_end(app: App, run: Run) -> None:
@@ -199,6 +199,7 @@ def open_gate(app: App, /, **options: Any) -> None:
     say(f"Branch [bold]{safe(opened.branch)}[/] is open for whoever sends this token:", f"  {safe(opened.token)}")
     next_commands(
         ("Serve the gate", app.command("serve")),
+        ("See what to paste into an engine", app.command("gate", "connect", opened.branch, "--engine", "spark")),
         ("When the writer is done: audit and publish", app.command("gate", "seal", opened.branch)),
     )
 

@@ -122,6 +122,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("base", short_hash(run.base or "")),
         ("commit", short_hash(run.publication.commit) if run.publication else ""),
         ("rebased", ", ".join(run.publication.replayed) if run.publication else ""),
+        ("written by", ", ".join(run.opening.writers) if run.opening else ""),
         ("reads", ", ".join(run.reads)),
         ("reverts", ", ".join(run.reverts)),
         ("reverted by", run.reverted_by or ""),

@@ -71,11 +71,12 @@ def _show_links(found: RunDetail) -> None:
 def _facts(found: RunDetail) -> Iterator[tuple[str, object]]:
     run, accepted = found.run, found.run.accepted
     yield "Status", status_of(run)
-    yield "Why", run.detail
+    yield "Note" if run.status == "published" else "Why", run.detail
     yield "Accepted", None if accepted is None else f"{accepted.reason} (by {accepted.actor}, {_utc(accepted.at)})"
     yield "Done by hand", ", ".join(f"{one.action} by {one.actor}" for one in run.actions)
     yield "Kind", run.kind + (f" {run.name}" if run.name else "")
     yield "Started by", run.orchestrator
+    yield "Written by", ", ".join(run.opening.writers) if run.opening else None
     yield "Began", _utc(run.started_at)
     yield "Took", None if run.seconds is None else duration(run.seconds)
     yield "Suspended until", None if found.suspended_until is None else _utc(found.suspended_until)
