@@ -78,7 +78,7 @@ class Contracts:
             guess = did_you_mean(str(table), map(str, self.files()))
             raise NotFoundError(
                 f"{table} has no contract in {self._home / FOLDER}.",
-                hint=f"{guess}To propose one: lakegate check init {table}",
+                hint=f"{guess}To propose one: lakegate check init FILES --table {table}",
                 table=str(table),
             )
         return found
