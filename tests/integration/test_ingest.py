@@ -210,7 +210,9 @@ def test_nobody_sees_what_is_staged(lake: Lake, components: Components, namespac
 def test_a_branch_that_main_has_overtaken_is_published_on_top(lake: Lake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.trips"
     lake.ingest(table, write_trips(tmp_path / "a.parquet", 10))
-    slow = lake.ingest(table, write_trips(tmp_path / "b.parquet", 10, nulls=1), checks=["not_null(passengers)"])
+    slow = lake.ingest(
+        table, write_trips(tmp_path / "b.parquet", 10, nulls=1), checks=["not_null(passengers)"], on_rejected="return"
+    )
     lake.ingest(table, write_trips(tmp_path / "c.parquet", 5))
     staged = {file.path for file in lake.table(table, ref=slow.branch).files()}
 
@@ -257,5 +259,5 @@ def test_newer_content_replaces_older_though_its_keys_are_unique(lake: Lake, nam
     assert run.status == "published"
     found = lake.table(name).to_arrow(columns=["id"])["id"].to_pylist()
     assert (len(found), len(set(found))) == (17, 17)
-    rejected = lake.ingest(name, write_trips(tmp_path / "c.parquet", 3, start=10), checks=unique)
+    rejected = lake.ingest(name, write_trips(tmp_path / "c.parquet", 3, start=10), checks=unique, on_rejected="return")
     assert (rejected.status, [failure.failing_rows for failure in rejected.failures]) == ("rejected", [2])
