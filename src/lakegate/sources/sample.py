@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -139,9 +140,19 @@ def _first_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict
         rows = [] if first is None else rows_of(first.slice(0, limit))
     if batch.format == "csv":
         return [{name: spelled(value) for name, value in row.items()} for row in rows]
-    return [json_safe(row) for row in rows]
+    return [json_safe(_with_words(row)) for row in rows]
+
+
+def _with_words(value: Any) -> Any:
+    """Return a value with the names of numbers that JSON lacks, such as ``NaN``, which isn't NULL."""
+    if isinstance(value, dict):
+        return {name: _with_words(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_with_words(one) for one in value]
+    is_number = not isinstance(value, float) or math.isfinite(value)
+    return value if is_number else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
 def spelled(value: Any) -> str | None:
     """Return the text of a value in CSV from the value in its copy."""
-    return None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return None if value is None else str(value).lower() if isinstance(value, bool) else str(_with_words(value))

@@ -41,6 +41,10 @@ def test_columns_and_rows_of_files_are_shown(tmp_path: Path, monkeypatch: pytest
     assert payload["sample"][1] == {"id": "2", "day": None, "zip": None}
     pq.write_table(pa.table({"at": pa.array([0], pa.timestamp("ns")), "none": pa.nulls(1)}), tmp_path / "c.parquet")
     assert columns(inspected("c.parquet", "--rows", "0")) == {"at": "timestamp", "none": "unknown"}
+    pq.write_table(pa.table({"x": [float("nan"), None], "y": [[float("-inf")], None]}), tmp_path / "d.parquet")
+    assert inspected("d.parquet")["sample"] == [{"x": "NaN", "y": ["-Infinity"]}, {"x": None, "y": None}]
+    (tmp_path / "e.csv").write_text("x\n1.5\nNaN\n", encoding="utf-8")
+    assert [row["x"] for row in inspected("e.csv")["sample"]] == ["1.5", "NaN"]
     shown = invoke(["inspect", "a.jsonl"], None).stdout
     assert "1 file, 1 row" in shown
     assert "[red]x[/]" in shown
