@@ -30,6 +30,7 @@ CONTRACT_COLUMNS = "contract_columns"
 """Name of the check that compares a table with its contract's columns."""
 _DIGITS = {"float": 7, "double": 17}
 _DUMPED = r"\N"
+_PANDAS_INDEX = re.compile("__index_level_[0-9]+__")
 _MOST_DIGITS = 38
 """Digits of the longest decimal."""
 _SIGN_AND_ZERO = 2
@@ -164,10 +165,9 @@ def fit_batch(
 
 
 def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:
-    """Yield a sentence for each CSV column whose values may be read differently from how they were meant."""
-    value = next((one.name for one in schema.columns if HEADERLESS.fullmatch(one.name)), None)
-    if value is not None and not exists and batch.csv is not None and batch.csv.header:
-        yield f"A column is called '{value}'. If the first line is a row instead of a header, pass --no-header."
+    """Yield a sentence for each column whose values may be read differently from how they were meant."""
+    if not exists:
+        yield from _name_notes(batch, schema.names)
     not_null = {column.lower() for check in checks if check.kind == "not_null" for column in check.columns}
     for text in batch.texts:
         column = schema.find(text.name)
@@ -204,6 +204,15 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
                 f"Column '{column.name}' contains numbers of up to {text.digits} digits. A {column.type} keeps "
                 f"{_DIGITS[column.type]}, so some may be rounded."
             )
+
+
+def _name_notes(batch: Batch, names: Sequence[str]) -> Iterator[str]:
+    value = next(filter(HEADERLESS.fullmatch, names), None)
+    if value is not None and batch.csv is not None and batch.csv.header:
+        yield f"A column is called '{value}'. If the first line is a row instead of a header, pass --no-header."
+    index = next(filter(_PANDAS_INDEX.fullmatch, names), None)
+    if index is not None:
+        yield f"Column '{index}' is the index of a pandas frame. To leave it out, write the file with index=False."
 
 
 def zone_notes(batch: Batch, schema: Schema) -> Iterator[str]:

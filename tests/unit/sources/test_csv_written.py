@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pytest
 
 from lakegate.errors import InputError, LakegateError
@@ -287,3 +288,12 @@ def test_what_to_do_about_quotes_that_are_escaped_by_backslashes(
     exec(str(refused.value.hint).partition(": ")[2], {"duckdb": duckdb})  # noqa: S102 - as printed
     written = Path("doubled.csv").read_text(encoding="utf-8")
     assert written == 'id;name;old\n007;"the ""big"" one; a\\b";\\N\n'
+
+
+def test_an_index_of_pandas_is_named(tmp_path: Path) -> None:
+    pd.DataFrame({"id": [1, 2]}, index=[7, 5]).to_parquet(tmp_path / "a.parquet")
+    batch = discover([str(tmp_path / "a.parquet")])
+    schema = Schema(columns=tuple(Column(name=one, type="long") for one in types(batch)))
+    (note,) = text_notes(batch, schema, (), exists=False)
+    assert note.startswith("Column '__index_level_0__' is the index of a pandas frame.")
+    assert not list(text_notes(batch, schema, (), exists=True))
