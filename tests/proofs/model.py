@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from lakegate.model.refs import Commit
-from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.run import RUN_ID_PROPERTY, Slice
 from proofs.operations import BAD_FILE, TABLES, CheckSet, File, Ingest, Step, Transact
 from support.ledger_support import event_in
 
@@ -84,6 +84,10 @@ class Model:
     ingests: dict[str, Ingest] = field(default_factory=dict)
     transactions: dict[str, Transact] = field(default_factory=dict)
     reverts: set[str] = field(default_factory=set)
+    stream_begins: dict[str, int] = field(default_factory=dict)
+    """How much was appended to streams before each one, by the id of its opening."""
+    streamed: list[tuple[str, str, tuple[Row, ...]]] = field(default_factory=list)
+    """What was appended to streams: the branch's commit after it, the table, and the rows."""
     by_outsiders: dict[str, Effect] = field(default_factory=dict)
     unaudited: set[str] = field(default_factory=set)
     """Runs that somebody audited again with no checks at all."""
@@ -172,6 +176,9 @@ class Model:
         event = Event(commit.hash, run_id, undoes=event_in(commit).reverts)
         if run_id in self.ingests:
             return self._ingested(event, commit)
+        part = event_in(commit).slice
+        if part is not None:
+            return self._streamed(event, part)
         if run_id in self.transactions:
             return self._transacted(event)
         assert run_id in self.reverts, f"P1 run {run_id} was never asked for"
@@ -200,6 +207,13 @@ class Model:
         return replace(
             event, effects=tuple(effects), tables=tables, checks=self._checks(event.run_id, order), rewritten=rewritten
         )
+
+    def _streamed(self, event: Event, part: Slice) -> Event:
+        heads = [head for head, _, _ in self.streamed]
+        first = heads.index(part.since) + 1 if part.since in heads else self.stream_begins[part.stream]
+        rows = self.streamed[first : heads.index(part.until) + 1]
+        effects = tuple(Effect(table, appended) for _, table, appended in rows)
+        return replace(event, effects=effects, tables=tuple(dict.fromkeys(one.table for one in effects)))
 
     def _checks(self, run_id: str, order: Ingest | Transact) -> CheckSet:
         return "none" if run_id in self.unaudited else order.checks

@@ -122,6 +122,26 @@ class Transact:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """Somebody appends to a branch through the gate, which is sealed then, by the same process or another one."""
+
+    steps: tuple[Step, ...]
+    checks: CheckSet = "none"
+    fails: bool = False
+    apart: bool = False
+    at: tuple[At, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A writer that never stops appends to its branch; then what it has appended is published."""
+
+    table: str
+    rows: int = 1
+    at: tuple[At, ...] = ()
+
+
+@dataclass(frozen=True)
 class PublishKept:
     """Publish one of the branches that stand; with ``lax``, audited anew with no checks."""
 
@@ -164,7 +184,9 @@ class Outsider:
     table: str
 
 
-Operation: TypeAlias = Ingest | Transact | PublishKept | Discard | Revert | Recover | LoseJournal | Collect | Outsider
+Operation: TypeAlias = (
+    Ingest | Transact | Gate | Stream | PublishKept | Discard | Revert | Recover | LoseJournal | Collect | Outsider
+)
 History: TypeAlias = tuple[Operation, ...]
 
 _FAULTS: tuple[Fault, ...] = ("lost", "late", "never", "conflict", "away")
@@ -210,6 +232,8 @@ def _met_by_its_like(operation: Operation, spot: str, lost: bool) -> Operation:
     loses: tuple[Operation, ...] = (LoseJournal(),) if lost else ()
     match operation:
         case Ingest():
+            return replace(operation, at=(At(spot, Do((*loses, replace(operation, at=())))),))
+        case Stream():
             return replace(operation, at=(At(spot, Do((*loses, replace(operation, at=())))),))
         case Transact():
             touched = dict.fromkeys(table for step in operation.steps for table in (step.table, step.source))
@@ -266,6 +290,16 @@ def _operations(
         fails=st.sampled_from((False, False, False, False, True)),
         at=interruptions,
     )
+    appends = st.builds(Step, kind=st.just("append"), table=table, keys=st.tuples(st.integers(0, 3)))
+    gates = st.builds(
+        Gate,
+        steps=st.lists(appends, max_size=2).map(tuple),
+        checks=checks,
+        fails=st.sampled_from((False, False, False, True)),
+        apart=st.booleans(),
+        at=interruptions,
+    )
+    streams = st.builds(Stream, table=table, rows=st.integers(0, 2), at=interruptions)
     rare: list[st.SearchStrategy[Any]] = [
         st.builds(Recover, at=interruptions),
         st.builds(Discard, which=which),
@@ -276,4 +310,4 @@ def _operations(
         rare += [st.builds(PublishKept, which=which, lax=st.booleans(), at=interruptions)]
     reverts = st.builds(Revert, which=which, at=interruptions)
     # Ingests are what most histories are about.
-    return st.one_of(ingests, ingests, ingests, transactions, transactions, reverts, st.one_of(*rare))
+    return st.one_of(ingests, ingests, ingests, transactions, transactions, gates, streams, reverts, st.one_of(*rare))

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -41,9 +42,11 @@ from lakegate.testing import MemoryCatalog
 from lakegate.upkeep.gc import gc
 from lakegate.wap import commit_loop, failpoints, review
 from lakegate.wap.ingest import ingest
+from lakegate.wap.opening import Order, open_branch, opened, seal
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert
 from lakegate.wap.review import discard_run
+from lakegate.wap.stream import StreamRefusedError, publish_slice
 from lakegate.wap.transaction import Transaction, transaction
 from proofs.model import State, written
 from proofs.operations import (
@@ -54,6 +57,7 @@ from proofs.operations import (
     Collect,
     Discard,
     Do,
+    Gate,
     History,
     Ingest,
     LoseJournal,
@@ -63,11 +67,12 @@ from proofs.operations import (
     Recover,
     Revert,
     Step,
+    Stream,
     Transact,
     histories,
 )
 from proofs.result import ProofResult
-from proofs.world import Files, Killed, Process, World
+from proofs.world import LEASE_S, Files, Killed, Process, World
 
 MakeWorld = Callable[[], World]
 
@@ -96,12 +101,16 @@ class Play(World):
             self.alive[process.name] = False
         self.watch()
 
-    def _perform(self, process: Process, operation: Operation) -> None:
+    def _perform(self, process: Process, operation: Operation) -> None:  # noqa: C901 - one for each kind
         match operation:
             case Ingest():
                 self._ingest(process, operation)
             case Transact():
                 self._transact(process, operation)
+            case Gate():
+                self._gate(process, operation)
+            case Stream():
+                self._stream(process, operation)
             case PublishKept(which, lax):
                 self._publish_kept(process, which, lax=lax)
             case Discard(which):
@@ -197,6 +206,58 @@ class Play(World):
             case "upsert":
                 tx.upsert(step.table, rows, keys=["k"])
 
+    def _gate(self, process: Process, operation: Gate) -> None:
+        run_id = self.new_run()
+        self.model.transactions[run_id] = Transact(operation.steps, operation.checks, fails=operation.fails)
+        order = Order(run_id, None, self._branch(run_id), self.target, {}, open_s=LEASE_S)
+        configured = partial(_configured, checks_of(operation.checks))
+        if operation.apart:
+            self._append(open_branch(process.context, order), operation.steps)
+            if not operation.fails:
+                seal(process.context, run_id, configured)
+            return
+        with opened(process.context, order, configured) as session:
+            self._append(session.run, operation.steps)
+            if operation.fails:
+                raise BodyFailsError
+
+    def _append(self, run: Run, steps: Sequence[Step]) -> None:
+        for index, step in enumerate(steps):
+            self.write(run.branch, step.table, written(run.run_id, index, step, 0), run.run_id)
+
+    def _stream(self, process: Process, operation: Stream) -> None:
+        if self.stream is None:
+            run_id = self.new_run()
+            order = Order(run_id, None, f"stream/{self.name}/{run_id}", self.target, {}, open_s=1e9)
+            self.model.stream_begins[run_id] = len(self.model.streamed)
+            self.stream = open_branch(process.context, order)
+        stream = self.stream
+        for _ in range(operation.rows):
+            number = len(self.model.streamed)
+            rows = [(number, None, f"{stream.run_id}.{number}")]
+            self.write(stream.branch, operation.table, rows, stream.run_id)
+            head = self.catalog.get_ref(stream.branch).hash
+            self.model.streamed.append((head, operation.table, tuple(rows)))
+        publish_slice(process.context, stream.run_id, partial(_configured, checks_of("not_null")), prefix=self._prefix)
+
+    def _end_stream(self, process: Process) -> None:
+        """Publish what's left of the stream: then each of its rows must have been published."""
+        stream = self.stream
+        if stream is None:
+            return
+        try:
+            while publish_slice(process.context, stream.run_id, partial(_configured, ()), prefix=self._prefix):
+                self.watch()
+        except StreamRefusedError:  # its table was dropped, or created by somebody else
+            pass
+        else:
+            wanted = {
+                row for _, _, rows in self.model.streamed[self.model.stream_begins[stream.run_id] :] for row in rows
+            }
+            found = {row for event in self.model.events for effect in event.effects for row in effect.rows}
+            assert wanted <= found, f"P5 the stream's {wanted - found} were never published"
+        discard_run(process.context, stream.branch, target=self.target)
+
     def _publish_kept(self, process: Process, which: int, *, lax: bool) -> None:
         branch = self._pick(which)
         run = None if branch is None else process.journal.find_by_branch(branch)
@@ -248,7 +309,11 @@ class Play(World):
             self.house.rows_at(commit.hash)
 
     def _branch(self, run_id: str) -> str:
-        return f"wap/{self.name}/{run_id}"
+        return f"{self._prefix}/{run_id}"
+
+    @property
+    def _prefix(self) -> str:
+        return f"wap/{self.name}"
 
     def _pick(self, which: int) -> str | None:
         branches = self.branches()
@@ -260,6 +325,10 @@ class Play(World):
         self.watch()
         process = Process(self, ())
         self.stack.append(process)
+        recover(process.context)
+        self.watch()
+        self._end_stream(process)
+        self.clock += timedelta(seconds=2 * LEASE_S)  # the openings' deadline
         recover(process.context)
         self.watch()
         sync(process.context, self.target)
@@ -319,6 +388,10 @@ class Play(World):
             if not self.is_lost(branch):
                 assert run is not None, f"P6 branch {branch} is left, and nobody knows of it"
                 assert run.branch_kept, f"P6 branch {branch} is left, and run {run.run_id} ({run.status}) denies it"
+
+
+def _configured(checks: Sequence[Check], _: TableIdentifier) -> Sequence[Check]:
+    return checks
 
 
 def is_peaceful(operation: Ingest) -> bool:

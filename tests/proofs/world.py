@@ -24,10 +24,11 @@ from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Lease, Run
 from lakegate.model.schema import Column, Schema
 from lakegate.model.states import RunStatus
-from lakegate.model.tables import AddedFiles, StoredFile
+from lakegate.model.tables import AddedFiles, StoredFile, WriteTarget
 from lakegate.ports import Catalog
 from lakegate.progress import SilentNarrator
 from lakegate.telemetry.metrics import Sample
+from lakegate.wap.stage import ensure_namespace, new_table
 from proofs.faulty_catalog import Fault, FaultyCatalog, Line
 from proofs.model import Effect, Model, Rows, State, content, uri_of
 from proofs.operations import TABLES, At, Break, Crash, Do, File, Interrupt, Stall
@@ -291,6 +292,8 @@ class World:
     seen: str | None = None
     runs: int = 0
     runs_lost: int = 0
+    lost: frozenset[str] = frozenset()
+    stream: Run | None = None
 
     def __post_init__(self) -> None:
         self.database = MemoryDatabase(clock=lambda: self.clock)
@@ -316,11 +319,13 @@ class World:
 
     def lose_journal(self) -> None:
         self.runs_lost = self.runs
+        self.lost = frozenset(self.branches())
+        self.stream = None
         self.database = MemoryDatabase(clock=lambda: self.clock)
 
     def is_lost(self, branch: str) -> bool:
         """Tell whether the journal that knew of a branch is lost."""
-        return int(branch.rpartition("-")[2], 16) <= self.runs_lost
+        return branch in self.lost or int(branch.rpartition("-")[2], 16) <= self.runs_lost
 
     def branches(self) -> list[str]:
         """Return this history's branches."""
@@ -332,6 +337,21 @@ class World:
         if commits:
             self.seen = commits[0].hash
             self.model.follow(commits[::-1])
+
+    def write(self, branch: str, table: str, rows: Sequence[Any], run_id: str) -> None:
+        """Append to a table on a branch, as an engine does that writes through the gate."""
+        identifier = TableIdentifier.parse(table)
+        context = self.stack[-1].context
+        house = self.house
+        uri = f"file:///by-others/{len(house.sources)}.parquet"
+        house.sources[uri] = [{"k": k, "p": p, "tag": tag} for k, p, tag in rows]
+        batch = house.given(()).model_copy(
+            update={"files": (SourceFile(uri=uri, size_bytes=1, version="1", rows=len(rows)),)}
+        )
+        ensure_namespace(replace(context, catalog=self.catalog), identifier, branch, run_id)
+        create = new_table(context, identifier, run_id)
+        target = WriteTarget(table=identifier, ref=branch, table_schema=None, create=create, snapshot_properties={})
+        house.append(batch, target)
 
     def outsider_appends(self, table: str) -> None:
         """Commit to a table of the target without lakegate, if it is there."""

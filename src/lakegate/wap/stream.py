@@ -78,7 +78,8 @@ def publish_slice(context: Context, opening_id: str, configured: ConfiguredCheck
         checks=stream.checks,
         slice=part,
     )
-    with running(context, run, anew=True) as session:
+    known = context.journal.get(run_id)
+    with running(context, run, anew=known is None or known.status != "discarded") as session:
         _stage(context, session, configured)
         audit_written(context, session)
         publish_written(context, session)
@@ -103,7 +104,7 @@ def _next_slice(context: Context, stream: Run, base: Ref, head: str) -> Slice:
     mark = _mark(context, stream, base)
     while (known := context.journal.get(_slice_id(context, stream, mark))) is not None:
         _require_undecided(stream, known)
-        if known.status not in {"discarded", "skipped"} or known.slice is None:
+        if known.slice is None or not (known.status == "skipped" or (known.status == "discarded" and known.failures)):
             break
         mark = known.slice.until
     return Slice(stream=stream.run_id, branch=stream.branch, since=mark, until=head)
@@ -141,9 +142,8 @@ def _require_undecided(stream: Run, known: Run) -> None:
         )
     if known.status == "failed" and known.error is not None and known.error.code == StreamRefusedError.code:
         raise StreamRefusedError(known.error.message, hint=known.error.hint, **known.error.context)
-    if known.status == "discarded" and (known.accepted is not None or not known.failures):
-        # What it held would be missing: it was published, and its commit is gone; or it was never audited.
-        reason = f"run {known.run_id}, a slice of it, isn't in {known.target} any more, or never was."
+    if known.status == "discarded" and known.error is None and (known.accepted is not None or not known.failures):
+        reason = f"run {known.run_id}, a slice of it, isn't in {known.target} any more."
         raise _refused(stream.branch, known.run_id, reason)
 
 
