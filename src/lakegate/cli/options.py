@@ -345,16 +345,7 @@ csv_options = with_options(
 
 def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:
     """Take the values of :func:`csv_options` out of ``given``. Merge them into ``configured``; ``None`` if unset."""
-    names = (
-        "delimiter",
-        "encoding",
-        "null_values",
-        "decimal",
-        "date_format",
-        "timestamp_format",
-        "skip_lines",
-        "skip_footer",
-    )
+    names = (name for name in type(configured).model_fields if name in given and name != "types")
     changes = {name: value for name in names if (value := given.pop(name)) not in (None, ())}
     if given.pop("no_header"):
         changes["header"] = False

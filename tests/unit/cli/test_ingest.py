@@ -144,6 +144,7 @@ def test_ingest_passes_all_options_on() -> None:
     words = (
         "ingest nyc.trips a.csv b.csv -c not_null(id) --check unique(id) --branch b1 --on-failure drop "
         "--partition-by days(pickup) --format csv --delimiter tab --no-header --encoding cp1252 --null-value NA "
+        "--decimal , --numbers accounting --date-format %d.%m.%Y --skip-lines 1 --skip-footer 2 --types a=double "
         "--on-changed replace --on-busy skip --column old=new "
         "--mode upsert --key id --key n --delete-when gone"
     )
@@ -160,7 +161,18 @@ def test_ingest_passes_all_options_on() -> None:
         delete_when="gone",
         partition_by=("days(pickup)",),
         format="csv",
-        csv=CsvOptions(header=False, delimiter="\t", encoding="cp1252", null_values=("NA",)),
+        csv=CsvOptions(
+            header=False,
+            delimiter="\t",
+            encoding="cp1252",
+            null_values=("NA",),
+            decimal=",",
+            numbers="accounting",
+            date_format="%d.%m.%Y",
+            skip_lines=1,
+            skip_footer=2,
+            types={"a": "double"},
+        ),
     )
     assert lake.calls == [("ingest", ("nyc.trips", ("a.csv", "b.csv"), options), {})]
 
