@@ -115,17 +115,12 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
         quote=options.quote,
         encoding=_encoding(options.encoding),
         null_values=tuple(dict.fromkeys(text for text in options.null_values if text)) or ("",),
-        **_written(options, delimiter),
+        **_written(options),
     )
 
 
-def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
+def _written(options: CsvOptions) -> dict[str, Any]:
     """Check the options about how values are written, and return those that differ from the default."""
-    if options.decimal == delimiter:
-        raise InputError(
-            "Delimiter and decimal separator can't both be a comma.",
-            hint="Pass the delimiter, such as --delimiter ';'.",
-        )
     rules(options)
     names = ("decimal", "numbers", "date_format", "timestamp_format", "types", "skip_lines", "skip_footer")
     given = {name: getattr(options, name) for name in names}

@@ -23,7 +23,7 @@ TYPES = ("string", "string", "double")
 
 def read(tmp_path: Path, content: str, **options: Any) -> Batch:
     (tmp_path / "a.csv").write_text(content, encoding="utf-8")
-    return discover([str(tmp_path / "a.csv")], csv=CsvOptions(delimiter=";", **options))
+    return discover([str(tmp_path / "a.csv")], csv=CsvOptions(**{"delimiter": ";", **options}))
 
 
 def types(batch: Batch) -> dict[str, str]:
@@ -49,6 +49,10 @@ def test_german_numbers_and_dates(tmp_path: Path) -> None:
         "zeit": "timestamp[us]",
         "plz": "string",
     }
+    assert types(read(tmp_path, 'a,b\n"1,5",2\n"1.234,50",3\n', decimal=",", delimiter=",")) == {
+        "a": "double",
+        "b": "int64",
+    }
     # A point is no decimal point there, and a day that isn't is no date.
     mixed = read(tmp_path, "a;b\n1,5;31.02.2024\n1.5;1.2.2024\n", decimal=",", date_format="%d.%m.%Y")
     assert types(mixed) == {"a": "string", "b": "string"}
@@ -59,7 +63,6 @@ def test_german_numbers_and_dates(tmp_path: Path) -> None:
     [
         ({"date_format": "%d.%m.%y"}, "Invalid --date-format '%d.%m.%y'"),
         ({"timestamp_format": "%d.%m.%Y"}, "Invalid --timestamp-format"),
-        ({"delimiter": ",", "decimal": ","}, "can't both be a comma"),
         ({"types": {"nope": "long"}}, "column 'nope' to long, but the files have no such column"),
         ({"types": {"betrag": "money"}}, "'money' isn't a type for column 'betrag'"),
         ({"types": {"betrag": "decimal(39, 2)"}}, "'decimal(39, 2)' isn't a type for column 'betrag'"),
