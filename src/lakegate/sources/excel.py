@@ -64,21 +64,25 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
     if top is None:
         raise SourceError(f"'{path}' has no sheet with rows.", hint="Add a header and rows.", path=path)
     header = [_name(cell) for cell in cells[top]]
-    width = max(index for index, name in enumerate(header) if name) + 1
     rows = [(number, row) for number, row in enumerate(cells[top + 1 :], start=top + 2) if any(c != "" for c in row)]
     for number, row in rows:
-        outside = next((index for index, cell in enumerate(row) if index >= width and cell != ""), None)
+        outside = next((index for index, cell in enumerate(row) if cell != "" and not header[index]), None)
         if outside is not None:
-            message = f"'{path}', sheet '{sheet}', cell {_letters(outside)}{number} has no header above it."
-            raise SchemaError(message, hint="Add a header to its column, or clear the cell.", path=path)
+            raise SchemaError(
+                f"'{path}', sheet '{sheet}', cell {_letters(outside)}{number} has no header above it in row {top + 1}.",
+                hint=f"If row {top + 1} isn't the header, delete the rows above it. Else give the column a header.",
+                path=path,
+            )
     arrays = []
     columns = []
-    for index, name in enumerate(header[:width]):
+    for index, name in enumerate(header):
+        if not name:
+            continue
         found = [(number, _present(row[index])) for number, row in rows]
         kind = _kind(path, sheet, index, found)
         arrays.append(pa.array([_as(kind, value) for _, value in found], kind or pa.string()))
         columns.append(SourceColumn(name=name, type="null" if kind is None else str(kind)))
-    schema = pa.schema([pa.field(name, array.type) for name, array in zip(header, arrays, strict=False)])
+    schema = pa.schema([pa.field(column.name, array.type) for column, array in zip(columns, arrays, strict=True)])
     return Rows(schema=schema, columns=tuple(columns), batches=iter([pa.Table.from_arrays(arrays, schema=schema)]))
 
 
@@ -101,10 +105,13 @@ def _kind(path: str, sheet: str, index: int, cells: Sequence[tuple[int, Any]]) -
         del seen["text"]
     if len(seen) > 1:
         (usual, _), (other, (number, value)) = list(seen.items())[:2]
+        total = (
+            f"If row {number} is a total or a remark, delete it. Else correct" if number == cells[-1][0] else "Correct"
+        )
         raise SchemaError(
             f"'{path}', sheet '{sheet}', cell {_letters(index)}{number} is of type {other}, but the cells above it are "
             f"of type {usual}.",
-            hint="Correct the cell, or format the whole column as text.",
+            hint=f"{total} the cell, or format the whole column as text.",
             detail=f"It holds {str(value)[:40]!r}.",
             path=path,
         )

@@ -358,6 +358,8 @@ def test_a_sheet_has_the_types_of_its_cells(tmp_path: Path) -> None:
     second = number_cell("A4", 2) + number_cell("B4", 2) + number_cell("D4", 7) + text_cell("C4", "")
     year = sheet(number_cell("A1", 2024), number_cell("A2", 1.5))
     assert types(read(tmp_path, "years.xlsx", year)[0]) == {"2024": "double"}
+    framed = sheet("", text_cell("B2", "id") + text_cell("D2", "v"), number_cell("B3", 7) + number_cell("D3", 8))
+    assert read(tmp_path, "framed.xlsx", framed)[1] == [{"id": 7, "v": 8}]
     batch, rows = read(tmp_path, "a.xlsx", sheet(header, first, "", second))
     assert types(batch) == {"id": "int64", "fee": "double", "day": "date32[day]", "na": "int64", "x": "null"}
     assert rows == [
