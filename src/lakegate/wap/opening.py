@@ -71,8 +71,9 @@ def open_branch(context: Context, order: Order) -> Run:
     Raises:
         AlreadyExistsError: When the branch exists.
     """
-    with _begun(context, order, suspends=True) as session:
-        session.suspend_s = order.open_s
+    with _begun(context, order) as session:
+        pass  # what fails until here ends the run: nobody has its token
+    context.journal.suspend(session.run, session.token, for_s=order.open_s)
     return session.run
 
 
@@ -94,7 +95,7 @@ def opened(context: Context, order: Order, configured: ConfiguredChecks) -> Iter
 
 
 @contextmanager
-def _begun(context: Context, order: Order, *, suspends: bool = False) -> Iterator[RunSession]:
+def _begun(context: Context, order: Order) -> Iterator[RunSession]:
     validate_ref_name(order.branch)
     recover(context)
     if ref_exists(context, order.branch):
@@ -119,7 +120,7 @@ def _begun(context: Context, order: Order, *, suspends: bool = False) -> Iterato
         branch_kept=True,
         opening=OpenTime(deadline=now + timedelta(seconds=order.open_s)),
     )
-    with running(context, run, suspends=suspends) as session:
+    with running(context, run) as session:
         context.require_writable()
         store_run(context, session.run, context.catalog.create_branch(order.branch, base))
         yield session
