@@ -20,6 +20,7 @@ from proofs import (
     contention,
     crash_matrix,
     dbos_matrix,
+    dbt_builds,
     door,
     exactness,
     histories,
@@ -119,6 +120,7 @@ _LONG: Mapping[str, Proof] = {
         home, quarantine.killed_anytime(300, seed), seed, namespace="anytime", within_s=400, tell=_tell
     ),
     "schema-changes": lambda home, seed: schema_changes.prove(home, 150, seed, tell=_tell),
+    "dbt": lambda home, _: dbt_builds.prove(home, tell=_tell),
     "trino": lambda home, _: trino_reads.prove(home, tell=_tell),
 }
 _SHORT: Mapping[str, Proof] = {
