@@ -66,12 +66,17 @@ def describe_run(run: Run) -> StatusText:
     return StatusText(tone, title, _happened(run), _means(run), tuple(_commands(run)))
 
 
+def subject_of(run: Run) -> str:
+    """Return what a run is about: its tables, or else how its user named it; it may fail before it writes to any."""
+    return run.table or run.name or ("a transaction" if run.opening is None else run.branch)
+
+
 def rejection(run: Run) -> AuditFailedError:
     """Return the error for a run that its audit rejected; it carries the run."""
     failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
+    what = {"transaction": "The transaction", "gate": f"What was written to {run.branch}"}.get(run.kind, "The batch")
     error = AuditFailedError(
-        f"{'The transaction' if run.kind == 'transaction' else 'The batch'} isn't published; "
-        f"{run.detail or f'{failed} failed.'}",
+        f"{what} isn't published; {run.detail or f'{failed} failed.'}",
         hint=f"lakegate runs {run.run_id}",
         run_id=run.run_id,
         tables=list(run.tables),

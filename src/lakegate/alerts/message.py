@@ -12,7 +12,7 @@ from lakegate.model.downstream import Notice
 from lakegate.model.run import Run
 from lakegate.model.words import command_line, count, counted, parse_duration
 from lakegate.progress import one_line, redact, without_secrets
-from lakegate.run_text import describe_run, failing
+from lakegate.run_text import describe_run, failing, subject_of
 
 MAX_FAILURES = 10
 """Failed checks that a message shows. The report has all of them."""
@@ -83,7 +83,7 @@ def _title(notice: Notice) -> str:
         kind = "" if notice.run is None or notice.run.kind in ("ingest", "branch") else f"{notice.run.kind} "
         what = f"{kind}{notice.event}"
     aside = f", {counted(notice.quarantined, 'row')} quarantined" if notice.quarantined else ""
-    of = ", ".join(notice.tables) or "a transaction"
+    of = ", ".join(notice.tables) or ("a transaction" if notice.run is None else subject_of(notice.run))
     return f"{of}: {what}{aside}{' (recovered)' if notice.recovered else ''}"
 
 
@@ -122,7 +122,8 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
         yield "Branch", run.branch if run.branch_kept else ""
         yield "Quarantined by", ", ".join(f"{one.name} ({one.quarantined:,})" for one in aside)
         yield "Name", run.name or ""
-        yield "Recovery", run.detail or ""
+        yield "Written by", ", ".join(run.opening.writers) if run.opening is not None else ""
+        yield "Recovery" if notice.recovered else "Note", run.detail or ""
         yield "Hint", without_secrets(run.error.hint or "") if run.error is not None else ""
 
 

@@ -13,7 +13,7 @@ from lakegate.api.transactions import configured_checks
 from lakegate.checks.parse import parsed_checks
 from lakegate.components import Components
 from lakegate.credentials.openings import Claim, token_of
-from lakegate.errors import AuditFailedError, InputError, NotFoundError, NothingWrittenError, missing_package
+from lakegate.errors import InputError, NotFoundError, NothingWrittenError, missing_package
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.locations import canonical
@@ -21,6 +21,7 @@ from lakegate.model.refs import MAIN
 from lakegate.model.request import require_list
 from lakegate.model.run import Run, new_run_id
 from lakegate.model.words import parse_duration, suggest_keywords
+from lakegate.run_text import rejection
 from lakegate.wap import opening
 from lakegate.wap.session import RunSession
 from lakegate.wap.stream import publish_slice
@@ -304,13 +305,7 @@ def require_published(run: Run) -> None:
             run_id=run.run_id,
         )
     if run.status == "rejected":
-        failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
-        raise AuditFailedError(
-            f"What was written to {run.branch} isn't published; {failed} failed.",
-            hint=f"lakegate runs {run.run_id}",
-            run_id=run.run_id,
-            branch=run.branch,
-        )
+        raise rejection(run)
 
 
 def _parsed(table: str, texts: Sequence[str | Check]) -> Sequence[Check]:

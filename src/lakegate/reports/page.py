@@ -15,7 +15,7 @@ from lakegate.model.run import Run
 from lakegate.model.schema import FILE_COLUMN, ROW_COLUMN
 from lakegate.model.words import count, counted, duration, size
 from lakegate.progress import one_line, redact, without_secrets
-from lakegate.run_text import change_of, checks_of, describe_run, failing, rows_of
+from lakegate.run_text import change_of, checks_of, describe_run, failing, rows_of, subject_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -80,7 +80,7 @@ def run_page(run: Run, *, examples: Examples | None = None, link: str | None = N
     files = [(file, None) for file in (run.request.batch.files if run.request is not None else ())]
     return render(
         status=describe_run(run),
-        heading=run.table or "a transaction",
+        heading=subject_of(run),
         eyebrow=f"{name} · run {run.run_id}",
         link=link,
         run=run,

@@ -18,7 +18,7 @@ from lakegate.alerts.slack import blocks, fallback
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.model.checks import CheckResult
 from lakegate.model.downstream import LateTable, Notice
-from lakegate.model.run import Run, RunError
+from lakegate.model.run import OpenTime, Run, RunError
 from lakegate.model.schema import MASK
 from support.cli_support import (
     BRANCH,
@@ -220,3 +220,15 @@ def test_examples_hide_what_the_dashboard_hides() -> None:
     rows = [[row for _, result in one.failures for row in result.examples] for one in (first, hidden)]
     assert rows[0]
     assert rows[1] == [dict.fromkeys(row, MASK) for row in rows[0]]
+
+
+def test_an_opening_is_named_with_those_who_wrote() -> None:
+    opening = OpenTime(deadline=NOW, writers=("PyIceberg/0.12.0", "<!here>"))
+    run = make_run("failed", kind="gate", name=None, tables=(), branch=BRANCH, opening=opening, branch_kept=True)
+    told = text_of(message(notice(run)))
+    assert problems(slack(message(notice(run)))) == []
+    assert f"{BRANCH}: gate failed" in told
+    assert "PyIceberg/0.12.0" in told
+    named = run.model_copy(update={"name": "shop", "detail": "dbt: 3 models."})
+    assert "shop: gate failed" in text_of(message(notice(named)))
+    assert "dbt: 3 models." in text_of(message(notice(named)))
