@@ -28,4 +28,4 @@ with suppress(ImportError):
     import pytest
 
     # So that a contract's failing assert shows its values, as in your own tests.
-    pytest.register_assert_rewrite("lakegate.testing.catalog", "lakegate.testing.feed")
+    pytest.register_assert_rewrite("lakegate.testing.catalog", "lakegate.testing.feed", "lakegate.testing.target")

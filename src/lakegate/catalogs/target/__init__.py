@@ -6,6 +6,7 @@ states, tags and the lake's history are the **overlay**.
 
 from __future__ import annotations
 
+from lakegate.catalogs.target.catalog import TargetCatalog
 from lakegate.catalogs.target.overlay import OverlayCatalog
 
-__all__ = ["OverlayCatalog"]
+__all__ = ["OverlayCatalog", "TargetCatalog"]

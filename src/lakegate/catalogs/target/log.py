@@ -13,47 +13,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, cast
-from uuid import uuid4
 
-from sqlalchemy import Column, Integer, MetaData, Row, Table, Text, delete, insert, inspect, select, update
+from sqlalchemy import Row, delete, insert, select, update
 
 from lakegate.catalogs import moved_reference
 from lakegate.catalogs.rules import ROOT_HASH, Content, Key, new_hash
-from lakegate.errors import AlreadyExistsError, ConfigurationError, NotFoundError
+from lakegate.catalogs.target.schema import COMMITS, REFS, ensure_schema
+from lakegate.errors import AlreadyExistsError, NotFoundError
 from lakegate.journal.database import Database, JournalTransaction
-from lakegate.journal.schema import TEXT, as_text, storable
+from lakegate.journal.schema import as_text, storable
 from lakegate.model.identifiers import REF_NAME
-from lakegate.model.refs import MAIN, Commit, Ref, RefKind, TablePointer
+from lakegate.model.refs import Commit, Ref, RefKind, TablePointer
 
 Changes: TypeAlias = Mapping[Key, Content | None]
 """Keys and their new contents, ``None`` for one that was removed."""
 
 FULL_STATE_EVERY: Final = 64
-FORMAT: Final = 1
-"""The number of the schema below. Raise it with each change."""
-METADATA = MetaData()
-COMMITS = Table(
-    "overlay_commits",
-    METADATA,
-    Column("hash", TEXT, primary_key=True),
-    Column("parent", TEXT, nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("time", TEXT, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("author", Text, nullable=False),
-    Column("properties", Text, nullable=False),
-    Column("changes", Text, nullable=False),
-    Column("state", Text),
-)
-"""``number`` counts from the root, which has 0 and no row."""
-REFS = Table(
-    "overlay_refs",
-    METADATA,
-    Column("name", TEXT, primary_key=True),
-    Column("hash", TEXT, nullable=False),
-    Column("kind", TEXT, nullable=False),
-)
-OVERLAY = Table("overlay", METADATA, Column("format", Integer, primary_key=True), Column("identity", TEXT))
 _STATES_KEPT = 64
 _ENTRIES_KEPT = 1000
 _READ = tuple(column for column in COMMITS.c if column.name != "state")
@@ -111,7 +86,7 @@ class Log:
     def __init__(self, database: Database, page_size: int) -> None:
         self._database = database
         self._page_size = page_size
-        self.identity = _ensure_schema(database)
+        self.identity = ensure_schema(database)
         # Safe to cache: commits never change.
         self.entry = lru_cache(_ENTRIES_KEPT)(self._entry)
         self.state = lru_cache(_STATES_KEPT)(self._state)
@@ -215,14 +190,29 @@ class Log:
                 raise _moved(tx, ref)
 
     def draft(
-        self, parent: str, changes: Changes, message: str, properties: Mapping[str, str], author: str | None = None
+        self,
+        parent: str,
+        changes: Changes,
+        message: str,
+        properties: Mapping[str, str],
+        *,
+        author: str | None = None,
+        commit: str | None = None,
     ) -> Entry:
-        """Return a commit to :meth:`append`."""
+        """Return a commit to :meth:`append`; ``commit`` is its hash if it has one already."""
         before = self.entry(parent)
         number = before.number + 1
         state = {**self.state(parent), **changes} if number % FULL_STATE_EVERY == 0 else None
-        author = author or _user()
-        return Entry(new_hash(parent), parent, number, before.time, message, author, properties, changes, state)
+        commit = commit or new_hash(parent)
+        return Entry(commit, parent, number, before.time, message, author or _user(), properties, changes, state)
+
+    def is_at(self, tx: JournalTransaction, branch: str, head: str) -> bool:
+        """Return whether ``branch`` is at ``head``."""
+        return tx.scalar(select(REFS.c.hash).where(REFS.c.name == branch)) == head
+
+    def has(self, tx: JournalTransaction, commit: str) -> bool:
+        """Return whether a commit is in the log."""
+        return tx.scalar(select(COMMITS.c.hash).where(COMMITS.c.hash == commit)) is not None
 
     def append(self, tx: JournalTransaction, branch: str, draft: Entry) -> bool:
         """Make a draft the head of ``branch``; return whether the branch was still at the draft's parent."""
@@ -245,7 +235,7 @@ class Log:
 
     def _full_state(self, commit: str) -> Changes:
         with self._database.reading() as tx:
-            return _parsed(cast("str", tx.scalar(select(COMMITS.c.state).where(COMMITS.c.hash == commit))))
+            return from_json(cast("str", tx.scalar(select(COMMITS.c.state).where(COMMITS.c.hash == commit))))
 
 
 def to_json(changes: Changes) -> str:
@@ -259,7 +249,8 @@ def _encoded(content: Content | None) -> object:
     return None if content is None else True
 
 
-def _parsed(text: str) -> Changes:
+def from_json(text: str) -> Changes:
+    """Return what :func:`to_json` made text of."""
     return {tuple(key): _decoded(tuple(key), content) for key, content in json.loads(text)}
 
 
@@ -292,7 +283,7 @@ def _to_entry(row: Row[Any]) -> Entry:
         row.message,
         row.author,
         json.loads(row.properties),
-        _parsed(row.changes),
+        from_json(row.changes),
     )
 
 
@@ -320,22 +311,3 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return "lakegate"
-
-
-def _ensure_schema(database: Database) -> str:
-    """Create the tables if they aren't there, and return the overlay's identity."""
-    with database.creating() as tx:
-        if OVERLAY.name not in inspect(tx.connection).get_table_names():
-            METADATA.create_all(tx.connection)
-            tx.execute(insert(OVERLAY).values(format=FORMAT, identity=f"overlay:{uuid4()}"))
-            tx.execute(insert(REFS).values(name=MAIN, hash=ROOT_HASH, kind="branch"))
-        number, identity = tx.execute(select(OVERLAY.c.format, OVERLAY.c.identity)).one()
-    if number != FORMAT:
-        raise ConfigurationError(
-            f"The branches in the journal {database.name} are in format {number}; this lakegate reads and writes "
-            f"format {FORMAT} only.",
-            hint="Use the lakegate that created them.",
-            format=number,
-            known=FORMAT,
-        )
-    return cast("str", identity)

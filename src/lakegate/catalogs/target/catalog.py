@@ -1,0 +1,104 @@
+"""A catalog whose ``main`` is the target, and whose branches are in the journal's database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from lakegate.catalogs.rules import Contents, Key, check_keys
+from lakegate.catalogs.target.first_seen import FirstSeen
+from lakegate.catalogs.target.foreign import ForeignChanges
+from lakegate.catalogs.target.overlay import OverlayCatalog
+from lakegate.catalogs.target.publishing import Plan, Publisher, Window
+from lakegate.catalogs.target.targets import Step, Target
+from lakegate.errors import InputError
+from lakegate.journal.database import Database
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
+
+
+class TargetCatalog(OverlayCatalog):
+    """Implements :class:`~lakegate.ports.Catalog` over a target.
+
+    A commit to ``main`` changes the target. What others do there is logged when somebody asks for ``main`` with the
+    tables in question. ``main`` can't be moved or deleted. All other branches are in the database alone.
+
+    Args:
+        database: The journal's. Closing the catalog doesn't close it.
+        reach: Called in each window of a publish in which a process can die, for tests to stop there.
+        page_size: Commits of a history to read at once.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        target: Target,
+        *,
+        reach: Callable[[Window], None] = lambda _window: None,
+        page_size: int = 50,
+    ) -> None:
+        super().__init__(database, page_size=page_size)
+        self._target = target
+        self._first_seen = FirstSeen(database, target)
+        self._publisher = Publisher(database, self._log, target, reach)
+        self._foreign = ForeignChanges(database, self._log, target, self._logged, self._publisher.settle)
+
+    def identity(self) -> str | None:
+        """Return what distinguishes the target from other catalogs."""
+        return self._target.identity()
+
+    def get_ref(self, name: str) -> Ref:
+        """Return branch or tag ``name``, or the bare commit if ``name`` is a hash."""
+        if name == MAIN:
+            self._publisher.settle()
+        return super().get_ref(name)
+
+    def get_ref_with_tables(
+        self, name: str, tables: Collection[TableIdentifier]
+    ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
+        """Return branch or tag ``name`` and the state of each of ``tables`` at its head, as the target has it now."""
+        if name == MAIN:
+            self._foreign.notice(tables)
+        return super().get_ref_with_tables(name, tables)
+
+    def commit(self, request: CommitRequest) -> Ref:
+        """Apply ``request``; on ``main``, to the target first. See :meth:`lakegate.ports.Catalog.commit`.
+
+        Where the target can't change several tables at once, its other readers may see a part for a moment.
+        """
+        if request.branch != MAIN:
+            return super().commit(request)
+        check_keys(request)
+        named = [*(pointer.table for pointer in request.puts), *request.deletes, *request.unchanged]
+        self._foreign.notice(dict.fromkeys(named))
+        return self._publisher.publish(request, lambda head: self._plan(request, head))
+
+    def _plan(self, request: CommitRequest, head: str) -> Plan:
+        changes = self._changes(request, head)
+        now = self._contents(head, [*changes])
+        old = {table: one for table in request.deletes if isinstance(one := now.get(table.parts), TablePointer)}
+        steps: list[Step] = []
+        for put in request.puts:
+            base = now.get(put.table.parts)
+            renamed = next((one for one in old.values() if one.content_id == put.content_id), None)
+            steps.append(Step(table=put.table, base=base if isinstance(base, TablePointer) else renamed, staged=put))
+            if base is None and renamed is not None:
+                del old[renamed.table]
+        steps += [Step(table=one.table, base=one, staged=None) for one in old.values()]
+        return Plan(changes, steps)
+
+    def _movable(self, ref: Ref) -> Ref:
+        if ref.name == MAIN:
+            raise InputError(
+                f"main is what the catalog {self._target.identity()} has; it can't be moved or deleted.", ref=MAIN
+            )
+        return super()._movable(ref)
+
+    def _contents(self, commit: str, keys: Collection[Key] | None = None) -> Contents:
+        state = self._log.state(commit)
+        wanted = None if keys is None else [key for key in keys if key not in state]
+        first = self._first_seen.all() if wanted is None else self._first_seen.of(wanted) if wanted else {}
+        return {key: content for key, content in {**first, **state}.items() if content is not None}
+
+    def _logged(self, table: TableIdentifier, commit: str) -> TablePointer | None:
+        content = self._contents(commit, [table.parts]).get(table.parts)
+        return content if isinstance(content, TablePointer) else None
