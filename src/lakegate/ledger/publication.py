@@ -226,8 +226,8 @@ def require_not_published(run: Run, commits: Sequence[PastCommit]) -> None:
         raise _already_published(
             run,
             other,
-            f"{uri} was published to {run.table} by run {other} during this run; nothing was published twice.",
-            f"lakegate runs {other}",
+            f"{uri} is published in {run.table} already, by run {other}. Nothing was published twice.",
+            f"To drop this branch: lakegate discard {run.branch}. To see that run: lakegate runs {other}",
         )
     if changed:
         uri, other = min(changed)

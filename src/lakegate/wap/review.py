@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from lakegate.context import Context
-from lakegate.errors import AuditFailedError, InputError, LakegateError, RetryableError
+from lakegate.errors import (
+    AlreadyPublishedError,
+    AuditFailedError,
+    ExitCode,
+    InputError,
+    LakegateError,
+    RetryableError,
+)
 from lakegate.ledger.publication import commit_of, find_unpublished, publication_of
 from lakegate.ledger.sync import sync
 from lakegate.model.checks import AuditReport, Check
@@ -181,10 +188,14 @@ def _publish(context: Context, session: RunSession, own_branch: str) -> None:
 
     Raises:
         AuditFailedError: When its audit failed.
+        AlreadyPublishedError: When another run has published the run's source files.
     """
     try:
         with session.step("publish"):
             publication = publish(context, session.run, session=session)
+    except AlreadyPublishedError as error:
+        error.exit_code = ExitCode.USAGE  # this branch has these files however often it's tried
+        raise
     except AuditFailedError:
         store_verdict(context, session.run)
         as_before = {"accepted": None, "actions": session.begun.actions}

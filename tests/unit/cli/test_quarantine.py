@@ -65,7 +65,7 @@ def test_show_explains_why_a_row_is_quarantined_and_escapes_values() -> None:
     shown = invoke("quarantine show nyc.trips --run r1 --check low -n 5", lake)
     assert lake.asked("quarantine_show") == {"limit": 5, "run_id": "r1", "check": "low"}
     assert "low, odd" in shown.stdout
-    assert "a.csv:7" in shown.stdout
+    assert "a.csv, row 8" in shown.stdout
     assert "[red]x" in shown.stdout
     assert "\x1b" not in shown.stdout
     (row,) = json.loads(invoke("quarantine show nyc.trips -o json", FakeLake(quarantine_show=[ROW])).stdout)

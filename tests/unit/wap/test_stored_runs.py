@@ -168,8 +168,10 @@ def test_files_that_were_published_from_elsewhere_are_not_published_again(house:
     rejected = ingest(house.context, ordered(house, WITH_NULLS, file="f"))
     house.lose_journal()
     assert ingest(house.context, ordered(house, WITH_NULLS, run="r2", file="f", checks=())).status == "published"
-    with pytest.raises(AlreadyPublishedError, match="by run r2"):
+    with pytest.raises(AlreadyPublishedError, match="by run r2") as refused:
         publish(house, rejected.branch, accept="it is right")
+    assert refused.value.exit_code == 2, "trying again can't help"
+    assert f"lakegate discard {rejected.branch}" in (refused.value.hint or "")
     assert house.rows_on("main", "nyc.trips") == WITH_NULLS
 
 

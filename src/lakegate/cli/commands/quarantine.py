@@ -112,7 +112,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     why = ", ".join(dict.fromkeys(reason["check"] for reason in row[REASONS]))
     data = {name: cell(json_safe(value)) for name, value in row.items() if name not in COLUMNS}
     source = None if row[SOURCE_FILE] is None else row[SOURCE_FILE].rpartition("/")[2]
-    place = "" if row[POSITION] is None else f":{row[POSITION]}"
+    place = "" if row[POSITION] is None else f", row {row[POSITION] + 1}"  # as where failing rows are listed
     shown = None if source is None else f"{source}{place}"
     own = (("why", REASONS, why), ("source", SOURCE_FILE, shown), ("run", RUN_ID, row[RUN_ID]))
     # If the table has a column of one of these names, that one keeps the name.
