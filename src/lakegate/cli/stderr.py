@@ -58,12 +58,12 @@ class LiveNarrator:
 
     def note(self, text: str) -> None:
         """Print ``text`` above the steps in progress."""
-        if self._progress is not None:
-            self._progress.console.print(f"  [dim]{safe(text)}[/]", highlight=False)
-        else:
-            from rich.console import Console
+        from rich.console import Console
+        from rich.padding import Padding
+        from rich.text import Text
 
-            Console(stderr=True).print(f"  [dim]{safe(text)}[/]", highlight=False)
+        console = Console(stderr=True) if self._progress is None else self._progress.console
+        console.print(Padding(Text.from_markup(f"[dim]{safe(text)}[/]"), (0, 0, 0, 2), expand=False))
 
     def _enter(self) -> Progress:
         if self._progress is None:

@@ -22,6 +22,7 @@ from lakegate.errors import (
 from lakegate.loading.routes import location
 from lakegate.model.batch import FileFormat
 from lakegate.model.run import CheckpointOutcome, FileCheckpoint, Run, RunError
+from lakegate.model.words import counted
 from lakegate.progress import without_secrets
 from lakegate.sources.files import shown
 from lakegate.sources.inspection import format_of
@@ -424,7 +425,7 @@ def _reason_of(run: Run | None, problem: LakegateError | RunError | None) -> str
 
 def _rejection_reason(run: Run) -> str:
     failures = [
-        f"{result.name} ({result.failing_rows:,} rows)" if result.failing_rows else result.name
+        f"{result.name} ({counted(result.failing_rows, 'row')})" if result.failing_rows else result.name
         for result in run.failures
     ]
     more = f" and {len(failures) - _MAX_CHECKS_SHOWN} more" if len(failures) > _MAX_CHECKS_SHOWN else ""

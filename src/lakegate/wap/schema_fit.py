@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ _GET_ZONE = frozenset({("timestamp", "timestamptz"), ("date", "timestamptz")})
 """Times that become instants in a time zone."""
 _DATE = re.compile(r"([0-9]{1,2})([./-])([0-9]{1,2})\2([0-9]{2,4})")
 _WAYS = (
+    ("(?i)^[+-]?inf(inity)?$", "write it as Infinity in a column of numbers; dates and times can't hold it"),
     (TOO_LARGE, "a double can't be that large"),
     (f"^{NAMED_MONTH}", "names of months aren't read; write dates as 2026-01-31"),
     (FINE_TIME, "a timestamp has no more than microseconds; shorten it in the file"),
@@ -343,6 +345,9 @@ def _ways(text: ColumnText) -> Iterator[str]:
     odd, is_no_value = text.odd, re.sub(r"[^a-z]", "", text.odd.lower()) in _NO_VALUE
     if odd.lower() == text.name.lower():
         yield "it's the column's own name; if files were joined there, delete that line"
+    if re.match("[0-9]{4}-[0-9]{2}-[0-9]{2}", odd) and not _is_day(odd[:10]):
+        is_zero = not odd.strip("0-:. T")  # as MySQL has it
+        yield "there's no such day; correct it there" + (f", or pass --null-value '{odd}'" if is_zero else "")
     if date := _DATE.match(odd):
         yield _date_way(odd, date)
     yield from (way for pattern, way in _WAYS if re.search(pattern, odd))
@@ -351,6 +356,14 @@ def _ways(text: ColumnText) -> Iterator[str]:
     if is_no_value:
         yield f"if it says that there's no value, pass --null-value '{odd}'"
     yield "correct it there, if the column should have numbers, dates or times"
+
+
+def _is_day(text: str) -> bool:
+    try:
+        dt.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _date_way(odd: str, date: re.Match[str]) -> str:

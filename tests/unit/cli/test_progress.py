@@ -46,6 +46,10 @@ def test_steps_nest_and_leave_one_line_each(monkeypatch: pytest.MonkeyPatch) -> 
     assert r"✓ Outer [red]\x1b[2J" in text
     assert "A fact" in text
     assert text.index("✓ Inner") < text.index("✓ Outer")
+    narrator.note("word " * 40)
+    lines = [line for line in terminal.getvalue().splitlines() if "word" in line]
+    assert len(lines) > 1
+    assert all(line.startswith("  ") for line in lines), "a second line is indented, too"
 
 
 def test_a_failing_step_is_marked_and_its_error_propagates(monkeypatch: pytest.MonkeyPatch) -> None:
