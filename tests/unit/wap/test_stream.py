@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from lakegate.checks import parse_checks
-from lakegate.errors import InputError
+from lakegate.errors import InputError, NotReplayableError
 from lakegate.journal.schema import LEASES, as_text
 from lakegate.ledger.event import event_of
 from lakegate.model.identifiers import TableIdentifier
@@ -26,7 +26,7 @@ from lakegate.wap.review import accepted, discard_run, publish_branch
 from lakegate.wap.stage import ensure_namespace, new_table
 from lakegate.wap.stream import StreamRefusedError, StreamStoppedError, publish_slice
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
 from support.steps_support import commits, ids
 
 BRANCH = "stream/orders"
@@ -224,3 +224,25 @@ def test_a_slice_that_main_has_lost_isnt_left_out_silently(house: FakeLakehouse)
     write(house, MORE)
     with pytest.raises(StreamRefusedError, match="isn't in main any more"):
         published(house)
+
+
+def test_a_slice_that_failed_is_made_anew_even_if_its_branch_was_discarded(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, CLEAN))
+    opened(house)
+    write(house, MORE)
+
+    def drop() -> None:
+        main = house.catalog.get_ref("main")
+        house.catalog.commit(CommitRequest(branch="main", base=main.hash, message="drop", deletes=(TRIPS,)))
+
+    before = house.catalog.get_ref("main")
+    with when_reached(monkeypatch, "before-publish", drop), pytest.raises(NotReplayableError):
+        published(house)
+    (failed,) = house.journal.runs(status="failed")
+    house.catalog.assign_ref(house.catalog.get_ref("main"), before)
+    assert failed.branch in branches(house)
+    discard_run(house.context, failed.branch)
+
+    assert (of(published(house)).run_id, ids(house)) == (failed.run_id, [1, 2, 5])

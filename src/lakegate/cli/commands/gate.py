@@ -201,6 +201,7 @@ def open_gate(app: App, /, **options: Any) -> None:
         ("Serve the gate", app.command("serve")),
         ("See what to paste into an engine", app.command("gate", "connect", opened.branch, "--engine", "spark")),
         ("When the writer is done: audit and publish", app.command("gate", "seal", opened.branch)),
+        ("Or for a writer that never is", app.command("watch", "--branch", opened.branch, "--every", "1m")),
     )
 
 
