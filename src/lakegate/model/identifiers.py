@@ -11,6 +11,7 @@ from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEXT_OR_NAME = re.compile(r"'(?:\\.|[^'\\])*'|(?<!`)`([a-z_][a-z0-9_]*)`(?!`)", re.DOTALL)
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 REF_NAME = re.compile(r"(?!(?i:head|detached)\Z)[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 """Nessie's ``Validation.REF_NAME_PATTERN``, without the names that it reserves in any case."""
@@ -47,12 +48,12 @@ def plain_names(condition: str) -> str:
     """Return a condition for SQL to show, without backticks where none are needed.
 
     Example:
-        >>> plain_names("`fare` < 0"), plain_names("`fare` = '`x`'")
-        ('fare < 0', "`fare` = '`x`'")
+        >>> plain_names("`fare` < 0"), plain_names("`zone` NOT IN ('a', '`b`')")
+        ('fare < 0', "zone NOT IN ('a', '`b`')")
     """
-    if "'" in condition or '"' in condition:
+    if '"' in condition:
         return condition
-    return re.sub(r"(?<!`)`([a-z_][a-z0-9_]*)`(?!`)", r"\1", condition)
+    return _TEXT_OR_NAME.sub(lambda found: found[1] or found[0], condition)
 
 
 def rows_query(table: str, condition: str = "", *, limit: int | None = None) -> str:

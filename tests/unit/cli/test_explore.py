@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -72,6 +73,13 @@ def test_branch_commands() -> None:
     invoke(f"branch create january --from other --at {HASH}", lake)
     assert lake.asked("branches_create") == {"source": "other", "at": HASH}
     assert f"lakegate branch create january --from {HASH}" in invoke("branch delete january", lake).stdout
+
+
+def test_branches_show_their_runs_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = Ref(name="wap/shop.sales_20260131T070509-0badcafe", hash=HASH)
+    runs = {ref.name: (SimpleNamespace(status="rejected", run_id="r1"), "20260131T080509-0badcafe")}
+    shown, _ = printed(["branch", "list"], FakeLake(branches_list=[ref], branches_runs=runs), monkeypatch, columns=80)
+    assert f"{ref.name}   superseded by 20260131T080509-0badcafe" in shown
 
 
 def test_log_shows_full_hashes_and_says_when_there_is_more() -> None:

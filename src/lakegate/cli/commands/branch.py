@@ -56,7 +56,7 @@ def list_branches(app: App) -> None:
         )
         for ref, line, by in found
     )
-    show_rows(("name", "commit", "run"), rows, whole=("commit",), drop=("run",), empty="No branches.")
+    show_rows(("name", "commit", "run"), rows, whole=("commit",), drop=("commit",), empty="No branches.")
 
 
 @branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))
