@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import islice
@@ -45,6 +46,8 @@ from lakegate.ports import Catalog
 REQUEST_PROPERTY: Final = "lakegate.gate.request"
 """Commit property: which request the commit is the answer to."""
 
+_PATIENCE_S = 20.0
+"""How long a commit is tried. Clients wait longer for an answer; several gates may be at one table."""
 _ATTEMPTS = 8
 _LONGEST_PAUSE_S = 0.05
 _REMEMBERED_COMMITS = 1_000
@@ -158,7 +161,8 @@ class Committer:
             The plan that was committed, and the tables before it. If the same request has been committed before,
             ``None``, and the tables as they are.
         """
-        for attempt in range(_ATTEMPTS):
+        until = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < until:
             ref, now = self._at_head(asked.opening, tables)
             try:
                 change = plan(ref, now)
@@ -171,7 +175,7 @@ class Committer:
             try:
                 self._commit(asked, now, change)
             except ConflictError:
-                time.sleep(uniform(0, _LONGEST_PAUSE_S) * attempt)  # noqa: S311 - no secret
+                time.sleep(uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 - no secret
             except NotFoundError as error:
                 raise ended(asked.opening.branch, "the branch is gone") from error
             except OutcomeUnknownError as error:
@@ -185,13 +189,17 @@ class Committer:
     def _commit(self, asked: Asked, now: Tables, change: Plan) -> None:
         """Commit on top of the branch's head, if the tables are still as in ``now`` there."""
         with self._turns.setdefault(asked.opening.branch, threading.Lock()):  # or they'd only refuse each other
-            ref, at_head = self._at_head(asked.opening, list(now))
-            # After the head was read, and before the commit: see ports.Openings.
-            self._doorkeeper.require_open(asked.opening)
-            if at_head != now:
-                raise ConflictError("Another commit was faster.")
-            self._doorkeeper.note_client(asked.opening, asked.client)
-            self._catalog().commit(_request(asked, ref, change))
+            for _ in range(_ATTEMPTS if now else 1):
+                ref, at_head = self._at_head(asked.opening, list(now))
+                # After the head was read, and before the commit: see ports.Openings.
+                self._doorkeeper.require_open(asked.opening)
+                if at_head != now:
+                    break
+                self._doorkeeper.note_client(asked.opening, asked.client)
+                with suppress(ConflictError):  # another gate's commit came between, perhaps to other tables
+                    self._catalog().commit(_request(asked, ref, change))
+                    return
+        raise ConflictError("Another commit was faster.")
 
     def _at_head(self, opening: Opening, tables: Sequence[TableIdentifier]) -> tuple[Ref, Tables]:
         try:
