@@ -68,12 +68,21 @@ class Contents:
         self._files = files
         self._lock = threading.Lock()
         self._listing = lru_cache(_CACHED_COMMITS)(self._list)
+        self._named = lru_cache(_CACHED_COMMITS)(self._list_namespaces)
         self._table = lru_cache(_CACHED_TABLES)(self._read)
 
     def listing(self, ref: Ref) -> Listing:
         """Return the names at ``ref.hash``. Raises the catalog's errors."""
         with self._lock:  # many clients that connect at once share one read
             return self._listing(ref.hash)
+
+    def has_namespace(self, ref: Ref, namespace: Namespace) -> bool:
+        """Return whether a namespace exists at ``ref.hash``, mostly without a listing of all tables.
+
+        Raises the catalog's errors.
+        """
+        with self._lock:
+            return namespace in self._named(ref.hash) or namespace in self._listing(ref.hash).namespaces
 
     def etag(self, pointer: TablePointer) -> str:
         """Return the entity tag of the result of :meth:`table`."""
@@ -95,9 +104,12 @@ class Contents:
         for pointer in self._catalog().list_tables(ref):
             if not is_quarantine(pointer.table):
                 tables[pointer.table.namespace].append(pointer.table.name)
-        named = {*self._catalog().list_namespaces(ref), *tables}
+        named = {*self._named(commit), *tables}
         namespaces = {tuple(levels) for one in named for levels in accumulate([level] for level in one)}
         return Listing(tuple(sorted(namespaces)), {one: tuple(sorted(names)) for one, names in tables.items()})
+
+    def _list_namespaces(self, commit: str) -> frozenset[Namespace]:
+        return frozenset(self._catalog().list_namespaces(Ref(name=commit, hash=commit, kind="detached")))
 
     def _read(self, pointer: TablePointer) -> bytes:
         location = pointer.metadata_location

@@ -165,7 +165,7 @@ class ReadApi:
 
     def _namespace(self, request: Request, ref: Ref) -> Namespace:
         namespace = namespace_in(text_of(request, "namespace"))
-        if namespace not in self._contents.listing(ref).namespaces:
+        if not self._contents.has_namespace(ref, namespace):
             raise no_namespace(".".join(namespace))
         return namespace
 

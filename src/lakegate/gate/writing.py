@@ -204,7 +204,7 @@ class WriteApi:
         document = without_shown(new_table(write.body, uuid, location), None, write.opening)
 
         def plan(ref: Ref, now: Tables) -> Plan:
-            if table.namespace not in self._contents.listing(ref).namespaces:
+            if not self._contents.has_namespace(ref, table.namespace):
                 raise no_namespace(".".join(table.namespace))
             if now[table] is not None:
                 raise already_exists("Table", str(table))
@@ -267,7 +267,7 @@ class WriteApi:
                 raise no_table(str(source))
             if now[target] is not None:
                 raise already_exists("Table", str(target))
-            if target.namespace not in self._contents.listing(ref).namespaces:
+            if not self._contents.has_namespace(ref, target.namespace):
                 raise no_namespace(".".join(target.namespace))
             if self._committer.is_published(write.opening, before):
                 raise not_supported(
