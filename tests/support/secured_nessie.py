@@ -36,7 +36,11 @@ def secured_nessie(folder: Path, issuer: str, properties: Mapping[str, str] | No
 
 @contextmanager
 def nessie(
-    folder: Path, properties: Mapping[str, str] | None = None, *, variables: Mapping[str, str] | None = None
+    folder: Path,
+    properties: Mapping[str, str] | None = None,
+    *,
+    variables: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> Iterator[str]:
     """Run one on the loopback interface until the body ends, and yield the address of its API.
 
@@ -44,9 +48,10 @@ def nessie(
         folder: Where its log goes.
         properties: What it is set to.
         variables: Its environment, besides what every program needs.
+        port: Where it listens. Default: a free one.
     """
     jar = artifacts.prepare(SilentNarrator(), artifacts=[NESSIE])[NESSIE]
-    port = free_port()
+    port = free_port() if port is None else port
     given: Mapping[str, object] = {
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": port,
@@ -56,7 +61,7 @@ def nessie(
         **(properties or {}),
     }
     log_file = folder / "nessie.log"
-    with log_file.open("wb") as log:
+    with log_file.open("ab") as log:
         process = subprocess.Popen(
             [
                 *(str(java()), "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
