@@ -345,6 +345,8 @@ class TargetContract:
             world.lake.delete_ref(main)
         with pytest.raises(InputError, match="main"):
             world.lake.assign_ref(main, main)
+        with pytest.raises(InputError, match="drops no namespaces"):
+            world.publish(Staged("r", main, [], ()), drops=((world.namespace,),))
 
     def test_all_rows_of_several_at_once_are_there_once(self, world: World) -> None:
         def publish(number: int) -> None:

@@ -68,6 +68,10 @@ class TargetCatalog(OverlayCatalog):
         if request.branch != MAIN:
             return super().commit(request)
         check_keys(request)
+        if request.drops:
+            raise InputError(
+                f"lakegate drops no namespaces of {self._target.identity()}.", hint="Drop them there.", ref=MAIN
+            )
         named = [*(pointer.table for pointer in request.puts), *request.deletes, *request.unchanged]
         self._foreign.notice(dict.fromkeys(named))
         return self._publisher.publish(request, lambda head: self._plan(request, head))

@@ -24,7 +24,6 @@ class Intent(Value):
     Attributes:
         steps: The changes of tables, in the order in which they're made.
         namespaces: Namespaces to create first.
-        drops: Namespaces to drop last.
         relied_on: Keys that must stay as they are.
         alone: Whether no other commit may come before it.
     """
@@ -32,7 +31,6 @@ class Intent(Value):
     intent_id: str
     steps: tuple[Step, ...]
     namespaces: tuple[Key, ...]
-    drops: tuple[Key, ...]
     relied_on: tuple[Key, ...]
     alone: bool
     message: str
@@ -42,7 +40,7 @@ class Intent(Value):
     def written(self) -> frozenset[Key]:
         """The keys that change."""
         pointers = (pointer for step in self.steps for pointer in (step.base, step.staged) if pointer is not None)
-        return frozenset([*self.namespaces, *self.drops, *(pointer.table.parts for pointer in pointers)])
+        return frozenset([*self.namespaces, *(pointer.table.parts for pointer in pointers)])
 
     @property
     def lock(self) -> str:

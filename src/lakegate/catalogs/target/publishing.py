@@ -112,8 +112,6 @@ class Publisher:
             for name in intent.namespaces:
                 self._target.create_namespace(name)
             done = self._make(intent.steps)
-            for name in intent.drops:
-                self._target.drop_namespace(name)
         except StaleError as error:
             self._remove(intent)
             conflict = KeyConflict(str(error.table), "VALUE_DIFFERS")
@@ -216,7 +214,7 @@ class Publisher:
         found = [(self._standing(step), step) for step in intent.steps]
         landed = [_Made(step, now) for (standing, now), step in found if standing == "published"]
         rest = [step.onto(now) for (standing, now), step in found if standing == "at base"]
-        done = self._completed(intent, rest) if landed and len(landed) + len(rest) == len(found) else None
+        done = self._completed(rest) if landed and len(landed) + len(rest) == len(found) else None
         if done is None:
             alone = [one for one in landed if self._is_as_left(one)]
             self._put_back(alone)
@@ -224,7 +222,7 @@ class Publisher:
             self._remove(intent)
         else:
             namespaces = {name: name for name in intent.namespaces}
-            self._record(intent, {**namespaces, **_contents(landed), **done, **dict.fromkeys(intent.drops)})
+            self._record(intent, {**namespaces, **_contents(landed), **done})
 
     def _is_as_left(self, made: _Made) -> bool:
         """Return whether nobody has changed a table since a step was made."""
@@ -237,15 +235,12 @@ class Publisher:
             return False
         return not further.updates
 
-    def _completed(self, intent: Intent, rest: Sequence[Step]) -> Changes | None:
+    def _completed(self, rest: Sequence[Step]) -> Changes | None:
         """Make the steps that are left; return what they changed, or ``None`` if one can't be made."""
         try:
-            done = self._make(rest)
-            for name in intent.drops:
-                self._target.drop_namespace(name)
+            return self._make(rest)
         except (StaleError, InputError):
             return None
-        return done
 
     def _standing(self, step: Step) -> tuple[Literal["at base", "published", "changed"], TablePointer | None]:
         """Return how far a step came, and the table now."""
@@ -288,7 +283,6 @@ def _intent(request: CommitRequest, head: str, plan: Plan) -> Intent:
         intent_id=new_hash(head),
         steps=tuple(sorted(plan.steps, key=lambda step: step.staged is None)),  # a drop can't always be undone
         namespaces=request.namespaces,
-        drops=request.drops,
         relied_on=tuple(table.parts for table in request.unchanged),
         alone=request.at_head,
         message=request.message,

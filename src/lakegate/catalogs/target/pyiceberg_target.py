@@ -14,7 +14,6 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
     NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -100,16 +99,6 @@ class PyIcebergTarget:
         """Create a namespace if it doesn't exist."""
         with self._answers(f"create namespace {'.'.join(name)}"):
             self._catalog.create_namespace_if_not_exists(name)
-
-    def drop_namespace(self, name: Key) -> None:
-        """Drop an empty namespace; see :meth:`lakegate.catalogs.target.targets.Target.drop_namespace`."""
-        with self._answers(f"drop namespace {'.'.join(name)}"):
-            try:
-                self._catalog.drop_namespace(name)
-            except NoSuchNamespaceError:
-                return
-            except NamespaceNotEmptyError as error:
-                raise InputError(f"Namespace {'.'.join(name)} of {self._identity} isn't empty.") from error
 
     def document(self, pointer: TablePointer) -> Document:
         """Return the metadata file at ``pointer``."""

@@ -79,13 +79,6 @@ class Target(Protocol):
     def create_namespace(self, name: Key) -> None:
         """Create a namespace if it doesn't exist."""
 
-    def drop_namespace(self, name: Key) -> None:
-        """Drop an empty namespace if it exists.
-
-        Raises:
-            InputError: If it isn't empty.
-        """
-
     def document(self, pointer: TablePointer) -> Document:
         """Return the metadata file at ``pointer``; raises as :meth:`lakegate.iceberg.files.TableFiles.metadata`."""
 
