@@ -1,8 +1,9 @@
 """An unchanged dbt project, built through the gate by dbt-spark and by dbt-duckdb, each in an environment of its own.
 
-Both build a table, an incremental model by merge and an aggregate from a published table, and again after that has
-changed: each build is one commit, and both engines' rows must be the same. A test of dbt that fails and a model that is
-a view fail the build, and nothing is published.
+Both build a table, an incremental model by merge and an aggregate from a published table, and again after that and a
+model's columns have changed: each build is one commit, and both engines' rows must be the same. A test of dbt that
+fails and a model that is a view fail the build, and nothing is published. A job of classic Spark, which knows no gate,
+writes through it, too.
 """
 
 from __future__ import annotations
@@ -64,6 +65,17 @@ models:
   - {name: per_passengers, columns: [{name: passengers, data_tests: [unique]}]}
 """,
 }
+_CHANGED = {
+    "models/per_passengers.sql": """\
+select passengers, count(*) as trips, min(id) as first_id from {{ ref('stg_trips') }} group by passengers
+""",
+}
+_JOB = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.sql("CREATE NAMESPACE classic")
+spark.table("dbt_raw.trips").writeTo("classic.trips").create()
+"""
 _FAILING_TEST = {"tests/few_trips.sql": "select * from {{ ref('stg_trips') }}"}
 _VIEW = {"models/shown.sql": "{{ config(materialized='view') }} select 1 as id"}
 _TABLES = ("stg_trips", "fct_trips", "per_passengers")
@@ -81,14 +93,18 @@ def prove(home: Path, *, tell: Callable[[str], object] = lambda _: None) -> Proo
             for name, program in programs.items():
                 tell(f"The {build} build by dbt-{name}")
                 failures += [f"{name}, {build} build: {one}" for one in _published(lake, home, project, program, name)]
-            rows = {name: [_rows(lake, f"by_{name}.{table}") for table in _TABLES] for name in programs}
-            if rows["duckdb"] != rows["spark"]:
-                failures.append(f"{build} build: {rows}")
+            if not failures:
+                failures += _differences(lake, build)
             lake.ingest("dbt_raw.trips", write_trips(folder / f"after-{build}.parquet", 10, start=20))
+            _write(project, _CHANGED)
+        tell("A job of classic Spark")
+        failures += _classic(lake, home, programs["spark"])
         for name, program in programs.items():
             tell(f"Builds by dbt-{name} that fail")
             failures += [f"{name}: {one}" for one in _refused(lake, home, project, program, name)]
-    return ProofResult("dbt", 4 * len(programs), failures, ", ".join(f"{' '.join(one)}" for one in _PACKAGES.values()))
+    return ProofResult(
+        "dbt", 4 * len(programs) + 1, failures, ", ".join(f"{' '.join(one)}" for one in _PACKAGES.values())
+    )
 
 
 def _installed(folder: Path, packages: tuple[str, ...], tell: Callable[[str], object]) -> Path:
@@ -142,6 +158,22 @@ def _published(lake: Lake, home: Path, project: Path, programs: Path, target: st
         yield f"run {run.run_id}: {run.tables}, {run.detail}"
     if [commit.hash for commit in lake.log(limit=2)][1] != before:
         yield "more than one commit"
+
+
+def _classic(lake: Lake, home: Path, programs: Path) -> Iterator[str]:
+    """Run a job that knows no gate, in a Spark of its own."""
+    done = Cli(home).run("gate", "run", "--", str(programs / "python"), "-c", _JOB)
+    if done.returncode:
+        yield f"classic Spark: exit code {done.returncode}: {done.stdout} {done.stderr}"
+    elif _rows(lake, "classic.trips") != _rows(lake, "dbt_raw.trips"):
+        yield f"classic Spark: {_rows(lake, 'classic.trips')}"
+
+
+def _differences(lake: Lake, build: str) -> Iterator[str]:
+    for table in _TABLES:
+        by_duckdb, by_spark = (_rows(lake, f"by_{name}.{table}") for name in _PACKAGES)
+        if by_duckdb != by_spark:
+            yield f"{build} build, {table}: {by_duckdb} by DuckDB, {by_spark} by Spark"
 
 
 def _refused(lake: Lake, home: Path, project: Path, programs: Path, target: str) -> Iterator[str]:

@@ -21,8 +21,11 @@ DBT_DUCKDB_TABLE: Final = """\
   {% if load_cached_relation(this) is none %}
     {% call statement('main') %} create table {{ target }} as ({{ compiled_code }}) {% endcall %}
   {% else %}
+    {% set made = make_temp_relation(target) %}
+    {% call statement('made') %} {{ create_table_as(True, made, compiled_code) }} {% endcall %}
+    {% do process_schema_changes('sync_all_columns', made, target) %}
     {% call statement('clear') %} delete from {{ target }} {% endcall %}
-    {% call statement('main') %} insert into {{ target }} by name ({{ compiled_code }}) {% endcall %}
+    {% call statement('main') %} insert into {{ target }} by name (select * from {{ made }}) {% endcall %}
   {% endif %}
   {{ run_hooks(post_hooks, inside_transaction=True) }}
   {{ adapter.commit() }}

@@ -79,7 +79,9 @@ class DbtProject:
             _link_project(self.root, copy)
             _write_yaml(copy / _PROJECT, self._settings(profiles))
             self.results.unlink(missing_ok=True)
-            yield {
+            parsed = self.artifacts / "partial_parse.msgpack"  # which names files of a copy
+            parsed.unlink(missing_ok=True)
+            variables = {
                 **environment,
                 "DBT_PROFILES_DIR": folder,
                 "DBT_PROJECT_DIR": str(copy),
@@ -87,6 +89,10 @@ class DbtProject:
                 "DBT_LOG_PATH": environment.get("DBT_LOG_PATH", str(self.root / "logs")),
                 _SECRET: token,
             }
+            try:
+                yield variables
+            finally:
+                parsed.unlink(missing_ok=True)
 
     def _settings(self, profiles: Mapping[str, Any]) -> Mapping[str, Any]:
         outputs = (one for profile in profiles.values() for one in profile["outputs"].values())

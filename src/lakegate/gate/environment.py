@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 CATALOG = "gate"
 """Name of the catalog in Spark and PyIceberg. It's also the default one."""
 _SPARK_DEFAULTS = "spark-defaults.conf"
+_OWN_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""Set in a process that talks to Spark Connect, as ours does; it would make a command's classic Spark fail."""
 _JAVA = """\
 #!/bin/sh
 for option; do
@@ -73,7 +75,8 @@ def command_environment(
         defaults.write_text(_own_defaults() + lines, encoding="utf-8")  # for Spark, the last one counts
         if "JAVA_HOME" not in os.environ and which("java") is None:
             variables["JAVA_HOME"] = str(_home_of(java, Path(folder) / "java"))
-        yield {**os.environ, **variables, "SPARK_CONF_DIR": folder}
+        kept = {name: value for name, value in os.environ.items() if name != _OWN_MODE}
+        yield {**kept, **variables, "SPARK_CONF_DIR": folder}
 
 
 def _home_of(java: Path, home: Path) -> Path:

@@ -126,8 +126,12 @@ def test_what_would_lead_dbt_past_the_gate_is_refused(root: Path) -> None:
 def test_results_are_those_of_this_run(root: Path) -> None:
     project = found()
     artifacts(root, {"model.shop.old": ("error", None, "x")}, {})
+    parsed = root / "target" / "partial_parse.msgpack"
+    parsed.write_text("files of the user's project")
     with project.writing({}, URI, BRANCH, TOKEN):
-        pass
+        assert not parsed.exists()
+        parsed.write_text("files of the copy, which nobody else has")
+    assert not parsed.exists()
     assert (project.outcome().summary, project.outcome().failures) == ("", [])
 
     artifacts(
