@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from tempfile import TemporaryDirectory
 CATALOG = "gate"
 """Name of the catalog in Spark and PyIceberg. It's also the default one."""
 _SPARK_DEFAULTS = "spark-defaults.conf"
+_SETTING = re.compile(r"^\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*$", re.MULTILINE)
 _OWN_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """Set in a process that talks to Spark Connect, as ours does; it would make a command's classic Spark fail."""
 _JAVA = """\
@@ -69,10 +71,9 @@ def command_environment(
         variables |= {f"{prefix}TYPE": "rest", f"{prefix}URI": uri, f"{prefix}TOKEN": token}
     with TemporaryDirectory(prefix="lakegate-gate-") as folder:  # only this user can read it
         settings = {**spark_settings(uri, token), "spark.jars": ",".join(map(str, jars))}
-        lines = "".join(f"{key} {value}\n" for key, value in settings.items())
         defaults = Path(folder) / _SPARK_DEFAULTS
         defaults.touch(mode=0o600)
-        defaults.write_text(_own_defaults() + lines, encoding="utf-8")  # for Spark, the last one counts
+        defaults.write_text(_with_own_defaults(settings), encoding="utf-8")
         if "JAVA_HOME" not in os.environ and which("java") is None:
             variables["JAVA_HOME"] = str(_home_of(java, Path(folder) / "java"))
         kept = {name: value for name, value in os.environ.items() if name != _OWN_MODE}
@@ -88,8 +89,11 @@ def _home_of(java: Path, home: Path) -> Path:
     return home
 
 
-def _own_defaults() -> str:
-    """Return the user's own defaults for Spark."""
+def _with_own_defaults(settings: Mapping[str, str]) -> str:
+    """Return settings for Spark as text, after the user's own. The last one counts; lists keep both."""
     folder = os.environ.get("SPARK_CONF_DIR")
-    own = None if folder is None else Path(folder) / _SPARK_DEFAULTS
-    return f"{own.read_text(encoding='utf-8')}\n" if own is not None and own.is_file() else ""
+    file = None if folder is None else Path(folder) / _SPARK_DEFAULTS
+    own = file.read_text(encoding="utf-8") if file is not None and file.is_file() else ""
+    known = dict(_SETTING.findall(own))
+    both = {key: f"{known[key]},{settings[key]}" for key in ("spark.jars", "spark.sql.extensions") if key in known}
+    return "".join([f"{own}\n", *(f"{key} {value}\n" for key, value in {**settings, **both}.items())])
