@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 from lakegate.context import Context
 from lakegate.errors import (
+    AlreadyPublishedError,
     AlreadyExistsError,
     AuditTimeoutError,
     CatalogUnavailableError,
@@ -456,7 +457,8 @@ def _shut_down(context: Context, session: RunSession, error: Exception, *, suspe
         return
     try:
         known = error if isinstance(error, LakegateError) else internal_error(error)
-        if session.before is not None and not is_undecided and may_exist(context, run.branch):
+        is_as_before = not is_undecided or isinstance(error, AlreadyPublishedError)
+        if session.before is not None and is_as_before and may_exist(context, run.branch):
             session.go_back(session.before, known)
             return
         is_users = (is_undecided or isinstance(error, AuditTimeoutError)) and (run.staged or not run.branch)

@@ -199,6 +199,10 @@ def test_a_rejected_file_is_not_published_beside_its_correction(house: FakeLakeh
         assert said.value.hint is not None
         assert f"lakegate discard {run.branch}" in said.value.hint
         assert "lakegate revert r2" in said.value.hint
+        assert said.value.exit_code == 2
+        after = house.context.journal.get(run.run_id)
+        assert after is not None
+        assert (after.status, after.branch_kept, after.error) == ("rejected", True, None), "it's as before"
         assert house.rows_on("main", "nyc.trips") == corrected
         revert(house.context, "r2", new_run_id="x")
     assert publish_it().status == "published"
