@@ -130,10 +130,15 @@ def show_evidence(results: Sequence[CheckResult]) -> None:
 
 
 def show_examples(result: CheckResult) -> None:
-    """Print a few failing rows: the cells that fail, marked, then as many others as fit, and the rows' data files."""
-    rows = result.examples[: result.most_rows(_EXAMPLES)]
+    """Print a few failing rows: the cells that fail, marked, then as many others as fit, and their source files.
+
+    Without those, their files are Iceberg's, whose names say nothing to people.
+    """
+    rows: Sequence[Mapping[str, Any]] = result.examples[: result.most_rows(_EXAMPLES)]
     if not rows:
         return
+    if _ROW_COLUMN not in rows[0]:
+        rows = [{name: value for name, value in row.items() if name != _FILE_COLUMN} for row in rows]
     marked = failing_cells(rows[0], result.columns)
     files = tuple(dict.fromkeys(row[_FILE_COLUMN] for row in rows if isinstance(row.get(_FILE_COLUMN), str)))
     shown = [_with_file(row, marked, files) for row in rows]
@@ -142,8 +147,7 @@ def show_examples(result: CheckResult) -> None:
     show_rows(columns, (tuple(map(styled, row)) for row in cells), indent=2)
     for number, file in enumerate(files, start=1):
         label = "File" if len(files) == 1 else f"File {number}"
-        path = _path(file, is_source=_ROW_COLUMN in rows[0])
-        path = clip_path(one_line(path), console().width - len(f"  {label}: "))
+        path = clip_path(one_line(_path(file)), console().width - len(f"  {label}: "))
         say(f"  [dim]{label}: {safe(path)}[/]")
     left = len(shown[0]) - len(columns)
     more = [f"{counted(left, 'more column')}"] * (left > 0)
@@ -154,15 +158,11 @@ def show_examples(result: CheckResult) -> None:
         say(f"  [dim]… {' and '.join(more)}[/]")
 
 
-def _path(uri: str, *, is_source: bool) -> str:
+def _path(uri: str) -> str:
     """Return where a file is as people type it: a path, relative if it's below the current folder, or a store's URI."""
-    from lakegate.sources.files import from_uri, path_of_uri, shown
+    from lakegate.sources.files import from_uri, shown
 
-    if not uri.startswith("file:"):
-        return uri
-    # Iceberg's own paths aren't percent-encoded.
-    path = shown(from_uri(uri)) if is_source else path_of_uri(uri)
-    return path.removeprefix(f"{Path.cwd()}/")
+    return shown(from_uri(uri)).removeprefix(f"{Path.cwd()}/") if uri.startswith("file:") else uri
 
 
 def _with_file(row: Mapping[str, Any], marked: Sequence[str], files: Sequence[str]) -> dict[str, Any]:

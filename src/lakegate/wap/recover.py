@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 
 from lakegate.context import Context
 from lakegate.errors import (
-    AlreadyPublishedError,
     AlreadyExistsError,
+    AlreadyPublishedError,
     AuditTimeoutError,
     CatalogUnavailableError,
     ConfigurationError,

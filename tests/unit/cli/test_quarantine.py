@@ -89,7 +89,7 @@ def test_a_refused_release_shows_the_failing_rows_and_the_ways_on() -> None:
     failed = result(
         Check(kind="in_range", columns=("fare",), arguments={"min": 0}, severity="quarantine"),
         1,
-        [{"id": 3, "fare": -1.0}],
+        [{"id": 3, "fare": -1.0, "_file": "file:/lake/00000-1.parquet"}],
     )
     run = RUN.model_copy(update={"status": "rejected", "publication": None, "reports": (report(failed),)})
     error = still_failing(TableIdentifier.parse("nyc.trips"), run, RowSelection(check=failed.name))
@@ -98,6 +98,7 @@ def test_a_refused_release_shows_the_failing_rows_and_the_ways_on() -> None:
     )
     assert shown.exit_code == 1
     assert "Rows that fail in_range(fare, min=0)" in shown.stdout
+    assert "00000-1" not in shown.stdout, "Iceberg's own files say nothing"
     said = " ".join(shown.stderr.split())
     assert "No row of nyc.trips was released: 1 of 100,000 chosen rows fails in_range(fare, min=0)" in said
     assert "--set 'fare=EXPRESSION'" in said
