@@ -192,7 +192,7 @@ class ConflictError(RetryableError):
 class AlreadyPublishedError(ConflictError):
     """Another run published the same source files meanwhile, perhaps with other content.
 
-    Trying again skips those that didn't change.
+    Trying again skips those that didn't change; a branch that is published by name has them anyway (exit code 2).
     """
 
     code = "already-published"
