@@ -15,7 +15,7 @@ from lakegate.model.downstream import DownstreamEvent, Notice
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
 from lakegate.model.opening import Opening
-from lakegate.model.quarantine import FailingCount, Provenance, RowTest
+from lakegate.model.quarantine import BatchRows, FailingCount, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.request import WriteMode
 from lakegate.model.run import Notification, Run
@@ -599,20 +599,17 @@ class Engine(Protocol):
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts, as :meth:`examples` does."""
 
-    def count_failing_rows(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
+    def count_failing_rows(self, rows: BatchRows, tests: Sequence[RowTest]) -> FailingCount:
         """Return how many of ``rows`` fail ``tests``, in one pass."""
 
-    def quarantine_rows(
-        self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
-    ) -> None:
-        """Append the ``rows`` that fail any of ``tests`` to a quarantine table.
+    def quarantine_rows(self, rows: BatchRows, tests: Sequence[RowTest], target: WriteTarget) -> None:
+        """Append the ``rows`` that fail any of ``tests`` to a quarantine table, with where they come from.
 
         Args:
             target: The quarantine table. It's created if ``create`` says so; otherwise missing columns are added.
-            provenance: Where the rows come from, to write with each of them.
         """
 
-    def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
+    def append_passing(self, rows: BatchRows, quarantined: AddedRows, target: WriteTarget) -> None:
         """Append the ``rows`` that aren't among ``quarantined``, rows of the quarantine table.
 
         The table is created if ``create`` says so.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -282,6 +283,32 @@ def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> 
     world.lake.quarantine.release(world.table, run_id=run.run_id, changes={"id": "9"})
     world.lake.quarantine.release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
     assert world.ids() == [1, 2, 2, 9, 10]
+
+
+@pytest.mark.parametrize(("partition_by", "number"), [(("bucket(4, id)",), 3), ((), 40)])
+def test_each_row_set_aside_names_its_file_and_place(world: World, partition_by: Sequence[str], number: int) -> None:
+    """Of JSON, whose copies Spark reads. Half of the files lack a column, and names have characters to escape."""
+    folder = world.folder / "of the day"
+    folder.mkdir()
+    wanted: dict[tuple[str, int], Any] = {}
+    for file in range(number):
+        rows = [{"id": 10 * file + at if at % 3 else None, "fare": 1.0 * at} for at in range(1, 6)]
+        path = folder / f"part 1%{file}.json"
+        path.write_text("\n".join(json.dumps(row if file % 2 else {**row, "tip": at}) for at, row in enumerate(rows)))
+        wanted |= {(path.as_uri(), at): row["fare"] for at, row in enumerate(rows) if row["id"] is None}
+    run = world.ingest(folder, [NOT_NULL], partition_by=partition_by, schema="evolve")
+    assert run.publication is not None
+    assert (run.publication.rows, run.publication.quarantined) == (4 * number, number)
+    aside = rows_of(world.lake, world.aside)
+    assert {(row["_source_file"], row["_position"]): row["fare"] for row in aside} == wanted
+    assert len({row["_quarantine_id"] for row in aside}) == number
+
+
+def test_rows_of_a_program_have_no_file(world: World) -> None:
+    rows = pa.table({"id": pa.array([1, None], pa.int64()), "fare": [1.0, 2.0]})
+    assert world.lake.ingest(world.table, rows, checks=[NOT_NULL]).quarantined == 1
+    (aside,) = rows_of(world.lake, world.aside)
+    assert (aside["id"], aside["fare"], aside["_source_file"], aside["_position"]) == (None, 2.0, None, None)
 
 
 @pytest.mark.parametrize("partition_by", [(), ("bucket(4, id)",)])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import FailingCount, Provenance, RowTest
+from lakegate.model.quarantine import BatchRows, FailingCount, RowTest
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows, Snapshot, WriteTarget
@@ -23,39 +23,37 @@ class SettingAside:
     """The three methods of an engine that tell failing rows apart from the others. Knows predicates and batch keys."""
 
     catalog: Any
+    sources: dict[str, Any]
     versions: dict[str, Any]
     snapshot_ids: Any
 
-    def count_failing_rows(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
+    def count_failing_rows(self, rows: BatchRows, tests: Sequence[RowTest]) -> FailingCount:
         checks = [{reason["check"] for reason in reasons} for reasons in self._judge(rows, tests).values()]
         by_test = [sum(test.check in failed for failed in checks) for test in tests]
         return FailingCount(len(checks), sum(map(bool, checks)), by_test)
 
-    def quarantine_rows(
-        self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
-    ) -> None:
+    def quarantine_rows(self, rows: BatchRows, tests: Sequence[RowTest], target: WriteTarget) -> None:
         reasons = self._judge(rows, tests)
-        source = provenance.sources[0][0] if len(provenance.sources) == 1 else None
         aside = [
             {
                 **row,
                 "_quarantine_id": f"{path}#{place}",
                 "_reasons": reasons[path, place],
-                "_run_id": provenance.run_id,
-                "_source_file": source,
-                "_position": place,
-                "_quarantined_at": provenance.at,
+                "_run_id": rows.run_id,
+                "_source_file": rows.source if rows.batch is None else path,
+                "_position": None if rows.batch is None else place,
+                "_quarantined_at": rows.at,
                 "_released_by": None,
             }
-            for path, place, row in self._placed(rows)
+            for path, place, row in self._read(rows)
             if reasons[path, place]
         ]
-        self._add(target, aside, Schema(columns=(*self._schema(rows).columns, *_columns(_ASIDE))))
+        self._add(target, aside, Schema(columns=(*rows.schema.columns, *_columns(_ASIDE))))
 
-    def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
+    def append_passing(self, rows: BatchRows, quarantined: AddedRows, target: WriteTarget) -> None:
         gone = {row["_quarantine_id"] for _, _, row in self._placed(quarantined)}
-        kept = [row for path, place, row in self._placed(rows) if f"{path}#{place}" not in gone]
-        self._add(target, kept, self._schema(rows))
+        kept = [row for path, place, row in self._read(rows) if f"{path}#{place}" not in gone]
+        self._add(target, kept, rows.schema)
 
     def failing_by_file(self, batch: Any, schema: Any, tests: Any) -> Any:
         raise NotImplementedError
@@ -63,8 +61,8 @@ class SettingAside:
     def examples_in_file(self, rows: Any, batch: Any, schema: Any, test: Any, file: Any, limit: Any) -> Any:
         raise NotImplementedError
 
-    def _judge(self, rows: AddedRows, tests: Sequence[RowTest]) -> dict[tuple[str, int], list[dict[str, Any]]]:
-        placed = self._placed(rows)
+    def _judge(self, rows: BatchRows, tests: Sequence[RowTest]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+        placed = self._read(rows)
         reasons: dict[tuple[str, int], list[dict[str, Any]]] = {(path, place): [] for path, place, _ in placed}
         for test in tests:
             if test.keys is not None:
@@ -72,7 +70,7 @@ class SettingAside:
                 counts = Counter(tuple(row[column] for column in columns) for _, _, row in self._placed(test.keys.rows))
                 fails = [counts[tuple(row[column] for column in columns)] > 1 for _, _, row in placed]
             else:
-                fails = _true_for([row for _, _, row in placed], self._schema(rows).names, test.predicate or "FALSE")
+                fails = _true_for([row for _, _, row in placed], rows.schema.names, test.predicate or "FALSE")
             for (path, place, row), failing in zip(placed, fails, strict=True):
                 if failing:
                     reasons[path, place] += [
@@ -85,13 +83,19 @@ class SettingAside:
                     ]
         return reasons
 
+    def _read(self, rows: BatchRows) -> list[tuple[str, int, Row]]:
+        if rows.batch is None:
+            return self._placed(rows.staged)
+        names = rows.schema.names
+        return [
+            (uri, place, {name: row.get(name) for name in names})
+            for uri in rows.batch.uris
+            for place, row in enumerate(self.sources[uri])
+        ]
+
     def _placed(self, rows: AddedRows) -> list[tuple[str, int, Row]]:
         groups = added_groups(self._version(rows), rows)
         return [(f"mem://data/{i}", place, row) for i, group in groups for place, row in enumerate(group)]
-
-    def _schema(self, rows: AddedRows) -> Schema:
-        schema: Schema = self._version(rows).schema
-        return schema
 
     def _version(self, rows: AddedRows) -> Any:
         ref = self.catalog.get_ref(rows.ref) if rows.hash is None else Ref(name=rows.hash, hash=rows.hash)

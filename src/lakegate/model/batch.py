@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field
 
 from lakegate.errors import InputError, SchemaError
 from lakegate.model.base import Value
+from lakegate.model.locations import canonical
 from lakegate.model.schema import is_masked
 
 FileFormat = Literal["parquet", "csv", "json", "avro", "orc", "excel"]
@@ -402,6 +405,13 @@ class Batch(Value):
     def read_uris(self) -> tuple[str, ...]:
         """Locations of what the engine reads: the files, or the Parquet copies of them."""
         return tuple(file.copy_uri or file.uri for file in self.files)
+
+    def files_at(self, paths: Iterable[str]) -> dict[str, SourceFile]:
+        """Return the files by the paths that an engine gives what it read, without those whose path isn't clear."""
+        spelled = [canonical(unquote(uri)) for uri in self.read_uris]
+        known, times = dict(zip(spelled, self.files, strict=True)), Counter(spelled)
+        clear = ((path, canonical(unquote(path))) for path in paths)
+        return {path: known[own] for path, own in clear if times[own] == 1}
 
 
 class KnownFile(Value):

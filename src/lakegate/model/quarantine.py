@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
+from lakegate.model.batch import Batch
 from lakegate.model.checks import Tolerance, parse_tolerance
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows
 
 SUFFIX = "__quarantine"
@@ -29,9 +31,6 @@ RELEASED_BY = "_released_by"
 """The run that released the row; NULL while it waits."""
 COLUMNS = (ROW_ID, REASONS, RUN_ID, SOURCE_FILE, POSITION, QUARANTINED_AT, RELEASED_BY)
 """Columns that a quarantine table has in addition to its table's, in this order."""
-
-MOST_IN_ORDER = 32
-"""Up to this many files, a batch is written in order, one task per file, so that each row's source file is known."""
 
 
 def is_quarantine(table: TableIdentifier | str) -> bool:
@@ -137,20 +136,24 @@ class RowTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where quarantined rows came from.
+class BatchRows:
+    """The rows of a run's batch, to divide between its table and the quarantine table.
 
     Attributes:
-        at: When they are set aside.
-        sources: URI and number of rows of each source file, in the order in which they were written.
-        offsets: Data file to the number of rows written before it, if rows are in the order of ``sources``; else empty.
-            Then, a row's source file is only known if it's the only one.
+        at: When rows are set aside.
+        staged: The rows as they were staged.
+        schema: Their columns and types.
+        batch: The files to read the rows from, so that each one's file and place there are known; ``None`` to read the
+            staged ones.
+        source: URI of the file that all rows are from, if there's only one.
     """
 
     run_id: str
     at: datetime
-    sources: Sequence[tuple[str, int]] = ()
-    offsets: Mapping[str, int] = field(default_factory=dict)
+    staged: AddedRows
+    schema: Schema
+    batch: Batch | None = None
+    source: str | None = None
 
 
 class ReasonCount(Value):

@@ -32,9 +32,11 @@ MASK = "•••"
 """Shown in place of a masked value."""
 
 FILE_COLUMN = "_file"
+"""Iceberg's metadata column with the data file a row is in; examples carry it."""
+POSITION_COLUMN = "_pos"
+"""Iceberg's metadata column with a row's position in its data file, from 0."""
 ROW_COLUMN = "_row"
 """In an example: the number of the row in its source file, from 1, without a header."""
-"""Iceberg's metadata column with the data file a row is in; examples carry it."""
 FOLDER_VALUES = r"(/[^/=]+=)[^/]*(?=/)"
 """A folder of one partition in a file's path, up to the values that its name holds; for Python and for Spark."""
 

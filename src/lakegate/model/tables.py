@@ -234,7 +234,6 @@ class WriteTarget(Value):
         schema_changes: Changes to the table's columns that are made before the write.
         create: How to create the table; ``None`` if it exists.
         snapshot_properties: Extra entries for the snapshot's summary.
-        in_order: Whether to write rows file by file, in their order, as far as the table's layout allows.
         masked: Patterns of columns whose values mustn't show in messages.
     """
 
@@ -244,7 +243,6 @@ class WriteTarget(Value):
     schema_changes: tuple[SchemaChange, ...] = ()
     create: CreateTable | None = None
     snapshot_properties: dict[str, str] = Field(default_factory=dict)
-    in_order: bool = False
     masked: tuple[str, ...] = ()
 
 

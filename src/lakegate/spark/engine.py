@@ -8,17 +8,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from lakegate.errors import SourceError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import FailingCount, KeyTest, Provenance, RowTest
+from lakegate.model.quarantine import BatchRows, FailingCount, KeyTest, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
-from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, Schema, is_masked
+from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, POSITION_COLUMN, Schema, is_masked
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
@@ -150,7 +150,7 @@ class SparkEngine:
                 self._upsert(batch, target, mode, writer, frame, source)
             else:
                 write = getattr(writer, mode.name.replace("-", "_"))
-                write(self._rows_to_write(batch, target, frame, source))
+                write(self._conform(batch, target, frame, source, wanted=source))
 
     def _naming_file(self, error: SourceError, batch: Batch, target: WriteTarget) -> SourceError:
         """Return the error with the file whose rows can't be written: the first that fails alone."""
@@ -172,14 +172,6 @@ class SparkEngine:
             detail=error.detail,
             **{**error.context, "file": failing.uri},
         )
-
-    def _rows_to_write(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema) -> Any:
-        if not target.in_order or len(batch.files) == 1:
-            return self._conform(batch, target, frame, source, wanted=source)
-        # Spark may pack small files into one task in any order. The parts of a union stay separate and in order.
-        parts = [batch.only((file,)) for file in batch.files]
-        frames = [self._conform(part, target, *read_batch(self.session, part), wanted=source) for part in parts]
-        return reduce(lambda left, right: left.union(right), frames)
 
     def _writer(self, target: WriteTarget) -> TableWriter:
         return TableWriter(
@@ -309,17 +301,17 @@ class SparkEngine:
             orphans = self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit, file=self._file)
             return _shown_examples(orphans, rows)
 
-    def count_failing_rows(self, rows: AddedRows, tests: Sequence[RowTest]) -> FailingCount:
+    def count_failing_rows(self, rows: BatchRows, tests: Sequence[RowTest]) -> FailingCount:
         """Return how many of ``rows`` fail ``tests``, in one pass."""
-        with _auditing(rows):
-            return self._evaluate_tests(rows, tests).count()
+        with _auditing(rows.staged):
+            return quarantine.evaluate(self._placed(rows), tests, self._failing_keys).count()
 
-    def quarantine_rows(
-        self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
-    ) -> None:
+    def quarantine_rows(self, rows: BatchRows, tests: Sequence[RowTest], target: WriteTarget) -> None:
         """Append the rows that fail one of ``tests`` to a quarantine table, with the reasons."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
-            frame = self._evaluate_tests(rows, tests).failing(tests, provenance)
+            placed = self._placed(rows)
+            sources = None if rows.batch is None or rows.source else quarantine.source_files(placed, rows.batch)
+            frame = quarantine.evaluate(placed, tests, self._failing_keys).failing(tests, rows, sources)
             writer = self._writer(target)
             if target.create is None:
                 if target.table_schema is not None:
@@ -327,12 +319,12 @@ class SparkEngine:
                 frame = quarantine.align_to_table(frame, self.session.table(writer.name))
             writer.append(frame)
 
-    def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
+    def append_passing(self, rows: BatchRows, quarantined: AddedRows, target: WriteTarget) -> None:
         """Append the ``rows`` that aren't among ``quarantined``."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
             writer = self._writer(target)
             writer.evolve(target.schema_changes)
-            writer.append(quarantine.others(self._rows(rows), self._rows(quarantined)))
+            writer.append(quarantine.others(self._placed(rows), self._rows(quarantined), rows))
 
     def failing_by_file(
         self, batch: Batch, schema: Schema, tests: Sequence[RowTest]
@@ -349,8 +341,8 @@ class SparkEngine:
         with _fetching(rows):
             found = quarantine.evaluate(read_placed(self.session, batch, schema), (test,), self._failing_keys)
             first = found.frame.where(f"{found.fails} AND {found.file} = {sql_string(file)}")
-            first = first.orderBy(found.position).limit(limit)
-            return _shown_examples(first.drop(found.file, found.position, *found.flags), rows)
+            first = first.orderBy(found.position).limit(limit).withColumnRenamed(found.position, POSITION_COLUMN)
+            return _shown_examples(first.drop(found.file, *found.flags), rows)
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Open the transaction of a run on ``branch``, in its own session."""
@@ -539,8 +531,12 @@ class SparkEngine:
     def _within(self, rows: Rows, key: IntegerKey, batch: Any) -> Any:
         return self._others(rows, key.columns, batch, is_own=True).where(key.within)
 
-    def _evaluate_tests(self, rows: AddedRows, tests: Sequence[RowTest]) -> quarantine.EvaluatedRows:
-        return quarantine.evaluate(self._rows(rows), tests, self._failing_keys)
+    def _placed(self, rows: BatchRows) -> Any:
+        """Return rows, each with its file and its position there."""
+        if rows.batch is None:
+            return self._rows(rows.staged).selectExpr("*", FILE_COLUMN, POSITION_COLUMN)
+        self._source(rows.batch)  # makes the files readable
+        return read_placed(self.session, rows.batch, rows.schema)
 
     def _failing_keys(self, test: KeyTest) -> tuple[Any, Sequence[str]]:
         lookup = self._lookup(test.rows, test.columns, test.others, test.other_columns or test.columns)
@@ -601,7 +597,7 @@ def select_shown(frame: Any, rows: AddedRows) -> Any:
         return frame
     columns = (
         f"'{MASK}' AS {quote(field.name)}"
-        if field.name != "_pos" and is_masked(rows.masked, field.name, nested_fields(field.dataType))
+        if field.name != POSITION_COLUMN and is_masked(rows.masked, field.name, nested_fields(field.dataType))
         else f"regexp_replace({FILE_COLUMN}, {sql_string(FOLDER_VALUES)}, '$1{MASK}') AS {FILE_COLUMN}"
         if field.name == FILE_COLUMN
         else quote(field.name)

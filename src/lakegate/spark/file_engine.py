@@ -9,7 +9,7 @@ from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FailingCount, RowTest
-from lakegate.model.schema import FILE_COLUMN, Schema
+from lakegate.model.schema import FILE_COLUMN, POSITION_COLUMN, Schema
 from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark import quarantine
 from lakegate.spark.engine import SparkEngine
@@ -41,8 +41,7 @@ class FileEngine(SparkEngine):
         with spark_errors(f"looking for rows of the files for {rows.table} to quarantine"):
             frame = self._rows(rows)
             columns = [quote(name) for name in frame.columns]
-            # The names of Iceberg's metadata columns.
-            placed = frame.selectExpr("*", f"'' AS {FILE_COLUMN}", "0L AS _pos")
+            placed = frame.selectExpr("*", f"'' AS {FILE_COLUMN}", f"0L AS {POSITION_COLUMN}")
             judged = quarantine.evaluate(placed, tests, self._failing_keys)
             found = judged.count()
             self._left = judged.frame.where(f"NOT ({judged.fails})").selectExpr(*columns)

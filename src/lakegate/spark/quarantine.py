@@ -5,22 +5,23 @@ Everything is SQL text, which Spark Connect and classic sessions both accept, ex
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import COLUMNS, ROW_ID, FailingCount, KeyTest, Provenance, RowTest
-from lakegate.model.schema import Schema, SchemaChange
+from lakegate.model.quarantine import COLUMNS, ROW_ID, BatchRows, FailingCount, KeyTest, RowTest
+from lakegate.model.schema import FILE_COLUMN, POSITION_COLUMN, Schema, SchemaChange
 from lakegate.model.sqltext import not_pushed_down, sql_string
 from lakegate.model.types import can_promote
 from lakegate.spark.reader import iceberg_schema, select_or_null
 from lakegate.spark.scans import LONGEST_TEXT, free_names, path
 
+_PLACE = (FILE_COLUMN, POSITION_COLUMN)
 _NESTED = frozenset({"array", "map", "struct", "variant"})
-_ROW_ID = "md5(concat({file}, '#', {position}))"
 _REASONS = "array<struct<check: string, column: string, value: string>>"
-_MOST_OFFSETS = 1_000
 
 FailingKeys = Callable[[KeyTest], tuple[Any, Sequence[str]]]
 """Returns a DataFrame of the distinct keys that fail a test, and the names of its columns."""
@@ -28,12 +29,12 @@ FailingKeys = Callable[[KeyTest], tuple[Any, Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedRows:
-    """Rows with the result of each test, and their positions in the data files.
+    """Rows with the result of each test, and their positions in the files that were read.
 
     Attributes:
         frame: The DataFrame. The table's columns come first.
         columns: The table's columns and their Spark types.
-        file: Name of the column with the data file.
+        file: Name of the column with the file.
         position: Name of the column with the row's position in the file.
         flags: Names of the columns that are true in rows that fail, one for each test, in their order.
     """
@@ -48,11 +49,6 @@ class EvaluatedRows:
     def fails(self) -> str:
         """Predicate for rows that fail any test."""
         return not_pushed_down(" OR ".join(self.flags))
-
-    @property
-    def row_id(self) -> str:
-        """SQL of a row's id."""
-        return _ROW_ID.format(file=self.file, position=self.position)
 
     def count(self) -> FailingCount:
         """Return how many rows fail."""
@@ -78,20 +74,28 @@ class EvaluatedRows:
                     files[file] = (rows, first)
         return found
 
-    def failing(self, tests: Sequence[RowTest], given: Provenance) -> Any:
-        """Return a DataFrame of the failing rows, with the columns of a quarantine table."""
-        source, position = _source_of(given, self.file, self.position)
+    def failing(self, tests: Sequence[RowTest], given: BatchRows, sources: Any) -> Any:
+        """Return a DataFrame of the failing rows, with the columns of a quarantine table.
+
+        Args:
+            sources: The result of :func:`source_files`; ``None`` if all rows have the same source, or none.
+        """
+        frame, (source,) = self.frame.where(self.fails), free_names("__source", 1, taken=self.columns)
+        if sources is None:
+            frame = frame.selectExpr("*", f"{_text(given.source)} AS {source}")
+        else:
+            frame = frame.join(sources.toDF(self.file, source).hint("broadcast"), [self.file], "left")
         values = (
-            self.row_id,
+            _row_id(given, self.file, self.position),
             f"CAST({self._reasons(tests)} AS {_REASONS})",
             sql_string(given.run_id),
             source,
-            position,
+            "CAST(NULL AS BIGINT)" if given.batch is None else self.position,
             f"TIMESTAMP {sql_string(given.at.isoformat())}",
             "CAST(NULL AS STRING)",
         )
         named = (f"{value} AS {name}" for value, name in zip(values, COLUMNS, strict=True))
-        return self.frame.where(self.fails).selectExpr(*map(quote, self.columns), *named)
+        return frame.selectExpr(*map(quote, self.columns), *named)
 
     def _reasons(self, tests: Sequence[RowTest]) -> str:
         structs = [
@@ -118,12 +122,11 @@ class EvaluatedRows:
 
 
 def evaluate(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) -> EvaluatedRows:
-    """Evaluate the tests on the rows of ``frame``, which must read an Iceberg table directly."""
-    columns = {field.name: field.dataType.typeName() for field in frame.schema.fields}
+    """Evaluate the tests on the rows of ``frame``, each with its ``_file`` and its position there, ``_pos``."""
+    columns = {one.name: one.dataType.typeName() for one in frame.schema.fields if one.name not in _PLACE}
     file, position, *rest = free_names("__lakegate", 2 + 2 * len(tests), taken=columns)
     flags, keyed = rest[: len(tests)], rest[len(tests) :]
-    # Iceberg's metadata columns are only available directly above the table's scan.
-    found = frame.selectExpr("*", f"_file AS {file}", f"_pos AS {position}")
+    found = frame.withColumnsRenamed({FILE_COLUMN: file, POSITION_COLUMN: position})
     texts = []
     for flag, prefix, test in zip(flags, keyed, tests, strict=True):
         if test.keys is None:
@@ -144,12 +147,23 @@ def evaluate(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) ->
     return EvaluatedRows(found.selectExpr(*kept, *texts), columns, file, position, flags)
 
 
-def others(frame: Any, aside: Any) -> Any:
-    """Return the rows of ``frame``, which reads an Iceberg table, that aren't in the quarantine table ``aside``."""
-    columns = list(frame.columns)
-    file, position, row_id = free_names("__lakegate", 3, taken=columns)
-    found = frame.selectExpr("*", f"_file AS {file}", f"_pos AS {position}")
-    found = found.selectExpr(*map(quote, columns), f"{_ROW_ID.format(file=file, position=position)} AS {row_id}")
+def source_files(frame: Any, batch: Batch) -> Any:
+    """Return a DataFrame of the paths that Spark gives the files of ``batch``, and their URIs.
+
+    Args:
+        frame: The rows of the files, each with its file.
+    """
+    files = batch.files_at(path for (path,) in frame.select(FILE_COLUMN).distinct().collect())
+    pairs = json.dumps([{"path": path, "uri": file.uri} for path, file in files.items()])
+    kind = "array<struct<path: string, uri: string>>"
+    return frame.sparkSession.sql(f"SELECT inline(from_json({sql_string(pairs)}, '{kind}'))")
+
+
+def others(frame: Any, aside: Any, given: BatchRows) -> Any:
+    """Return the rows of ``frame``, as :func:`evaluate` takes it, that aren't in the quarantine table ``aside``."""
+    columns = [name for name in frame.columns if name not in _PLACE]
+    (row_id,) = free_names("__lakegate", 1, taken=columns)
+    found = frame.selectExpr(*map(quote, columns), f"{_row_id(given, *_PLACE)} AS {row_id}")
     gone = aside.selectExpr(f"{ROW_ID} AS {row_id}")
     return found.join(gone, [row_id], "left_anti").selectExpr(*map(quote, columns))
 
@@ -183,21 +197,9 @@ def required_schema_changes(rows: Schema, table: Schema) -> tuple[SchemaChange, 
     )
 
 
-def _source_of(given: Provenance, file: str, position: str) -> tuple[str, str]:
-    """Return SQL of a row's source file and its position there; NULL if they're unknown."""
-    uris = [uri for uri, _ in given.sources]
-    known = sql_string(uris[0]) if len(uris) == 1 else "CAST(NULL AS STRING)"
-    if not 0 < len(given.offsets) <= _MOST_OFFSETS:
-        return known, "CAST(NULL AS BIGINT)"
-    pairs = ", ".join(f"{sql_string(path)}, {offset}L" for path, offset in given.offsets.items())
-    row = f"(element_at(map({pairs}), {file}) + {position})"
-    source, within, start = [], [], 0
-    for uri, rows in given.sources:
-        end = start + rows
-        source.append(f"WHEN {row} < {end} THEN {sql_string(uri)}")
-        within.append(f"WHEN {row} < {end} THEN {row} - {start}")
-        start = end
-    return f"CASE {' '.join(source)} END", f"CASE {' '.join(within)} END"
+def _row_id(given: BatchRows, file: str, position: str) -> str:
+    """Return SQL of a row's id: a file may be set aside again by another run."""
+    return f"md5(concat({sql_string(given.run_id)}, '#', {file}, '#', {position}))"
 
 
 def _text(value: str | None) -> str:

@@ -23,7 +23,7 @@ from lakegate.model.batch import (
     time_rewrite,
 )
 from lakegate.model.identifiers import quote
-from lakegate.model.schema import FILE_COLUMN, Column, Schema, merged
+from lakegate.model.schema import FILE_COLUMN, POSITION_COLUMN, Column, Schema, merged
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import (
     UNKNOWN,
@@ -206,7 +206,8 @@ def read_placed(session: Any, batch: Batch, table: Schema) -> Any:
     for part in batch.parts():  # Spark knows the file directly above the scan, so not above a union
         frame, source = read_batch(session, part)
         rows = read_as(session, part, table, frame=frame, source=source)
-        frames.append(rows.selectExpr("*", f"_metadata.file_path AS {FILE_COLUMN}", "_metadata.row_index AS _pos"))
+        place = f"_metadata.file_path AS {FILE_COLUMN}", f"_metadata.row_index AS {POSITION_COLUMN}"
+        frames.append(rows.selectExpr("*", *place))
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
@@ -361,8 +362,8 @@ def _as_type(value: str, source: str, wanted: str, column: str) -> str:
 def _as_plain(value: str, source: str, wanted: str, column: str) -> str:
     """Return SQL that casts ``value`` to a type without parts. It fails on values that the cast would change."""
     target = spark_type(wanted)
-    if target is None:
-        return value
+    if target is None:  # the text of a UUID is as Spark will read it again
+        return f"lower({value})" if (source, wanted) == ("string", "uuid") else value
     if (source, wanted) == ("long", "double"):
         return f"CAST({_exact(value, column)} AS {target})"
     cast = f"CAST({value} AS {target})"

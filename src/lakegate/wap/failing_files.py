@@ -10,15 +10,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
-from urllib.parse import unquote
 
 from lakegate.checks import Others, row_tests
 from lakegate.errors import CheckError
 from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check, CheckResult, FailingFile
-from lakegate.model.locations import canonical
 from lakegate.model.quarantine import RowTest
-from lakegate.model.schema import FILE_COLUMN, ROW_COLUMN, Schema, masked_path
+from lakegate.model.schema import FILE_COLUMN, POSITION_COLUMN, ROW_COLUMN, Schema, masked_path
 from lakegate.model.tables import AddedRows
 from lakegate.ports import Engine, Narrator
 
@@ -54,7 +52,7 @@ def with_files(
         tests = dict(_tests(report, checks, rows, schema, others))
         if not tests:
             return report
-        places, results = _Places(batch, rows.masked), list(report.results)
+        results = list(report.results)
         with nullcontext() if narrator is None else narrator.step(doing):
             by_test = engine.failing_by_file(batch, schema, tuple(tests.values()))
             located = dict(zip(tests, by_test, strict=True))
@@ -63,7 +61,7 @@ def with_files(
                 if sum(number for number, _ in files.values()) == result.failing_rows > 0:
                     worst = min(files, key=lambda file: (-files[file][0], file))
                     found = _examples(result, tests[result.name], worst, rows, batch, schema, engine)
-                    results[index] = places.located(result, files, worst, found)
+                    results[index] = _located(result, files, worst, found, batch, rows.masked)
     except Exception as error:  # noqa: BLE001 - the verdict counts, and the files may be gone
         _LOG.debug("no source files of failing rows: %s", type(error).__name__)
         return report
@@ -108,38 +106,34 @@ def _examples(
     if test.keys is not None or not result.examples or FILE_COLUMN not in result.examples[0]:
         return ()
     shown = tuple(name for name in result.examples[0] if name != FILE_COLUMN)
-    wanted = rows.model_copy(update={"shown": (*shown, "_pos")})
+    wanted = rows.model_copy(update={"shown": (*shown, POSITION_COLUMN)})
     return engine.examples_in_file(wanted, batch, schema, test, file, len(result.examples))
 
 
-class _Places:
-    """The files of a batch as users know them."""
-
-    def __init__(self, batch: Batch, masked: Sequence[str]) -> None:
-        known = {canonical(unquote(file.copy_uri or file.uri)): file for file in batch.files}
-        if len(known) < len(batch.files):
-            raise LookupError("two files have the same spelling")
-        self._given = {read: masked_path(masked, (*file.aliases, file.uri)[0]) for read, file in known.items()}
-
-    def located(
-        self, result: CheckResult, files: Mapping[str, tuple[int, int]], worst: str, found: Sequence[dict[str, Any]]
-    ) -> CheckResult:
-        """Return ``result`` with its files, and with the examples that were ``found`` in the worst of them."""
-        order = sorted(files, key=lambda file: (file != worst, -files[file][0], file))
-        given = {file: self._given[canonical(unquote(file))] for file in order}
-        first = {file: (files[file][1] + 1,) for file in order}
-        if found:
-            first[worst] = tuple(row["_pos"] + 1 for row in found[:_MOST_ROWS])
-        examples = tuple(
-            {ROW_COLUMN: row.pop("_pos") + 1} | row | {FILE_COLUMN: given[worst]} for row in map(dict, found)
-        )
-        return result.model_copy(
-            update={
-                "files": tuple(
-                    FailingFile(file=given[file], rows=files[file][0], first_rows=first[file])
-                    for file in order[:_MOST_FILES]
-                ),
-                "more_files": max(0, len(order) - _MOST_FILES),
-                "examples": examples or result.examples,
-            }
-        )
+def _located(
+    result: CheckResult,
+    files: Mapping[str, tuple[int, int]],
+    worst: str,
+    found: Sequence[dict[str, Any]],
+    batch: Batch,
+    masked: Sequence[str],
+) -> CheckResult:
+    """Return ``result`` with its files as users know them, and with the examples that were ``found`` in the worst."""
+    order = sorted(files, key=lambda file: (file != worst, -files[file][0], file))
+    read = batch.files_at(order)
+    given = {file: masked_path(masked, (*read[file].aliases, read[file].uri)[0]) for file in order}
+    first = {file: (files[file][1] + 1,) for file in order}
+    if found:
+        first[worst] = tuple(row[POSITION_COLUMN] + 1 for row in found[:_MOST_ROWS])
+    shown = ((row.pop(POSITION_COLUMN) + 1, row) for row in map(dict, found))
+    examples = tuple({ROW_COLUMN: number} | row | {FILE_COLUMN: given[worst]} for number, row in shown)
+    return result.model_copy(
+        update={
+            "files": tuple(
+                FailingFile(file=given[file], rows=files[file][0], first_rows=first[file])
+                for file in order[:_MOST_FILES]
+            ),
+            "more_files": max(0, len(order) - _MOST_FILES),
+            "examples": examples or result.examples,
+        }
+    )

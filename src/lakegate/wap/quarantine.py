@@ -1,9 +1,11 @@
 """Quarantine: set aside rows that fail checks of severity ``quarantine``, and publish the rest.
 
-The write is thrown away: a commit on the branch puts the table back. From its rows, which the commit before still has,
-the failing ones are appended to the quarantine table and the others to the table, as if the failing ones had never been
-in the batch. Both tables then only have appends, which are audited, published in one commit, rebased and reverted like
-any others. If the audit of the other rows fails, the run is rejected.
+The write is thrown away: a commit on the branch puts the table back. The batch's files are read once more, because only
+they tell which file and row is which: the failing rows are appended to the quarantine table and the others to the
+table, as if the failing ones had never been in the batch. If the files are gone or have changed, or a program gave the
+rows, the staged rows are divided instead, which the commit before still has. Both tables then only have appends, which
+are audited, published in one commit, rebased and reverted like any others. If the audit of the other rows fails, the
+run is rejected.
 
 From the moment that the write is thrown away until the result is recorded, nothing of the run is staged: if its process
 dies, the run starts over.
@@ -11,7 +13,6 @@ dies, the run starts over.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from lakegate.errors import (
 )
 from lakegate.model.checks import AuditReport, Check, CheckResult, Tolerance, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, Provenance, is_quarantine, quarantine_of
+from lakegate.model.quarantine import COLUMNS, BatchRows, is_quarantine, quarantine_of
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
@@ -40,7 +41,7 @@ from lakegate.model.words import counted
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.failing_files import is_from_memory
-from lakegate.wap.stage import find_changes, new_table
+from lakegate.wap.stage import find_changes, new_table, require_unchanged
 
 QUARANTINE_OF_PROPERTY = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
@@ -48,9 +49,6 @@ _PROPERTIES = {
     # Nobody filters by reasons and values: metrics of long strings would only fill the manifests.
     "write.metadata.metrics.default": "truncate(16)",
 }
-_TASK = re.compile(r"(?:.*/)?(\d{5,})-\d+-[0-9a-f-]{36,}-(\d{5,})\.\w+")
-"""How Iceberg names data files (``OutputFileFactory``): partition number, task number, id of the write, and the file's
-number within the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ class _Split:
         self._request = request
         self._staged = staged
         self._name = quarantine_of(staged.table)
-        self._rows = added_rows(staged)
+        self._rows = _batch_rows(context, request, staged)
         self._tests = as_row_tests(context, staged, checks, replaces=request.replaces, masked=request.masked)
         self._engine = context.engine()
         with context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"):
@@ -218,8 +216,8 @@ class _Split:
         self.by_check = {test.check: number for test, number in zip(self._tests, counts.by_test, strict=True)}
         if counts.rows != staged.rows:
             raise EngineError(
-                f"The engine found {counts.rows:,} rows in {staged.table} on branch {staged.branch}, but "
-                f"{staged.rows:,} were added. Nothing was published.",
+                f"The engine found {counts.rows:,} rows of the batch for {staged.table}, but {staged.rows:,} were "
+                f"written to branch {staged.branch}. Nothing was published.",
                 hint="Run the ingest again.",
                 table=str(staged.table),
                 branch=staged.branch,
@@ -234,10 +232,12 @@ class _Split:
             self._undo_write()
             failpoints.reach("after-leaving-out")
             unstage()
-            self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target(), self._provenance())
+            self._engine.quarantine_rows(self._rows, self._tests, self._quarantine_target())
             quarantined = find_changes(self._context, staged, names[1:], evolves=True)[self._name]
             failpoints.reach("after-quarantine")
             self._engine.append_passing(self._rows, added_rows(quarantined), self._passing_target())
+            if self._rows.batch is not None:
+                require_unchanged(self._context, self._request)
             changes = find_changes(self._context, staged, names, evolves=True)
         failpoints.reach("after-split")
         passing = changes[staged.table].model_copy(update={"schema_changes": staged.schema_changes})
@@ -296,18 +296,18 @@ class _Split:
             snapshot_properties={RUN_ID_PROPERTY: self._staged.run_id},
         )
 
-    def _provenance(self) -> Provenance:
-        staged, sources = self._staged, [(file.uri, file.rows) for file in self._request.batch.files]
-        if is_from_memory(self._request.batch):
-            return Provenance(run_id=staged.run_id, at=datetime.now(UTC))
-        in_order = (
-            len(sources) <= MOST_IN_ORDER
-            and staged.pointer.sort_order_id == 0
-            and not self._context.reader.metadata(staged.pointer).partition_by
-        )
-        files = self._context.reader.added_files(staged.pointer, staged.snapshot_ids).files if in_order else ()
-        offsets = offsets_of({file.path: file.rows for file in files})
-        return Provenance(run_id=staged.run_id, at=datetime.now(UTC), sources=sources, offsets=offsets)
+
+def _batch_rows(context: Context, request: IngestRequest, staged: StagedTable) -> BatchRows:
+    batch, has_files = request.batch, not is_from_memory(request.batch)
+    return BatchRows(
+        run_id=staged.run_id,
+        at=datetime.now(UTC),
+        staged=added_rows(staged),
+        schema=context.reader.metadata(staged.pointer).table_schema,
+        # Copies of files may be on another machine, where the run was staged.
+        batch=batch if has_files and not context.changed_files(batch) else None,
+        source=batch.uris[0] if has_files and len(batch.files) == 1 else None,
+    )
 
 
 def over_limit(limit: Tolerance | None, number: int, total: int) -> str | None:
@@ -319,27 +319,6 @@ def over_limit(limit: Tolerance | None, number: int, total: int) -> str | None:
         f"{number:,} of {total:,} rows would be quarantined, more than quarantine_limit allows ({allowed}): "
         "the whole batch is rejected."
     )
-
-
-def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
-    """Return how many rows were written before each data file; nothing if the files' names don't say.
-
-    Spark's tasks write their partitions in order, and Iceberg puts the tasks' numbers into the file names.
-
-    Example:
-        >>> uuid = "0b0e9f0c-0000-4000-8000-000000000000"
-        >>> offsets_of({f"data/00001-9-{uuid}-00001.parquet": 5, f"data/00000-8-{uuid}-00001.parquet": 3})
-        {'data/00000-8-0b0e9f0c-0000-4000-8000-000000000000-00001.parquet': 0, \
-'data/00001-9-0b0e9f0c-0000-4000-8000-000000000000-00001.parquet': 3}
-    """
-    named = {path: match for path in files if (match := _TASK.fullmatch(path)) is not None}
-    places = {path: (int(match[1]), int(match[2])) for path, match in named.items()}
-    if len(set(places.values())) != len(files):
-        return {}
-    offsets, before = {}, 0
-    for path in sorted(places, key=places.__getitem__):
-        offsets[path], before = before, before + files[path]
-    return offsets
 
 
 def quarantines_rows(checks: Sequence[Check]) -> bool:

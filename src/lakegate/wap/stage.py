@@ -17,7 +17,7 @@ from lakegate.errors import (
     NotFoundError,
 )
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import MOST_IN_ORDER, is_quarantine
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
@@ -93,7 +93,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         staged = staged.model_copy(update={"schema_changes": request.schema_changes})
     if request.mode.writes_each_row:
         _require_all_rows(staged, request)
-    _require_unchanged(context, request)
+    require_unchanged(context, request)
     failpoints.reach("after-stage")
     return staged
 
@@ -313,8 +313,6 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         schema_changes=changes,
         create=create,
         snapshot_properties={RUN_ID_PROPERTY: request.run_id},
-        in_order=len(request.batch.files) <= MOST_IN_ORDER
-        and any(check.severity == "quarantine" for check in request.checks),
         masked=masked,
     )
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
@@ -409,7 +407,7 @@ def _require_all_rows(staged: StagedTable, request: IngestRequest) -> None:
         )
 
 
-def _require_unchanged(context: Context, request: IngestRequest) -> None:
+def require_unchanged(context: Context, request: IngestRequest) -> None:
     """Check that the files haven't changed since they were inspected."""
     changed = context.changed_files(request.batch)
     if changed:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import CheckError, ConfigurationError, InputError, SchemaError
+from lakegate.errors import CheckError, ConfigurationError, EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Acceptance, Run, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import CreateTable, ScanResult, WriteTarget
 from lakegate.wap.ingest import ingest, resume
-from lakegate.wap.quarantine import offsets_of
 from lakegate.wap.recover import recover
 from lakegate.wap.review import publish_branch
 from lakegate.wap.table_changes import drop_table
@@ -222,10 +221,48 @@ def retype(house: FakeLakehouse, table: str, column: str, kind: str) -> None:
     house.versions[pointer.metadata_location] = replace(version, schema=Schema(columns=tuple(columns)))
 
 
-def test_rows_are_only_placed_where_the_names_of_the_files_say_so() -> None:
-    uuid = "0b0e9f0c-0000-4000-8000-000000000000"
-    first, second = f"s3://b/00000-1-{uuid}-00001.parquet", f"s3://b/00000-1-{uuid}-00002.parquet"
-    third = f"s3://b/00001-2-{uuid}-00001.parquet"
-    assert offsets_of({third: 1, second: 2, first: 4}) == {first: 0, second: 4, third: 6}
-    assert offsets_of({first: 4, "s3://b/other.parquet": 1}) == {}
-    assert offsets_of({first: 4, f"s3://c/00000-1-{uuid}-00001.parquet": 1}) == {}
+def of_three_files(house: FakeLakehouse) -> IngestRequest:
+    batches = [house.batch(name, rows) for name, rows in (("a", ROWS[:1]), ("b", ROWS[1:3]), ("c", ROWS[3:]))]
+    files = tuple(file for batch in batches for file in batch.files)
+    return request(house, "d", ROWS, batch=batches[0].model_copy(update={"files": files}))
+
+
+def of_one_file(house: FakeLakehouse) -> IngestRequest:
+    return request(house, "d", ROWS)
+
+
+def places(house: FakeLakehouse) -> list[tuple[str | None, int | None]]:
+    return [(row["_source_file"], row["_position"]) for row in house.rows_on("main", ASIDE)]
+
+
+def test_rows_set_aside_name_their_file_and_place() -> None:
+    house = FakeLakehouse()
+    require_whole(house, ingest(house.context, of_three_files(house)))
+    assert places(house) == [("file:///b.parquet", 0), ("file:///b.parquet", 1), ("file:///c.parquet", 0)]
+
+
+@pytest.mark.parametrize(("make", "source"), [(of_three_files, None), (of_one_file, "file:///d.parquet")])
+def test_files_that_are_gone_once_they_are_staged_are_not_read_again(
+    make: Callable[[FakeLakehouse], IngestRequest], source: str | None
+) -> None:
+    house = FakeLakehouse()
+    made = make(house)
+    ingest(house.context, made, until="write", suspends=True)
+    house.changed_sources = made.batch.files
+    house.sources.clear()
+    require_whole(house, resume(house.context, made.run_id, until="publish"))
+    assert places(house) == [(source, None)] * 3
+
+
+def test_nothing_is_published_of_files_that_change_while_they_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = FakeLakehouse()
+    made, divided = of_three_files(house), house.append_passing
+
+    def change_then(*given: Any) -> None:
+        house.changed_sources = made.batch.files[1:2]
+        divided(*given)
+
+    monkeypatch.setattr(house, "append_passing", change_then)
+    with pytest.raises(EngineError, match=r"file:///b\.parquet was changed or removed while it was being read"):
+        ingest(house.context, made)
+    assert list(house.catalog.list_tables(house.catalog.get_ref("main"))) == []
