@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,23 @@ def test_several_tables_change_in_one_commit_or_none(world: GateWorld, writer: W
     assert writer.send("POST", "transactions/commit", {"table-changes": both}).status_code == 204
     assert [stored(world, f"nyc.{name}")["properties"]["k"] for name in ("a", "b")] == ["1", "1"]
     assert next(world.catalog.history("wap/day", operations=True)).tables == ("nyc.a", "nyc.b")
+
+
+def test_several_gates_and_writers_change_tables_of_a_branch(world: GateWorld, writer: Writer) -> None:
+    for name in ("a", "b"):
+        assert writer.send("POST", "namespaces/nyc/tables", {"name": name, "schema": SCHEMA}).status_code == 200
+    gates = [writer, world.writer(writer.opening)]
+
+    def change(number: int) -> int:
+        added = {"action": "set-properties", "updates": {f"k{number}": "1"}}
+        return int(gates[number % 2].commit("ab"[number // 2 % 2], [added]).status_code)
+
+    one_by_one = [change(number) for number in range(8)]
+    with ThreadPoolExecutor(2) as pool:
+        at_once = list(pool.map(change, range(8, 24)))
+    assert {*one_by_one, *at_once} == {200}
+    found = {key for name in ("a", "b") for key in stored(world, f"nyc.{name}")["properties"] if key.startswith("k")}
+    assert found == {f"k{number}" for number in range(24)}
 
 
 def test_a_request_that_is_sent_again_is_not_done_again(world: GateWorld, writer: Writer) -> None:
