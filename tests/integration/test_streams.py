@@ -87,10 +87,10 @@ def written(lake: Lake, files: int) -> None:
     wait_until(lambda: rows(lake, BRANCH) >= files * ROWS, within_s=60, poll_s=0.2)
 
 
-def killed_at(components: Components, point: str) -> None:
-    """Publish a slice in a process that is killed."""
+def publish_and_die(components: Components) -> None:
+    """Publish a slice in a process that is killed right after the commit."""
     command = [sys.executable, "-m", "lakegate", "--home", str(components.home), "watch", "--branch", BRANCH, "--once"]
-    faulty = {**os.environ, VARIABLE: f"{point}:kill"}
+    faulty = {**os.environ, VARIABLE: "after-publish:kill"}
     done = subprocess.run(command, check=False, capture_output=True, timeout=60, env=faulty)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -107,12 +107,11 @@ def test_a_job_that_never_stops_is_published_once(
     written(lake, 2)
     put(tmp_path, 2, 3)
     job.kill()
-    killed_at(components, "before-commit")
     lake.ingest("shop.orders", [{"id": -1, "day": "by another run"}])
 
     job = Job(stack, stream, tmp_path)
     written(lake, 3)
-    killed_at(components, "after-publish")
+    publish_and_die(components)
     written(lake, 4)
     job.kill()
     while lake.gate.publish_slice(BRANCH) is not None:
