@@ -84,11 +84,11 @@ def require_own_files(
         before: The metadata that the writer changed; ``None`` for a new table.
         reach: Returns all files that ``before`` reaches. A rewritten manifest may list those again, wherever they are.
     """
-    home = f"{resolved(str(document['location']))}/"
+    home = cache(lambda: f"{resolved(str(document['location']))}/")
     known = cache(lambda: frozenset(map(resolved, reach())))
     with well_formed():
         for what, path in _new_files(files, before, document):
-            if not is_clean(path) or not (resolved(path).startswith(home) or resolved(path) in known()):
+            if not is_clean(path) or not (resolved(path).startswith(home()) or resolved(path) in known()):
                 raise bad_request(
                     f"{what} {path[:300]} isn't in the table's folder {document['location']}. To add rows from files "
                     "elsewhere, insert them; or lakegate ingest takes the files."
