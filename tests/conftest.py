@@ -63,7 +63,7 @@ _LONGEST = (
     *("workflows", "state_machine", "channels", "process", "contract", "revert_property", "remote"),
     # with one
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "demo_aws", "s3_warehouse"),
-    *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
+    *("aws_lambda", "local_stack", "gate", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
     *("replay", "leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals"),
     *(
         "values_as_written",
