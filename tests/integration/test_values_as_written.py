@@ -188,6 +188,27 @@ def test_keys_from_before_the_gregorian_calendar(components: Components, lake: L
     assert [result.failing_rows for result in report.results] == [3, 1, 1]
 
 
+def test_a_time_that_orc_moves_by_a_second_is_refused(lake: Lake, components: Components, namespace: str) -> None:
+    session: Any = session_of(components)
+    session.sql(f"CREATE NAMESPACE {CATALOG}.`{namespace}`")
+    name = f"{namespace}.moved"
+    made = TableIdentifier.parse(name).sql(CATALOG)
+    orc = "TBLPROPERTIES ('write.format.default' = 'orc')"
+    session.sql(f"CREATE TABLE {made} (at timestamp_ntz, utc timestamp) USING iceberg {orc}")
+    for at in ("1969-12-31 23:59:58.5", "1969-12-31 23:59:59", "1970-01-01 00:00:00"):
+        with lake.transaction() as tx:
+            tx.sql(f"INSERT INTO {name} VALUES (timestamp_ntz '{at}', timestamp '{at}Z')")
+    written = lake.table(name).to_arrow().column("at").cast(pa.int64()).to_pylist()
+    assert set(written) == {-1_500_000, -1_000_000, 0}
+    for values in ("(timestamp_ntz '1969-12-31 23:59:59.999998', NULL)", "(NULL, timestamp '1969-12-31 23:59:59.5Z')"):
+        with pytest.raises(InputError, match=r"a time in the first second of 1970"), lake.transaction() as tx:
+            tx.sql(f"INSERT INTO {name} VALUES {values}")
+    with lake.transaction() as tx:
+        tx.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = 'parquet')")
+        tx.sql(f"INSERT INTO {name} VALUES (timestamp_ntz '1969-12-31 23:59:59.999998', NULL)")
+    assert -2 in lake.table(name).to_arrow().column("at").cast(pa.int64()).to_pylist()
+
+
 @pytest.mark.parametrize("partition_by", [(), ("x",)])
 def test_filters_lose_no_nan_and_no_negative_zero(
     lake: Lake, namespace: str, tmp_path: Path, partition_by: Sequence[str]

@@ -15,13 +15,14 @@ from lakegate.ledger.fold import moves
 from lakegate.ledger.publication import published_to
 from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check
-from lakegate.model.identifiers import TableIdentifier, is_commit_hash
+from lakegate.model.identifiers import TableIdentifier, is_commit_hash, quote
 from lakegate.model.quarantine import RowTest, is_quarantine
 from lakegate.model.refs import MAIN, Ref, TableAt, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema, reserved_names
+from lakegate.model.sqltext import not_pushed_down
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, TableChange
-from lakegate.model.types import type_differences
+from lakegate.model.types import type_differences, type_words
 from lakegate.model.words import counted
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
@@ -70,6 +71,8 @@ def audit(
     metadata = context.reader.metadata(staged.pointer)
     schema = metadata.table_schema
     require_readable(staged.table, staged.branch, schema)
+    if metadata.properties.get("write.format.default", "").lower() == "orc":
+        _require_true_times(context, staged, schema)
     report = _run_audit(
         context,
         run_id=staged.run_id,
@@ -344,6 +347,30 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
             table=str(table),
             branch=branch,
             column=reserved[0],
+        )
+
+
+def _require_true_times(context: Context, staged: StagedTable, schema: Schema) -> None:
+    """Refuse rows of a table of ORC files with times that may be others than those that were written.
+
+    ORC moves fractions of the last second before 1970 to the first second after it.
+    """
+    kinds = {"timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMESTAMP"}
+    times = [(quote(one.name), kinds[one.type]) for one in schema.columns if one.type in kinds]
+    moved = " OR ".join(
+        f"({name} > {kind} '1970-01-01 00:00:00' AND {name} < {kind} '1970-01-01 00:00:01')" for name, kind in times
+    )
+    nested = any(one.type not in kinds and not type_words(one.type).isdisjoint(kinds) for one in schema.columns)
+    # By ORC's statistics, it would skip the files that have such times.
+    if nested or (moved and context.engine().examples(added_rows(staged), not_pushed_down(moved), 1)):
+        found = "times inside of other types" if nested else "a time in the first second of 1970"
+        raise InputError(
+            f"{staged.table} is written as ORC, and has {found}. It may be a second too late: ORC moves fractions of "
+            "the second before 1970 there.",
+            hint="Write the table as Parquet. With Spark, in a transaction: "
+            f"ALTER TABLE {staged.table} SET TBLPROPERTIES ('write.format.default' = 'parquet')",
+            table=str(staged.table),
+            branch=staged.branch,
         )
 
 
