@@ -66,7 +66,7 @@ def state():
 before = state()
 with lakegate.connect(home, engine=spark, catalog=catalog, warehouse=warehouse) as lake:
     published = lake.ingest(table, clean, checks=["unique(id)", "not_null(passengers)"], partition_by=["days(pickup)"])
-    rejected = lake.ingest(table, dirty, checks=["not_null(passengers)"], on_failure="drop")
+    rejected = lake.ingest(table, dirty, checks=["not_null(passengers)"], on_failure="drop", on_rejected="return")
     rows = lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"][0].as_py()
 assert state() == before, (before, state())
 assert spark.range(5).count() == 5  # closing the lake does not stop the user's session
