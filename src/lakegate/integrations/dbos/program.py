@@ -14,12 +14,14 @@ from dbos import error as dbos_errors
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+import lakegate
 from lakegate.errors import ConfigurationError, InputError, LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.integrations.dbos import queues
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, recover_dead
 from lakegate.integrations.dbos.workflows import Order, Outcome, cause_of, wap
 
 _ACTIVE = ("PENDING", "ENQUEUED", "DELAYED")
+_OWN_CODE = Path(lakegate.__file__).parent
 
 
 @contextmanager
@@ -182,7 +184,7 @@ def _logging(configuration: DbosConfiguration, *, debug: bool = False) -> Iterat
     def is_shown(record: logging.LogRecord) -> bool:
         if debug or configuration.logs_all:
             return True
-        if record.levelno < logging.WARNING and "lakegate" not in Path(record.pathname).parts:
+        if record.levelno < logging.WARNING and not Path(record.pathname).is_relative_to(_OWN_CODE):
             return False
         text = record.getMessage().strip().partition("\n")[0]
         if record.exc_info:
