@@ -33,7 +33,7 @@ from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.branches import store_run
 from lakegate.wap.discard import ref_exists
 from lakegate.wap.publish import require_untouched
-from lakegate.wap.recover import close, recover, running, settle_leased
+from lakegate.wap.recover import close, recover, running
 from lakegate.wap.session import RunSession, to_run_error
 from lakegate.wap.written import audit_written, publish_written, stage_written
 
@@ -195,11 +195,6 @@ def _put_back(context: Context, run: Run, token: str, **changes: object) -> Run:
     return run
 
 
-def give_up(context: Context, run_id: str, reason: str) -> Run:
-    """End an opening without publishing anything. Its branch stays, so that it can be looked at."""
-    return settle_leased(context, _lease(context, run_id), reason=reason)
-
-
 def seal(context: Context, run_id: str, configured: ConfiguredChecks) -> Run:
     """Let nobody write to the branch of an opening any more, then audit each table, and publish all of them or nothing.
 
@@ -212,7 +207,7 @@ def seal(context: Context, run_id: str, configured: ConfiguredChecks) -> Run:
         The run: ``published``, ``rejected``, or ``skipped`` if nothing was written.
 
     Raises:
-        ClosedError: When the opening expired, or was given up or discarded.
+        ClosedError: When the opening expired, failed, or was discarded.
         ConflictError: When a table changed on the target in a way that rules out a rebase. The branch stays.
         InputError: When something was written that can't be published, such as a dropped table: the branch stays. Or
             when it's a stream, which stays open.

@@ -18,7 +18,7 @@ from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
-from lakegate.wap.opening import ClosedError, JournalOpenings, Order, give_up, open_branch, renew, seal
+from lakegate.wap.opening import ClosedError, JournalOpenings, Order, open_branch, renew, seal
 from lakegate.wap.opening import opened as opened_while
 from lakegate.wap.recover import recover
 from lakegate.wap.review import accepted, discard_run, publish_branch
@@ -193,15 +193,6 @@ def test_a_seal_of_nothing_is_skipped(house: FakeLakehouse) -> None:
     run = sealed(house)
     assert (run.status, run.detail) == ("skipped", f"Nothing was written to {BRANCH}. Did the writer use the gate?")
     assert BRANCH not in branches(house)
-
-
-def test_a_writer_that_failed_publishes_nothing_and_leaves_its_branch(house: FakeLakehouse) -> None:
-    opened(house)
-    write(house)
-    run = give_up(house.context, "g1", "dbt build exited with 2.")
-    assert (run.status, run.branch_kept, BRANCH in branches(house), ids(house)) == ("failed", True, True, [])
-    assert run.error is not None
-    assert (run.error.message, is_open(house)) == ("dbt build exited with 2.", False)
 
 
 def test_a_discarded_opening_takes_no_writes(house: FakeLakehouse) -> None:
