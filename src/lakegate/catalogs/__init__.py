@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from lakegate.errors import ConfigurationError, ConflictError
+from lakegate.errors import ConfigurationError, ConflictError, InputError, NotFoundError
+from lakegate.model.words import moment
 
 if TYPE_CHECKING:
     from lakegate.credentials.tokens import Token
@@ -125,4 +127,20 @@ def moved_reference(name: str, expected: str, actual: str | None = None) -> Conf
         ref=name,
         expected=expected,
         actual=actual,
+    )
+
+
+def require_zone(ref: str, at: datetime) -> None:
+    """Raise an :class:`InputError` if a time to read ``ref`` at has no zone."""
+    if at.tzinfo is None:
+        raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
+
+
+def nothing_committed(ref: str, at: datetime) -> NotFoundError:
+    """Return the error for a time before the first commit of ``ref``."""
+    return NotFoundError(
+        f"Nothing was committed to '{ref}' by {moment(at)}.",
+        hint=f"See when its commits were made with 'lakegate log {ref}'.",
+        ref=ref,
+        at=at.isoformat(),
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from lakegate.catalogs import moved_reference
+from lakegate.catalogs import moved_reference, nothing_committed, require_zone
 from lakegate.catalogs.rules import (
     ROOT_HASH,
     Content,
@@ -23,7 +23,6 @@ from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.model.words import moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +119,11 @@ class MemoryCatalog:
                 raise InputError(f"'{at}' isn't a commit hash.", ref=ref, at=at)
             self._contents(at)
             return Ref(name=ref, hash=at, kind="detached")
-        if at.tzinfo is None:
-            raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
+        require_zone(ref, at)
         for commit in self._ancestors(head.hash):
             if commit.time <= at:
                 return Ref(name=ref, hash=commit.hash, kind="detached")
-        raise NotFoundError(f"Nothing was committed to '{ref}' by {moment(at)}.", ref=ref, at=at.isoformat())
+        raise nothing_committed(ref, at)
 
     def list_tables(self, ref: Ref) -> Iterator[TablePointer]:
         """Yield every table at ``ref.hash``, by name."""

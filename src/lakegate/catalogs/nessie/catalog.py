@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from lakegate.catalogs import nothing_committed, require_zone
 from lakegate.catalogs.nessie import client
 from lakegate.catalogs.nessie.client import NO_SUCH_KEY, NessieClient, Request, key_text, path_of
 from lakegate.credentials.tokens import ClientCredentials, Token
@@ -16,7 +17,6 @@ from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import REF_NAME, TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import NO_SNAPSHOT, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.model.words import moment
 
 if TYPE_CHECKING:
     import httpx
@@ -139,18 +139,12 @@ class NessieCatalog:
             return self.get_ref(ref)
         if isinstance(at, str):
             return self._resolve_hash(ref, at)
-        if at.tzinfo is None:
-            raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
+        require_zone(ref, at)
         # Commit times have nanoseconds, Python's only microseconds. A time read from a commit must find that commit.
         instant = f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}999Z"
         found = self._newest_commit(f"{_ref_path(ref)}*{instant}")
         if found is None:
-            raise NotFoundError(
-                f"Nothing was committed to '{ref}' by {moment(at)}.",
-                hint=f"See when its commits were made with 'lakegate log {ref}'.",
-                ref=ref,
-                at=at.isoformat(),
-            )
+            raise nothing_committed(ref, at)
         return Ref(name=ref, hash=found, kind="detached")
 
     def list_tables(self, ref: Ref) -> Iterator[TablePointer]:

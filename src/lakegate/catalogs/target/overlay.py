@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 
+from lakegate.catalogs import nothing_committed, require_zone
 from lakegate.catalogs.rules import ROOT_HASH, Contents, Key, changed_contents, check_keys, differences, written_keys
 from lakegate.catalogs.target.log import Changes, Log
 from lakegate.errors import InputError, NotFoundError
@@ -12,7 +13,6 @@ from lakegate.journal.database import Database
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.model.words import moment
 
 
 class OverlayCatalog:
@@ -89,16 +89,10 @@ class OverlayCatalog:
                 )
             self._log.entry(at)
             return Ref(name=ref, hash=at, kind="detached")
-        if at.tzinfo is None:
-            raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
+        require_zone(ref, at)
         found = next((entry.hash for entry in self._log.ancestors(head.hash) if entry.time <= at), None)
         if found is None:
-            raise NotFoundError(
-                f"Nothing was committed to '{ref}' by {moment(at)}.",
-                hint=f"See when its commits were made with 'lakegate log {ref}'.",
-                ref=ref,
-                at=at.isoformat(),
-            )
+            raise nothing_committed(ref, at)
         return Ref(name=ref, hash=found, kind="detached")
 
     def list_tables(self, ref: Ref) -> Iterator[TablePointer]:
