@@ -11,7 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+
+from support.waiting import wait_until
 
 HEAVY = {
     "apprise",
@@ -118,6 +121,8 @@ def test_a_prompt_ends_at_ctrl_c_and_ctrl_d(key: bytes) -> None:
         for number in range(10):
             while f"({number})? [y/N]: ".encode() not in shown:
                 shown += os.read(terminal, 4096)
+            # Python's input() drops an interrupt that comes while it still flushes its prompt.
+            wait_until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_SLEEPING)
             os.write(terminal, key)
         while shown.count(b"ended: Interrupted. Nothing was changed.") < 10:
             shown += os.read(terminal, 4096)
