@@ -1,13 +1,15 @@
-"""Several gates on one lake, and a Nessie that ends in the middle: nothing is half done, or done twice."""
+"""Several gates on one lake, and gates and a Nessie that end in the middle: nothing is half done, or done twice."""
 
 from __future__ import annotations
 
+import json
+import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,12 @@ from pyiceberg.catalog import load_catalog
 from lakegate.api.gate import OpenBranch
 from lakegate.lake import Lake, connect
 from lakegate.local.process import free_port
+from lakegate.model.identifiers import TableIdentifier
 from support.journals import PASSWORD_VARIABLE
 from support.lakes import components_of
 from support.loopback import loopback_client
 from support.postgres import PostgresServer
+from support.s3_proxy import Proxy
 from support.secured_nessie import nessie
 from support.served_lake import ServedLake, serving
 from support.waiting import wait_until
@@ -176,6 +180,78 @@ def created(document: dict[str, Any]) -> list[dict[str, Any]]:
         {"action": "set-location", "location": document["location"]},
         {"action": "set-properties", "updates": document["properties"]},
     ]
+
+
+@pytest.mark.parametrize("is_made", [False, True], ids=["before", "after"])
+def test_a_gate_that_is_killed_in_a_commit_leaves_all_of_it_or_nothing(
+    servers: Servers, lake: Lake, is_made: bool
+) -> None:
+    """And whoever asks again with the same key gets it, once."""
+    namespace, key = f"killed_{is_made}".lower(), str(uuid4())
+    client = Client(lake.gate.open(namespace))
+    tables = [f"{namespace}.{name}" for name in NAMES]
+    with servers.gate() as gate, Proxy(servers.address) as between:
+        body = {"table-changes": prepared_appends(client, gate.url, tables)}
+        with servers.gate(cold=True, LAKEGATE_CATALOG_URI=f"{between.endpoint}/api/v2") as doomed:
+            between.instead = at_commit(lambda: doomed.process.send_signal(signal.SIGKILL), servers, passed_on=is_made)
+            with pytest.raises(httpx.HTTPError):
+                pytest.fail(client.send(doomed.url, "POST", "transactions/commit", body, key).text)
+            assert doomed.process.wait(10) == -signal.SIGKILL
+        with client.pyiceberg(gate.url) as catalog:
+            assert [ids(catalog, table) for table in tables] == [[1, 2] if is_made else [1]] * 2
+            for _ in range(2):
+                again = client.send(gate.url, "POST", "transactions/commit", body, key)
+                assert again.status_code == 204, again.text
+                assert [ids(catalog, table) for table in tables] == [[1, 2]] * 2
+    assert messages(lake, client.opened.branch)[f"append {', '.join(tables)}"] == 1
+
+
+def prepared_appends(client: Client, url: str, tables: Sequence[str]) -> list[Any]:
+    """Create tables with a row each, and return a request that appends another to each, which wasn't sent."""
+    taken: list[Any] = []
+
+    def take(method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
+        if method != "POST" or not path.rpartition("/tables/")[2]:
+            return None
+        taken.append(json.loads(body))
+        return 400, b"{}"
+
+    with client.pyiceberg(url) as catalog:
+        catalog.create_namespace(TableIdentifier.parse(tables[0]).namespace)
+        for table in tables:
+            catalog.create_table(table, rows().schema, properties=NO_RETRIES).append(rows(1))
+    with Proxy(url) as proxy, client.pyiceberg(proxy.endpoint) as catalog:
+        for table in tables:
+            loaded = catalog.load_table(table)
+            proxy.instead = take
+            with suppress(Exception):  # whatever PyIceberg makes of the answer
+                loaded.append(rows(2))
+            proxy.instead = lambda *_: None
+    assert len(taken) == len(tables)
+    for table, change in zip(tables, taken, strict=True):
+        name = TableIdentifier.parse(table)
+        change["identifier"] = {"namespace": list(name.namespace), "name": name.name}
+    return taken
+
+
+def at_commit(
+    do: Callable[[], object], servers: Servers, *, passed_on: bool
+) -> Callable[[str, str, bytes], tuple[int, bytes] | None]:
+    """Return what does something at a commit to Nessie: after it was made, or instead of it."""
+
+    def instead(method: str, path: str, body: bytes) -> tuple[int, bytes] | None:
+        if method != "POST" or not path.partition("?")[0].endswith("/history/commit"):
+            return None
+        if passed_on:
+            with loopback_client() as nessie_client:
+                made = nessie_client.post(
+                    f"{servers.address}{path}", content=body, headers={"Content-Type": "application/json"}
+                )
+            assert made.status_code == 200, made.text
+        do()
+        return 500, b""
+
+    return instead
 
 
 def test_writers_outlast_a_nessie_that_restarts(servers: Servers, lake: Lake) -> None:

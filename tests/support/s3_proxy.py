@@ -22,7 +22,7 @@ _REFUSALS: dict[Trouble, tuple[int, bytes]] = {
     "denied": (403, _DENIED),
     "failing": (500, _FAILING),
 }
-_HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "host"}
+_HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "content-encoding", "host"}
 
 
 class Proxy:
