@@ -32,20 +32,32 @@ from lakegate.model.checks import Tolerance
 from lakegate.model.identifiers import validate_ref_name
 from lakegate.model.quarantine import parse_limit
 from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, SchemaMode, WriteMode
+from lakegate.model.secrets import FORMS, is_reference
 
 _JOURNAL_URL = re.compile(r"(?:sqlite|postgresql(?:\+pg8000)?)://")
+_SECRET_PROPERTY = re.compile(r"token$|credential$|password|secret", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
 class CatalogSettings(Section):
-    """The catalog. Without ``uri``, the local stack's."""
+    """The catalog. By default, the local stack's Nessie."""
 
     type: str = "nessie"
-    """The implementation: ``nessie``, or one that a package registers under ``lakegate.catalogs``."""
+    """``nessie``; ``sql`` for the local stack without Nessie; ``iceberg`` for any catalog that PyIceberg knows.
+
+    Or one that a package registers under ``lakegate.catalogs``.
+    """
+    name: str | None = None
+    """With ``iceberg``: the catalog's name in ``.pyiceberg.yaml``, or in the rows of a SQL catalog."""
+    properties: Annotated[dict[str, str], JSON] = Field(default_factory=dict)
+    """With ``iceberg``: PyIceberg's properties of the catalog, such as ``type`` and ``uri``; secrets by reference."""
     uri: str | None = None
     """Nessie's API v2, such as ``https://nessie.example.com/api/v2``. Default: the local stack's."""
     warehouse: str | None = None
-    """Root of the tables' files, a URI; required with ``catalog.uri``. Default: ``.lakegate/warehouse``."""
+    """Root of the tables' files, a URI; required with ``catalog.uri``.
+
+    Default: the property ``warehouse`` if that's a URI, else ``.lakegate/warehouse``.
+    """
     token: str | None = None
     """Bearer token, by reference."""
     oauth2_token_endpoint: str | None = None
@@ -58,6 +70,30 @@ class CatalogSettings(Section):
     """Scopes to request, separated by spaces. Default: the server's."""
     timeout_s: Number = Field(default=30.0, gt=0)
     """Seconds to wait for one response."""
+
+    @field_validator("properties")
+    @classmethod
+    def _refuse_secrets(cls, value: dict[str, str]) -> dict[str, str]:
+        for key, given in value.items():
+            is_secret = _SECRET_PROPERTY.search(key) or _PASSWORD_IN_URL.search(given)
+            if is_secret and not is_reference(given):
+                raise ValueError(f"'{key}' has a secret: put it in a variable or a file, and write {FORMS}")
+        return value
+
+    @property
+    def is_target(self) -> bool:
+        """Whether branches are in the journal, because the catalog has none."""
+        return self.type in ("iceberg", "sql")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the catalog is the local stack's."""
+        return self.type == "sql" or (self.uri is None and not self.is_target)
+
+    @property
+    def needs_nessie(self) -> bool:
+        """Whether the local stack has a Nessie."""
+        return self.is_local and not self.is_target
 
 
 class EngineSettings(Section):
