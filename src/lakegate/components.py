@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from lakegate.catalogs import find_catalog
-from lakegate.config import HOME_NAME, Settings, StorageSettings, is_project
+from lakegate.config import HOME_NAME, LOCAL_SQL, Settings, StorageSettings, is_project
 from lakegate.context import Context, Subscriber
 from lakegate.credentials.secret import Secret
-from lakegate.errors import CatalogUnavailableError, ConfigurationError
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, missing_package
 from lakegate.local.stack import LocalStack
 from lakegate.local.state import SERVICE_NAMES, ServiceName
 from lakegate.local.stores import SparkStores, stores_of
@@ -27,6 +29,7 @@ from lakegate.storage.objects import canonical, is_remote
 
 if TYPE_CHECKING:
     from lakegate.contracts.store import Contracts
+    from lakegate.gate.app import Engine as EngineAccess
     from lakegate.iceberg.files import TableFiles
     from lakegate.journal.journal import Journal
     from lakegate.spark.file_engine import FileEngine
@@ -43,7 +46,7 @@ def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStac
         return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
 
     idle_s = parse_duration(settings.local.idle_stop).total_seconds()
-    names: tuple[ServiceName, ...] = SERVICE_NAMES if settings.catalog.uri is None else ("spark",)
+    names: tuple[ServiceName, ...] = SERVICE_NAMES if settings.catalog.needs_nessie else ("spark",)
     return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s, names=names)
 
 
@@ -66,7 +69,8 @@ class Components:
         self._live_catalog: tuple[str, Catalog] | None = None
         self._old_catalogs: list[Catalog] = []
         self._catalog_lock = threading.Lock()
-        self._is_new_project = settings.catalog.uri is None and not is_project(home)
+        self._is_new_project = settings.catalog.is_local and not is_project(home)
+        self._serving = ExitStack()
 
     @cached_property
     def context(self) -> Context:
@@ -105,6 +109,8 @@ class Components:
     @cached_property
     def catalog(self) -> Catalog:
         """The catalog that the settings name, or the local stack's."""
+        if self.settings.catalog.is_target:
+            return self._target_catalog()
         return self._catalog_at(self.settings.catalog.uri or self.stack.up().nessie_uri)
 
     def find_catalog(self, *, timeout_s: float) -> Catalog:
@@ -115,6 +121,8 @@ class Components:
         Args:
             timeout_s: Seconds to wait for one response; no more than ``catalog.timeout_s``.
         """
+        if self.settings.catalog.is_target:
+            return self.catalog
         uri = self.settings.catalog.uri
         if uri is None:
             self.stack.keep()
@@ -149,6 +157,20 @@ class Components:
         token = catalog_token(settings)
         wait_s = settings.timeout_s if timeout_s is None else timeout_s
         return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=wait_s)
+
+    def _target_catalog(self) -> Catalog:
+        from lakegate.catalogs.target import TargetCatalog
+        from lakegate.catalogs.target.opening import open_target, target_properties
+
+        settings = self.settings.catalog
+        if settings.type == LOCAL_SQL:
+            (self.home / HOME_NAME).mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self.home.absolute() / HOME_NAME / "catalog.db"
+            properties: Mapping[str, str] = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": self.warehouse}
+        else:
+            properties = target_properties(settings, self.home)
+        target = open_target(settings.name or "lakegate", properties, self._table_files)
+        return TargetCatalog(self.journal.database, target)
 
     @cached_property
     def reader(self) -> TableReader:
@@ -246,7 +268,7 @@ class Components:
         """Spark: the user's session, the server that the settings name, or the local stack's."""
         from lakegate.spark.engine import SparkEngine
 
-        if not self.shares_files and self.settings.catalog.uri is None:
+        if not self.shares_files and self.settings.catalog.is_local:
             raise ConfigurationError(
                 "The engine is on another machine and can't reach the catalog, which is this project's local one.",
                 hint="Set catalog.uri and catalog.warehouse to ones that both can reach, or unset engine.url: "
@@ -306,14 +328,25 @@ class Components:
     def warehouse(self) -> str:
         """Root of the tables' files, as a URI."""
         settings = self.settings.catalog
-        if settings.uri is not None and settings.warehouse is None:
+        warehouse = settings.warehouse or self._warehouse_of_target
+        if not settings.is_local and warehouse is None:
             raise ConfigurationError(
-                "catalog.uri is set, but catalog.warehouse isn't.",
+                f"catalog.{'properties' if settings.is_target else 'uri'} is set, but catalog.warehouse isn't.",
                 hint='Set the folder for the tables\' files, such as warehouse = "s3://bucket/warehouse".',
                 setting="catalog.warehouse",
             )
-        warehouse = settings.warehouse or f"file://{self.home.absolute() / HOME_NAME / 'warehouse'}"
+        warehouse = warehouse or f"file://{self.home.absolute() / HOME_NAME / 'warehouse'}"
         return canonical(warehouse) if is_remote(warehouse) else warehouse
+
+    @property
+    def _warehouse_of_target(self) -> str | None:
+        """What PyIceberg's properties call the warehouse, if that's a place and not a name."""
+        if self.settings.catalog.type != "iceberg":
+            return None
+        from lakegate.catalogs.target.opening import target_properties
+
+        given = target_properties(self.settings.catalog, self.home).get("warehouse", "")
+        return given if "://" in given else f"file://{given}" if given.startswith("/") else None
 
     @cached_property
     def stack(self) -> LocalStack:
@@ -335,14 +368,20 @@ class Components:
 
     def close(self) -> None:
         """Close what was opened. Servers keep running."""
-        for name in ("engine", "file_engine", "catalog", "journal", "journal_for_pages"):
-            part = self.__dict__.get(name)
-            if part is not None:
-                part.close()
+        for name in ("engine", "file_engine"):
+            self._close(name)
+        self._serving.close()
+        for name in ("catalog", "journal", "journal_for_pages"):
+            self._close(name)
         for catalog in self._old_catalogs:
             catalog.close()
         if "stack" in self.__dict__:
             self.stack.release()
+
+    def _close(self, name: str) -> None:
+        part = self.__dict__.get(name)
+        if part is not None:
+            part.close()
 
     def make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
         """Give the local Spark access to the batch's stores. Return whether it was restarted for that."""
@@ -359,7 +398,57 @@ class Components:
         """Return the settings of a Spark catalog that reads and writes ``ref``, or ``main``."""
         from lakegate.iceberg.spark_options import spark_file_io
 
-        return {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
+        options = {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
+        return {**options, **self._served_options(options)} if self.settings.catalog.is_target else options
+
+    def _served_options(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Return how Spark reaches branches that a target doesn't have."""
+        from lakegate.gate.environment import ENGINE_PATH, rest_options
+
+        commit = options.get("ref.hash")
+        state = options["ref"] if commit is None else f"{options['ref']}#{commit}"
+        return {
+            **rest_options(f"{self._gate_of_engine}{ENGINE_PATH}", self._engine_token),
+            "prefix": quote(state, safe=""),
+            "rest-metrics-reporting-enabled": "false",
+        }
+
+    @cached_property
+    def _gate_of_engine(self) -> str:
+        """Address of the gate that Spark reads and writes branches through: this process's, unless Spark is away."""
+        if self.settings.engine.gate is not None:
+            from lakegate.credentials.tokens import require_tls
+
+            require_tls(self.settings.engine.gate, "engine.gate")
+            return self.settings.engine.gate.rstrip("/")
+        if not self.shares_files:
+            raise ConfigurationError(
+                f"Spark at {urlsplit(self.settings.engine.url or '').netloc} can't reach the branches: the catalog has "
+                "none, so they're in the journal.",
+                hint="Run lakegate serve where Spark reaches it, and set engine.gate to its address.",
+                setting="engine.gate",
+            )
+        try:
+            from lakegate.gate.app import create_app
+            from lakegate.gate.server import serving
+        except ImportError as error:
+            raise missing_package("Spark's way to the branches needs", error.name, "serve") from error
+        nobody = secrets.token_urlsafe
+        app = create_app(self.catalog, self._table_files, token=nobody, engine=self.engine_access)
+        return self._serving.enter_context(serving(app))
+
+    @property
+    def engine_access(self) -> EngineAccess:
+        """What lets our Spark in at a gate."""
+        from lakegate.gate.app import Engine
+
+        return Engine(self._engine_token, self.warehouse)
+
+    @cached_property
+    def _engine_token(self) -> str:
+        from lakegate.credentials.openings import engine_token
+
+        return engine_token(self.journal.gate_key())
 
     @cached_property
     def _spark_storage(self) -> StorageSettings:

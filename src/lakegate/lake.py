@@ -26,7 +26,7 @@ from lakegate.api.table_changes import delete_rows, evolve, truncate
 from lakegate.api.tags import Tags
 from lakegate.api.transactions import begin, retry_conflicts
 from lakegate.components import Components
-from lakegate.config import Settings, find_home, home_at, load_settings, override_settings
+from lakegate.config import Settings, catalog_flags, find_home, home_at, load_settings, override_settings
 from lakegate.context import Context
 from lakegate.errors import InputError, LakegateError
 from lakegate.intake import Frame, Intake, Paths
@@ -81,7 +81,8 @@ def connect(
             ``lakegate.toml`` or ``.lakegate/``. If none has, the current folder.
         engine: A Spark Connect address (``sc://host:15002``) or a ``SparkSession``, Connect or classic. Default: the
             setting ``engine.url``, else the local stack.
-        catalog: Address of Nessie's API v2. Default: the setting ``catalog.uri``, else the local stack.
+        catalog: Address of Nessie's API v2, or ``sql`` for the local stack without Nessie. Default: what the settings
+            say, else the local stack.
         warehouse: URI of the folder that holds the tables' files. Default: the setting ``catalog.warehouse``. Required
             with ``catalog``.
         settings: Settings to use, except what the arguments above override. Default: read ``lakegate.toml`` and the
@@ -105,7 +106,7 @@ def connect(
     folder = find_home() if home is None else home_at(home)
     flags = {
         "engine.url": engine if isinstance(engine, str) else None,
-        "catalog.uri": catalog,
+        **catalog_flags(catalog),
         "catalog.warehouse": warehouse,
     }
     session = None if isinstance(engine, str) else engine

@@ -119,7 +119,7 @@ class Contracts:
     def _columns_of(self, table: TableIdentifier) -> Schema | None:
         """Return a table's columns; ``None`` if it doesn't exist, or its catalog can't be asked."""
         components = self._components
-        if components.settings.catalog.uri is None and not components.stack.has_catalog():
+        if components.settings.catalog.needs_nessie and not components.stack.has_catalog():
             return None  # no table was ever made here
         try:
             pointer = components.catalog.get_table(table, components.catalog.get_ref(MAIN))

@@ -282,7 +282,7 @@ def door(components: Components, *, token: Callable[[], str] | None = None) -> A
     from lakegate.iceberg.files import TableFiles
 
     catalog = components.settings.catalog
-    again = None if catalog.uri else partial(components.find_catalog, timeout_s=catalog.timeout_s)
+    again = partial(components.find_catalog, timeout_s=catalog.timeout_s) if catalog.needs_nessie else None
     storage = components.settings.storage
     files = TableFiles(storage)
     signer = signer_for(components.warehouse, storage)
@@ -293,7 +293,8 @@ def door(components: Components, *, token: Callable[[], str] | None = None) -> A
         signer,
         lender_for(components.warehouse, storage, signer),
     )
-    return create_app(components.catalog, files, token=token, find_again=again, gate=gate)
+    engine = components.engine_access if catalog.is_target else None
+    return create_app(components.catalog, files, token=token, find_again=again, gate=gate, engine=engine)
 
 
 def require_published(run: Run) -> None:

@@ -48,7 +48,7 @@ class App:
     Attributes:
         home: The project's folder; ``None`` to search for it upwards from the current one.
         engine: Spark Connect address that overrides the settings.
-        catalog: Nessie address that overrides the settings.
+        catalog: Nessie address, or ``sql``, that overrides the settings.
         log_format: ``text`` or ``json`` on standard error; ``None`` for the settings' choice.
         logs: Writes standard error as JSON lines, if that's its format.
         output: The command's ``--output``; ``table`` until it's parsed.
@@ -152,7 +152,7 @@ class App:
 
         If only one of the local servers runs, using it would start the other one.
         """
-        if self.settings().catalog.uri is not None:
+        if not self.settings().catalog.needs_nessie:
             return True
         return all(service.state == "running" for service in self.stack().status())
 
@@ -160,7 +160,7 @@ class App:
         """Return whether a project exists, or the settings name a remote catalog."""
         from lakegate.config import is_project
 
-        return self.home is not None or is_project(self.folder()) or self.settings().catalog.uri is not None
+        return self.home is not None or is_project(self.folder()) or not self.settings().catalog.is_local
 
     def _prepare(self, *, may_create_project: bool = False) -> None:
         if not (may_create_project or self.is_in_project()):
@@ -186,7 +186,9 @@ class App:
 
     def flags(self) -> dict[str, str | None]:
         """Return the settings that global options override, by dotted key."""
-        return {"engine.url": self.engine, "catalog.uri": self.catalog, "log.format": self.log_format}
+        from lakegate.config import catalog_flags
+
+        return {"engine.url": self.engine, "log.format": self.log_format, **catalog_flags(self.catalog)}
 
     def command_without_dry_run(self) -> str:
         """Return the current command line without ``--dry-run``, to type again. Secrets are left out."""
@@ -236,7 +238,7 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
     return [
         option(["--home"], type=_FOLDER, metavar="DIR", help="The project's folder."),
         option(["--engine"], metavar="URL", help="Spark Connect address. Overrides engine.url."),
-        option(["--catalog"], metavar="URI", help="Nessie API v2 address. Overrides catalog.uri."),
+        option(["--catalog"], metavar="URI", help="Nessie API v2 address, or sql. Overrides catalog.uri."),
         option(["--quiet", "-q"], is_flag=True, help="Print no progress on standard error."),
         option(["--debug"], is_flag=True, help="Show tracebacks and logs."),
         option(

@@ -62,6 +62,7 @@ __all__ = [
     "ENV_PREFIX",
     "FILE_NAME",
     "HOME_NAME",
+    "LOCAL_SQL",
     "OPENLINEAGE",
     "AdlsSettings",
     "AnyDownstream",
@@ -87,6 +88,7 @@ __all__ = [
     "UiSettings",
     "WatchSettings",
     "WebhookDownstream",
+    "catalog_flags",
     "fill_link",
     "find_home",
     "home_at",
@@ -99,6 +101,8 @@ __all__ = [
 FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
+LOCAL_SQL = "sql"
+"""The type of the catalog of a local stack without Nessie."""
 _PATHS = (("engine", "ca_file"), ("journal", "ca_file"), ("serve", "tls_certificate"), ("serve", "tls_key"))
 """Settings that are paths, except those that are used relative to the project's folder anyway."""
 _FOR_EVERYONE = stat.S_ISVTX | stat.S_IWOTH
@@ -257,6 +261,16 @@ def load_settings(
         return Settings.model_validate(merged)
     except ValidationError as error:
         raise _explain(error, path) from None
+
+
+def catalog_flags(given: str | None) -> dict[str, str | None]:
+    """Return the settings that an option ``catalog`` overrides: Nessie's address, or ``sql``.
+
+    Example:
+        >>> catalog_flags("sql"), catalog_flags("https://nessie.example.com/api/v2")
+        ({'catalog.type': 'sql'}, {'catalog.uri': 'https://nessie.example.com/api/v2'})
+    """
+    return {"catalog.type": given} if given == LOCAL_SQL else {"catalog.uri": given}
 
 
 def override_settings(settings: Settings, flags: Mapping[str, str | None]) -> Settings:

@@ -80,6 +80,12 @@ class CatalogSettings(Section):
                 raise ValueError(f"'{key}' has a secret: put it in a variable or a file, and write {FORMS}")
         return value
 
+    @model_validator(mode="after")
+    def _check_uri(self) -> CatalogSettings:
+        if self.is_target and self.uri is not None:
+            raise ValueError(f"'uri' is Nessie's address: with type = \"{self.type}\", set 'properties'")
+        return self
+
     @property
     def is_target(self) -> bool:
         """Whether branches are in the journal, because the catalog has none."""
@@ -95,6 +101,11 @@ class CatalogSettings(Section):
         """Whether the local stack has a Nessie."""
         return self.is_local and not self.is_target
 
+    @property
+    def place(self) -> str | None:
+        """Where it is, without a secret; ``None`` if it's the local stack's."""
+        return None if self.is_local else self.uri or self.name or self.properties.get("uri") or self.type
+
 
 class EngineSettings(Section):
     """The Spark server. Without ``url``, the local stack's."""
@@ -107,6 +118,11 @@ class EngineSettings(Section):
     """Whether to use TLS. lakegate never sends a token to another machine without it.
 
     Default: only if there's a token and Spark is on another machine.
+    """
+    gate: WebUrl | None = None
+    """Address of ``lakegate serve`` at which Spark finds the branches of a catalog that has none (``iceberg``).
+
+    Only for a Spark on another machine: for one on this machine, lakegate serves it itself.
     """
     ca_file: Path | None = None
     """CA certificates (PEM) to verify Spark's with. Default: ``SSL_CERT_FILE``, else the usual ones."""

@@ -49,6 +49,11 @@ def claim_in(token: str, key: bytes) -> Claim | None:
     return Claim(*json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
 
 
+def engine_token(key: bytes) -> str:
+    """Return the token of lakegate's own Spark, which reads everything and writes all branches but ``main``."""
+    return f"lakegate-engine.{_text(_mac(key, 'engine', ''))}"
+
+
 def staged_uuid(opening: Opening, table: str, location: str, key: bytes) -> str:
     """Return the UUID of a table that an opening may create at ``location``, and nobody else anywhere else.
 

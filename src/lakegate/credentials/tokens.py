@@ -217,7 +217,7 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
     given = [name for name, value in oauth2.items() if value is not None]
     if settings.token is None and not given:
         return None
-    _require_tls(settings.uri, "catalog.uri")
+    require_tls(settings.uri, "catalog.uri")
     if settings.token is not None:
         if given:
             raise ConfigurationError(
@@ -233,7 +233,7 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
             hint="OAuth 2 needs all of catalog.oauth2_token_endpoint, oauth2_client_id and oauth2_client_secret.",
             setting=f"catalog.{missing}",
         )
-    _require_tls(oauth2["oauth2_token_endpoint"], "catalog.oauth2_token_endpoint")
+    require_tls(oauth2["oauth2_token_endpoint"], "catalog.oauth2_token_endpoint")
     return ClientCredentials(
         oauth2["oauth2_token_endpoint"],
         oauth2["oauth2_client_id"],
@@ -243,7 +243,8 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
     )
 
 
-def _require_tls(address: str | None, setting: str) -> None:
+def require_tls(address: str | None, setting: str) -> None:
+    """Raise :class:`ConfigurationError` unless secrets may be sent to an address."""
     try:
         httpx.URL(address or "")
         url = urlsplit(address or "")

@@ -92,7 +92,7 @@ class OpenlineageTarget:
             return
         context = EventContext(
             namespace=self._settings.namespace,
-            catalog=self._lake.settings.catalog.uri or self._lake.warehouse,
+            catalog=self._lake.settings.catalog.place or self._lake.warehouse,
             schemas={one.table: one.table_schema for one in event.tables if one.table_schema is not None},
             locations={one.table: one.location for one in event.tables if one.location is not None},
         )

@@ -7,5 +7,6 @@ the tables' metadata files, and in the openings that it's given.
 ``app.py`` has the routes. ``access.py`` authenticates and logs requests, with ``openings.py`` for writers.
 ``reading.py`` answers from ``contents.py``, which decides what is visible. ``writing.py`` has the handlers that write,
 by ``commits.py``: ``updates.py`` and ``new_tables.py`` make the new metadata, ``locations.py`` decides where files may
-be. ``server.py`` listens. All of them refuse with ``refusals.py``.
+be. ``engine.py`` is the way of lakegate's own Spark to catalogs without branches. ``server.py`` listens. All of them
+refuse with ``refusals.py``.
 """

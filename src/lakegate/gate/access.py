@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from anyio.to_thread import run_sync
@@ -39,12 +39,20 @@ class AccessMiddleware:
             token, only requests to this machine's own names are answered, because a web page could make its own host
             name point here (DNS rebinding).
         doorkeeper: Knows writers' tokens; ``None`` if there are no writers.
+        engines: By the beginning of paths that only lakegate's own Spark may ask for, its token.
     """
 
-    def __init__(self, app: ASGIApp, token: Callable[[], str] | None, doorkeeper: Doorkeeper | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: Callable[[], str] | None,
+        doorkeeper: Doorkeeper | None,
+        engines: Mapping[str, str],
+    ) -> None:
         self._app = app
         self._token = token
         self._doorkeeper = doorkeeper
+        self._engines = engines
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -88,6 +96,11 @@ class AccessMiddleware:
         headers = Headers(scope=scope)
         scheme, _, given = headers.get("authorization", "").partition(" ")
         given = given.strip()
+        for path, own in self._engines.items():
+            if scope["path"].startswith(f"{path}/"):
+                if scheme.lower() != "bearer" or not _tokens_match(given, own):
+                    raise _unauthorized("The bearer token is wrong: it isn't that of lakegate's own Spark.")
+                return
         if self._doorkeeper is not None and scheme.lower() == "bearer" and given.startswith(PREFIX):
             scope.setdefault("state", {})["opening"] = await run_sync(self._doorkeeper.admit, given)
             return
@@ -106,12 +119,12 @@ class AccessMiddleware:
             LOG.warning("%s", error.message)
             raise unavailable("The server's token can't be read at the moment.") from error
         if scheme.lower() != "bearer" or not _tokens_match(given, token):
-            raise RefusedError(
-                HTTPStatus.UNAUTHORIZED,
-                "NotAuthorizedException",
-                "This catalog needs a bearer token." if not given else "The bearer token is wrong.",
-                {"WWW-Authenticate": 'Bearer realm="lakegate"'},
-            )
+            raise _unauthorized("This catalog needs a bearer token." if not given else "The bearer token is wrong.")
+
+
+def _unauthorized(message: str) -> RefusedError:
+    headers = {"WWW-Authenticate": 'Bearer realm="lakegate"'}
+    return RefusedError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", message, headers)
 
 
 def _tokens_match(given: str, token: str) -> bool:

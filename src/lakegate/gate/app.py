@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +20,8 @@ from lakegate.errors import CatalogUnavailableError, LakegateError
 from lakegate.gate.access import AccessMiddleware, log_failure
 from lakegate.gate.commits import Committer
 from lakegate.gate.contents import Contents, Published
+from lakegate.gate.engine import EngineApi
+from lakegate.gate.environment import ENGINE_PATH
 from lakegate.gate.lending import Lender
 from lakegate.gate.openings import Doorkeeper
 from lakegate.gate.reading import ReadApi
@@ -57,6 +59,19 @@ class Gate:
     lender: Lender | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What lets lakegate's own Spark in.
+
+    Attributes:
+        token: What it must send as its bearer token.
+        warehouse: Root of the files of new tables.
+    """
+
+    token: str = field(repr=False)
+    warehouse: str
+
+
 def create_app(
     catalog: Catalog,
     files: TableFiles,
@@ -64,6 +79,7 @@ def create_app(
     token: Callable[[], str] | None = None,
     find_again: Callable[[], Catalog] | None = None,
     gate: Gate | None = None,
+    engine: Engine | None = None,
 ) -> ASGIApp:
     """Return the API as an ASGI app.
 
@@ -74,6 +90,7 @@ def create_app(
             allows only requests to ``localhost``.
         find_again: Called when the catalog doesn't answer, to find it again: after a restart, it may have moved.
         gate: Lets writers in; ``None`` for a server that only reads.
+        engine: Lets lakegate's own Spark in; ``None`` if it has the catalog itself.
     """
     current = _CatalogHandle(catalog, find_again or (lambda: catalog))
     contents = Contents(current, files)
@@ -85,6 +102,8 @@ def create_app(
         committer = Committer(current, files, doorkeeper)
         writes = WriteApi(committer, contents, gate.warehouse, gate.key, gate.signer, lender=lender)
         routes += _write_routes(writes, current)
+    if engine is not None:
+        routes += EngineApi(current, files, engine.warehouse).routes()
     handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
         RefusedError: lambda _, error: error.response(),
         LakegateError: _lakegate_failed,
@@ -94,7 +113,8 @@ def create_app(
     app = Starlette(routes=routes, exception_handlers=handlers)
     # A path with an extra slash is a different path.
     app.router.redirect_slashes = False
-    return _RawPathMiddleware(AccessMiddleware(app, token, doorkeeper))
+    engines = {} if engine is None else {ENGINE_PATH: engine.token}
+    return _RawPathMiddleware(AccessMiddleware(app, token, doorkeeper, engines))
 
 
 _NAMESPACES = "/v1/{prefix}/namespaces"

@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 
 CATALOG = "gate"
 """Name of the catalog in Spark and PyIceberg. It's also the default one."""
+ENGINE_PATH = "/engine"
+"""Where lakegate's own Spark finds its API, below a gate's address."""
 _SPARK_DEFAULTS = "spark-defaults.conf"
 _SETTING = re.compile(r"^\s*(spark\.[^\s=:]+)[\s=:]+(.*?)\s*$", re.MULTILINE)
 _OWN_MODE = "SPARK_CONNECT_MODE_ENABLED"
@@ -38,13 +40,20 @@ def spark_settings(uri: str, token: str) -> Mapping[str, str]:
     return {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "rest",
-        f"{catalog}.uri": uri,
-        f"{catalog}.token": token,
-        f"{catalog}.rest.auth.type": "oauth2",
-        f"{catalog}.oauth2-server-uri": f"{uri}/v1/oauth/tokens",  # never asked, but Iceberg warns without it
-        f"{catalog}.cache-enabled": "false",
+        **{f"{catalog}.{key}": value for key, value in rest_options(uri, token).items()},
         "spark.sql.defaultCatalog": CATALOG,
+    }
+
+
+def rest_options(uri: str, token: str) -> Mapping[str, str]:
+    """Return the options of a Spark catalog that is an Iceberg REST catalog at ``uri``."""
+    return {
+        "type": "rest",
+        "uri": uri,
+        "token": token,
+        "rest.auth.type": "oauth2",
+        "oauth2-server-uri": f"{uri}/v1/oauth/tokens",  # never asked, but Iceberg warns without it
+        "cache-enabled": "false",  # a cached table would hide a publish for up to 30 s
     }
 
 

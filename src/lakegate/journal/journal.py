@@ -74,6 +74,11 @@ class Journal:
             database.close()
             raise
 
+    @property
+    def database(self) -> Database:
+        """Where it is. A catalog without branches of its own has them there, too."""
+        return self._database
+
     def require_catalog(self, identity: str | None) -> None:
         """Check that this is the journal of the catalog with this identity; an unused journal becomes that.
 

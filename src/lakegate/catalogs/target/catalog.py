@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from lakegate.catalogs.rules import Contents, Key, check_keys
 from lakegate.catalogs.target.first_seen import FirstSeen
@@ -75,6 +75,15 @@ class TargetCatalog(OverlayCatalog):
         named = [*(pointer.table for pointer in request.puts), *request.deletes, *request.unchanged]
         self._foreign.notice(dict.fromkeys(named))
         return self._publisher.publish(request, lambda head: self._plan(request, head))
+
+    def list_namespaces(self, ref: Ref) -> Iterator[Key]:
+        """Yield every namespace that exists at ``ref.hash``, without looking at the target's tables."""
+        there = {**self._first_seen.of(list(self._target.list_namespaces())), **self._log.state(ref.hash)}
+        return iter(
+            sorted(
+                key for key, content in there.items() if content is not None and not isinstance(content, TablePointer)
+            )
+        )
 
     def _plan(self, request: CommitRequest, head: str) -> Plan:
         changes = self._changes(request, head)

@@ -47,7 +47,7 @@ def demo(app: App, /, *, folder: Path | None, rows: int) -> None:
     """
     target = folder or app.folder() / HOME_NAME / "demo"
     settings = app.settings()
-    if settings.catalog.uri is None or settings.engine.url is None:
+    if settings.catalog.is_local or settings.engine.url is None:
         app.stack().up()
     clean, dirty = _generate(app, target, rows)
     with app.lake(may_create_project=True) as lake:

@@ -60,7 +60,7 @@ def _lineage(lake: Lake, run: Run) -> str:
             raise
         raise missing_package("OpenLineage events need", error.name, "openlineage") from None
     settings = lake.settings.catalog
-    context = openlineage.EventContext(catalog=settings.uri or settings.warehouse, schemas=lake.written_schemas(run))
+    context = openlineage.EventContext(catalog=settings.place or settings.warehouse, schemas=lake.written_schemas(run))
     return "".join(f"{Serde.to_json(event)}\n" for event in openlineage.events(run, context))
 
 

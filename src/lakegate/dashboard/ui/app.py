@@ -59,7 +59,7 @@ def _ask_to_log_in(visitor: Visitor) -> None:
 
 def _show_lake(visitor: Visitor) -> None:
     lake = shared().lake
-    address = lake.settings.catalog.uri
+    address = lake.settings.catalog.place
     lines = [
         parts.clean(lake.home.name or "/", longest=40),
         "local stack" if address is None else parts.clean(redact(address), longest=60),
