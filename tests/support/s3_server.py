@@ -36,7 +36,7 @@ _SERVERS = ("admin", "filer", "master", "s3", "volume")
 # Without these it would listen on every address and report home.
 _OPTIONS = (
     *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"),
-    *("-s3.port.lance=0", "-s3.port.iceberg=0"),
+    "-s3.port.lance=0",
     "-s3.iam.config=iam.json",
     "-volume.max=10000",  # each bucket takes some; by default there are as many as would fill the disk
 )
@@ -87,19 +87,40 @@ class Bucket:
 
 
 class S3Server:
-    """One server; ``new_bucket`` gives each test a bucket of its own."""
+    """One server; ``new_bucket`` gives each test a bucket of its own.
 
-    def __init__(self) -> None:
+    Args:
+        table_bucket: A bucket for an Iceberg REST catalog. Default: there's no such catalog.
+    """
+
+    def __init__(self, *, table_bucket: str | None = None) -> None:
+        self._table_bucket = table_bucket
         self.access_key = secrets.token_hex(10).upper()
         self.secret_key = secrets.token_hex(20)
         self._folder = Path(tempfile.mkdtemp(prefix="lakegate-s3-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._buckets = itertools.count(1)
         self._ports = {name: _free_port() for name in _SERVERS}
+        self._iceberg_port = 0 if table_bucket is None else _free_port()
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._ports['s3']}"
+
+    @property
+    def catalog(self) -> Mapping[str, str]:
+        """PyIceberg's properties of the Iceberg REST catalog."""
+        return {
+            "type": "rest",
+            "uri": f"http://127.0.0.1:{self._iceberg_port}",
+            "oauth2-server-uri": f"http://127.0.0.1:{self._iceberg_port}/v1/oauth/tokens",
+            "warehouse": f"s3://{self._table_bucket}",
+            "credential": f"{self.access_key}:{self.secret_key}",
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": self.access_key,
+            "s3.secret-access-key": self.secret_key,
+            "s3.region": REGION,
+        }
 
     @property
     def credentials(self) -> Mapping[str, str]:
@@ -136,6 +157,7 @@ class S3Server:
 
     def start(self) -> None:
         ports = [word for name, port in self._ports.items() for word in _port_options(name, port)]
+        ports.append(f"-s3.port.iceberg={self._iceberg_port}")
         (self._folder / "iam.json").write_text(json.dumps(_ROLES))
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -147,6 +169,7 @@ class S3Server:
                     "HOME": str(self._folder),
                     "TMPDIR": str(self._folder),
                     "PATH": "/usr/bin:/bin",
+                    **({} if self._table_bucket is None else {"S3_TABLE_BUCKET": self._table_bucket}),
                     **self.credentials,
                 },
                 start_new_session=True,

@@ -7,6 +7,7 @@ their names or ids. All of these decide which rows a table has.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -148,6 +149,7 @@ def classify(
     )
 
 
+_NAMES = "schema.name-mapping.default"
 _SCHEMA_PARTS = ("schema", "schemas", "current-schema-id", "last-column-id")
 
 
@@ -159,7 +161,7 @@ def _is_evolution(before: TableState, after: TableState) -> bool:
     """
     (was, properties, ids), (now, properties_now, ids_now) = before.definition, after.definition
     rest, rest_now = ({key: value for key, value in one.items() if key not in _SCHEMA_PARTS} for one in (was, now))
-    if (rest, properties, ids[1:]) != (rest_now, properties_now, ids_now[1:]):
+    if (rest, ids[1:]) != (rest_now, ids_now[1:]) or not _only_names_added(properties, properties_now):
         return False
     schemas, schemas_now = ({one["schema-id"]: one for one in part.get("schemas", [])} for part in (was, now))
     old, new = schemas.get(ids[0]), schemas_now.get(ids_now[0])
@@ -168,6 +170,18 @@ def _is_evolution(before: TableState, after: TableState) -> bool:
     if {**old, "schema-id": 0, "fields": 0} != {**new, "schema-id": 0, "fields": 0}:
         return False
     return _only_added_or_widened(old, new, was.get("last-column-id", 0))
+
+
+def _only_names_added(properties: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether properties only differ by names for new columns: PyIceberg keeps those for files without ids."""
+    if properties == now:
+        return True
+    rest, rest_now = dict(properties), dict(now)
+    try:
+        old, new = json.loads(rest.pop(_NAMES)), json.loads(rest_now.pop(_NAMES))
+    except (KeyError, ValueError):
+        return False
+    return rest == rest_now and all(name in new for name in old)
 
 
 def _only_added_or_widened(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> bool:

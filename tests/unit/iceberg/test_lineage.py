@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -288,6 +289,24 @@ def field(number: int, name: str, kind: Any = "string", **other: Any) -> dict[st
 
 def inside(*fields: dict[str, Any]) -> dict[str, Any]:
     return {**FIELDS[1], "type": {"type": "struct", "fields": list(fields)}}
+
+
+def named(*names: dict[str, Any]) -> dict[str, str]:
+    return {"schema.name-mapping.default": json.dumps(names)}
+
+
+def test_names_for_new_columns_are_a_part_of_them() -> None:
+    known, new = [{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["at"]}], {"field-id": 3, "names": ["b"]}
+    before = replace(BASE, definition=defined(FIELDS, properties=named(*known)))
+    after = table(2, ONE, snapshot(2, 1, added_records=1, total_records=3))
+
+    def kind(properties: dict[str, str]) -> str:
+        now = defined([*FIELDS, field(3, "zone")], older=[FIELDS], properties=properties)
+        return classify(before, replace(after, definition=now), lambda _: True, evolves=True).kind
+
+    assert kind(named(*known, new)) == "evolve"
+    assert kind(named({"field-id": 1, "names": ["at"]}, known[1], new)) == "rewrite"
+    assert kind({}) == kind({"schema.name-mapping.default": "[{"}) == "rewrite"
 
 
 @pytest.mark.parametrize(

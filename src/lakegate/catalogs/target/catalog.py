@@ -97,6 +97,7 @@ class TargetCatalog(OverlayCatalog):
             if base is None and renamed is not None:
                 del old[renamed.table]
         steps += [Step(table=one.table, base=one, staged=None) for one in old.values()]
+        self._target.check(steps)
         return Plan(changes, steps)
 
     def _movable(self, ref: Ref) -> Ref:

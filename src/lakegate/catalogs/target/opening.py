@@ -67,6 +67,12 @@ def open_target(name: str, properties: Mapping[str, str], files: TableFiles) -> 
         from lakegate.catalogs.target.sql_swap import SqlSwapTarget
 
         return SqlSwapTarget(cast("SqlCatalog", catalog), files, identity)
+    if type(catalog).__name__ == "RestCatalog":
+        from pyiceberg.catalog.rest import RestCatalog
+
+        from lakegate.catalogs.target.rest_target import RestTarget
+
+        return RestTarget(cast("RestCatalog", catalog), files, identity)
     return PyIcebergTarget(catalog, files, identity)
 
 

@@ -134,7 +134,7 @@ class Publisher:
         Raises:
             StaleError, InputError: If one can't be made. Those before it are put back.
         """
-        batches = [list(steps)] if self._target.atomic and steps else [[step] for step in steps]
+        batches = [list(steps)] if self._target.capabilities.together(steps) else [[step] for step in steps]
         made: list[_Made] = []
         for number, batch in enumerate(batches):
             if number:

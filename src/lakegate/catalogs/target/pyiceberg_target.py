@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
 
 from pydantic import TypeAdapter
 from pyiceberg.catalog import Catalog
@@ -17,6 +16,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    TooManyRequestsError,
     UnauthorizedError,
     ValidationError,
 )
@@ -26,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from lakegate.catalogs.rules import Key
+from lakegate.catalogs.target.capabilities import Capabilities, by_pyiceberg
 from lakegate.catalogs.target.targets import StaleError, Step
 from lakegate.catalogs.target.updates import Asked, updates_between
 from lakegate.errors import (
@@ -40,9 +41,8 @@ from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.metadata import Document
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.progress import without_secrets
 
-NEWEST_VERSION = 2
-"""The newest format version that PyIceberg writes."""
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
 _MOVED = (CommitFailedException, TableAlreadyExistsError, NoSuchTableError)
@@ -58,11 +58,13 @@ class PyIcebergTarget:
     Args:
         files: Reads the tables' metadata.
         identity: What distinguishes the catalog from others. It's shown and stored: no secret may be in it.
+        capabilities: What it can do. Default: what PyIceberg's class of this catalog can.
     """
 
-    atomic: ClassVar[bool] = False
-
-    def __init__(self, catalog: Catalog, files: TableFiles, identity: str) -> None:
+    def __init__(
+        self, catalog: Catalog, files: TableFiles, identity: str, capabilities: Capabilities | None = None
+    ) -> None:
+        self.capabilities = capabilities or by_pyiceberg(type(catalog).__name__)
         self._catalog = catalog
         self._files = files
         self._identity = identity
@@ -70,6 +72,11 @@ class PyIcebergTarget:
     def identity(self) -> str:
         """Return what distinguishes this catalog from others."""
         return self._identity
+
+    def check(self, steps: Sequence[Step]) -> None:
+        """Refuse steps that the product can't make."""
+        for step in steps:
+            self.capabilities.check(step)
 
     def tables(self, names: Collection[TableIdentifier]) -> Mapping[TableIdentifier, TablePointer | None]:
         """Return the state of each table now; see :meth:`lakegate.catalogs.target.targets.Target.tables`."""
@@ -97,7 +104,8 @@ class PyIcebergTarget:
 
     def create_namespace(self, name: Key) -> None:
         """Create a namespace if it doesn't exist."""
-        with self._answers(f"create namespace {'.'.join(name)}"):
+        hint = "If it goes on, create the namespace in the catalog, and try again."
+        with self._answers(f"create namespace {'.'.join(name)}", hint):
             self._catalog.create_namespace_if_not_exists(name)
 
     def document(self, pointer: TablePointer) -> Document:
@@ -108,43 +116,44 @@ class PyIcebergTarget:
         """Make one step; see :meth:`lakegate.catalogs.target.targets.Target.apply`."""
         (step,) = steps
         if step.staged is None:
-            self._drop(step.base)
+            if step.base is not None:
+                self._require(step.base)
+                self._drop(step.table)
             return [None]
         asked = self._asked(step, step.staged)
         if step.base is not None and step.old_name is not None:
-            self._rename(step.base, step.table)
+            self._require(step.base)
+            self._rename(step.old_name, step.table)
         if step.base is not None and step.base.metadata_location == step.staged.metadata_location:
             return [step.staged]
         if step.base is None:
             self.create_namespace(step.table.namespace)
         return [self._commit(step.table, step.staged, asked, creates=step.base is None)]
 
-    def _drop(self, base: TablePointer | None) -> None:
-        if base is not None:
-            self._require(base)
-            with self._commits(base.table):
-                self._catalog.drop_table(base.table.parts)
-
     def _asked(self, step: Step, staged: TablePointer) -> Asked:
-        document = self.document(staged)
-        if document["format-version"] > NEWEST_VERSION:
+        document, newest = self.document(staged), self.capabilities.newest_version
+        if document["format-version"] > newest:
             raise InputError(
-                f"Table {step.table} has format version {document['format-version']}, and PyIceberg, by which "
-                f"{self._identity} is written, writes no newer one than {NEWEST_VERSION}.",
-                hint=f"Create the table with format version {NEWEST_VERSION}.",
+                f"Table {step.table} has format version {document['format-version']}, and {self._identity} can be "
+                f"written up to version {newest} only.",
+                hint=f"Create the table with format version {newest}.",
                 table=str(step.table),
             )
         base = None if step.base is None else self.document(step.base)
         return updates_between(base, document, step.table)
 
-    def _rename(self, base: TablePointer, name: TableIdentifier) -> None:
-        self._require(base)
-        with self._commits(base.table):
+    def _drop(self, table: TableIdentifier) -> None:
+        with self._commits(table):
+            self._catalog.drop_table(table.parts)
+
+    def _rename(self, table: TableIdentifier, name: TableIdentifier) -> None:
+        with self._commits(table):
             try:
-                self._catalog.rename_table(base.table.parts, name.parts)
+                self._catalog.rename_table(table.parts, name.parts)
             except NoSuchNamespaceError as error:
+                reason = reason_of(error)
                 raise InputError(
-                    f"{self._identity} can't rename {base.table} to {name}: {_reason(error)}.", table=str(base.table)
+                    f"{self._identity} can't rename {table} to {name}: {reason}.", table=str(table)
                 ) from error
 
     def _require(self, base: TablePointer) -> None:
@@ -213,7 +222,7 @@ class PyIcebergTarget:
                 yield from self._namespaces_below(tuple(name))
 
     @contextmanager
-    def _answers(self, task: str) -> Iterator[None]:
+    def _answers(self, task: str, hint: str | None = None) -> Iterator[None]:
         """Translate errors of requests that change no table."""
         try:
             yield
@@ -224,7 +233,7 @@ class PyIcebergTarget:
         except _DENIED as error:
             raise self._denied(task, error) from error
         except Exception as error:  # each of PyIceberg's catalogs has errors of its own
-            raise CatalogUnavailableError(f"{self._identity} didn't {task}: {_reason(error)}.") from error
+            raise CatalogUnavailableError(f"{self._identity} didn't {task}: {reason_of(error)}.", hint=hint) from error
 
     @contextmanager
     def _commits(self, table: TableIdentifier) -> Iterator[None]:
@@ -234,28 +243,34 @@ class PyIcebergTarget:
         except LakegateError:
             raise
         except _MOVED as error:
-            raise StaleError(table, _reason(error)) from error
+            raise StaleError(table, reason_of(error)) from error
         except _DENIED as error:
             raise self._denied(f"change table {table}", error) from error
+        except TooManyRequestsError as error:
+            raise CatalogUnavailableError(
+                f"{self._identity} is too busy to change table {table}: {reason_of(error)}.", hint="Try again later."
+            ) from error
         except _REFUSED as error:
             if any(words in str(error) for words in _OTHERS_WROTE):
-                raise StaleError(table, _reason(error)) from error
+                raise StaleError(table, reason_of(error)) from error
             raise InputError(
-                f"{self._identity} refused the change of table {table}: {_reason(error)}.", table=str(table)
+                f"{self._identity} refused the change of table {table}: {reason_of(error)}.", table=str(table)
             ) from error
         except Exception as error:
             raise OutcomeUnknownError(
-                f"{self._identity} gave no answer to the change of table {table}: {_reason(error)}.",
+                f"{self._identity} gave no answer to the change of table {table}: {reason_of(error)}.",
                 hint="The next command that reads the lake finds out whether it was published.",
                 table=str(table),
             ) from error
 
     def _denied(self, task: str, error: Exception) -> ConfigurationError:
         return ConfigurationError(
-            f"{self._identity} doesn't let this user {task}: {_reason(error)}.",
+            f"{self._identity} doesn't let this user {task}: {reason_of(error)}.",
             hint="Check the catalog's credentials and the user's rights.",
         )
 
 
-def _reason(error: Exception) -> str:
-    return (str(error).strip().partition("\n")[0][:200] or type(error).__name__).rstrip(".")
+def reason_of(error: Exception) -> str:
+    """Return the first line of an error of another program, without secrets."""
+    text = without_secrets(str(error).strip().partition("\n")[0])
+    return (text[:200] or type(error).__name__).rstrip(".")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, cast
+from typing import cast
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, inspect, or_, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
+from lakegate.catalogs.target.capabilities import SQL_SWAP
 from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
 from lakegate.catalogs.target.targets import StaleError, Step
 from lakegate.errors import CatalogUnavailableError, OutcomeUnknownError
@@ -27,10 +28,8 @@ _ROWS = cast("Table", IcebergTables.__table__)
 class SqlSwapTarget(PyIcebergTarget):
     """A SQL catalog; implements :class:`~lakegate.catalogs.target.targets.Target`."""
 
-    atomic: ClassVar[bool] = True
-
     def __init__(self, catalog: SqlCatalog, files: TableFiles, identity: str) -> None:
-        super().__init__(catalog, files, identity)
+        super().__init__(catalog, files, identity, SQL_SWAP)
         self._engine = catalog.engine
         self._name = catalog.name
 

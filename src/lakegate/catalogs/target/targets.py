@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lakegate.catalogs.rules import Key
 from lakegate.iceberg.metadata import Document
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
+
+if TYPE_CHECKING:
+    from lakegate.catalogs.target.capabilities import Capabilities
 
 
 class Step(Value):
@@ -58,8 +61,11 @@ class Target(Protocol):
     """
 
     @property
-    def atomic(self) -> bool:
-        """Whether :meth:`apply` takes several steps, and makes all or none of them, at one moment for every reader."""
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+
+    def check(self, steps: Sequence[Step]) -> None:
+        """Raise :class:`~lakegate.errors.InputError` if the catalog can't make what somebody asked for."""
 
     def identity(self) -> str:
         """Return what distinguishes this catalog from others."""
@@ -83,7 +89,7 @@ class Target(Protocol):
         """Return the metadata file at ``pointer``; raises as :meth:`lakegate.iceberg.files.TableFiles.metadata`."""
 
     def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:
-        """Make steps, just one unless :attr:`atomic`, and return each table afterwards.
+        """Make steps, just one unless it can make them together, and return each table afterwards.
 
         Raises:
             StaleError: If a table isn't at its base. Nothing was changed.

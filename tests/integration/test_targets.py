@@ -1,0 +1,73 @@
+"""Servers that run here keep the contract of every target: SeaweedFS's REST catalog, Glue as MiniStack has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from lakegate.catalogs.target.targets import Target
+from lakegate.iceberg.files import TableFiles
+from lakegate.journal.database import Database, SqliteDatabase
+from lakegate.testing.target import TargetContract, World
+from support import target_catalogs
+from support.target_catalogs import RunningCatalog
+
+pytestmark = [pytest.mark.system]
+
+
+def _running(catalog: AbstractContextManager[RunningCatalog]) -> Iterator[RunningCatalog]:
+    with pytest.MonkeyPatch.context() as patch, catalog as running:
+        for name, value in running.environment.items():
+            patch.setenv(name, value)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def seaweedfs() -> Iterator[RunningCatalog]:
+    yield from _running(target_catalogs.seaweedfs())
+
+
+@pytest.fixture(scope="module")
+def glue() -> Iterator[RunningCatalog]:
+    yield from _running(target_catalogs.glue())
+
+
+class OnServer(TargetContract):
+    @pytest.fixture
+    def others(self, catalog: RunningCatalog) -> Catalog:
+        return catalog.others()
+
+    @pytest.fixture
+    def target(self, catalog: RunningCatalog) -> Target:
+        return catalog.target()
+
+    @pytest.fixture
+    def database(self, tmp_path: Path) -> Iterator[Database]:
+        made = SqliteDatabase(tmp_path / "journal.db")
+        yield made
+        made.close()
+
+
+@pytest.mark.xdist_group("seaweedfs-catalog")
+class TestSeaweedFS(OnServer):
+    @pytest.fixture
+    def catalog(self, seaweedfs: RunningCatalog) -> RunningCatalog:
+        return seaweedfs
+
+    @pytest.fixture
+    def world(self, database: Database, target: Target, others: Catalog) -> World:
+        world = World(database, target, others, TableFiles())
+        others.create_namespace(world.namespace)  # it refuses to where files are already
+        world.publish(world.staged("first", {"trips": [1]}))
+        return world
+
+
+@pytest.mark.xdist_group("ministack")
+class TestGlueOnMiniStack(OnServer):
+    @pytest.fixture
+    def catalog(self, glue: RunningCatalog) -> RunningCatalog:
+        return glue
