@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,14 +17,18 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AddSnapshotUpdate
 from sqlalchemy import make_url
 
+from lakegate.catalogs.target import TargetCatalog
+from lakegate.catalogs.target.publishing import Window
 from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
 from lakegate.catalogs.target.sql_swap import SqlSwapTarget
-from lakegate.errors import ConfigurationError, InputError, OutcomeUnknownError
+from lakegate.catalogs.target.targets import Step
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, ConflictError, InputError, OutcomeUnknownError
 from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.metadata import parse, serialise
 from lakegate.journal.database import Database, SqliteDatabase
 from lakegate.journal.postgres import PostgresDatabase
-from lakegate.testing.target import Staged, TargetContract, World
+from lakegate.model.refs import MAIN, TablePointer
+from lakegate.testing.target import Killed, Staged, TargetContract, World
 
 if TYPE_CHECKING:
     from support.postgres import PostgresServer
@@ -88,20 +94,25 @@ class TestSqlSwapOnPostgres(TargetContract):
 
 
 class Answers(SqlCatalog):
-    """A catalog that does to the next commit what ``fault`` says."""
+    """A catalog that does to its next commits what ``faults`` say, one each."""
 
-    fault = ""
+    faults: tuple[str, ...] = ()
+    late: Callable[[], object] = staticmethod(int)
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
-        fault, self.fault = self.fault, ""
+        fault, *rest = self.faults or ("",)
+        self.faults = tuple(rest)
         if fault == "denied":
             raise ForbiddenError("read only")
+        if fault == "late":
+            self.late = partial(super().commit_table, table, requirements, updates)
+            raise ConnectionResetError("gone")
         if fault == "altered":
             updates = tuple(_later(one) for one in updates)
         answer = super().commit_table(table, requirements, updates)
         if fault == "lost":
             raise ConnectionResetError("gone")
-        return answer
+        return super().commit_table(table, requirements, updates) if fault == "twice" else answer
 
 
 def _later(update: Any) -> Any:
@@ -129,7 +140,7 @@ def world(database: Database, catalog: Answers) -> World:
 def test_a_table_that_the_catalog_keeps_otherwise_is_put_back(world: World, catalog: Answers, table: str) -> None:
     staged = world.staged("r", {table: [2]})
     before = world.ids(table)
-    catalog.fault = "altered"
+    catalog.faults = ("altered",)
     with pytest.raises(InputError, match=rf"doesn't keep table .*\.{table} as it was staged: timestamp-ms"):
         world.publish(staged)
     assert (world.ids(table), world.commits_of("r")) == (before, [])
@@ -139,7 +150,7 @@ def test_a_table_that_the_catalog_keeps_otherwise_is_put_back(world: World, cata
 
 def test_an_answer_that_is_lost_is_found_out(world: World, catalog: Answers) -> None:
     staged = world.staged("r", {"trips": [2]})
-    catalog.fault = "lost"
+    catalog.faults = ("lost",)
     with pytest.raises(OutcomeUnknownError, match="gave no answer"):
         world.publish(staged)
     assert [one.message for one in world.commits_of("r")] == ["publish r"]
@@ -148,12 +159,128 @@ def test_an_answer_that_is_lost_is_found_out(world: World, catalog: Answers) -> 
 
 def test_a_user_without_rights_is_told_and_nothing_is_left(world: World, catalog: Answers) -> None:
     staged = world.staged("r", {"trips": [2]})
-    catalog.fault = "denied"
+    catalog.faults = ("denied",)
     with pytest.raises(ConfigurationError, match="read only"):
         world.publish(staged)
     assert world.ids("trips") == [1]
     world.publish(staged)
     assert world.ids("trips") == [1, 2]
+
+
+def test_a_request_that_is_sent_twice_was_made_once(world: World, catalog: Answers) -> None:
+    catalog.faults = ("twice",)
+    world.publish(world.staged("r", {"trips": [2]}))
+    assert [one.message for one in world.commits_of("r")] == ["publish r"]
+    assert world.ids("trips") == [1, 2]
+
+
+def test_a_request_that_arrives_late_is_the_runs_commit(world: World, catalog: Answers) -> None:
+    staged = world.staged("r", {"trips": [2]})
+    catalog.faults = ("late",)
+    with pytest.raises(OutcomeUnknownError, match="gave no answer"):
+        world.publish(staged)
+    assert world.commits_of("r") == []
+    catalog.late()
+    with pytest.raises(ConflictError):
+        world.publish(staged)
+    (own,) = world.commits_of("r")
+    assert (own.message, own.puts[0].snapshot_id) == ("publish r", staged.puts[0].snapshot_id)
+    assert own.author != "another writer"
+    world.append_as_others("trips", 10)
+    assert next(world.lake.history(MAIN)).author != "another writer"
+    assert world.at_main("trips")[0].hash != own.hash
+    assert world.ids("trips") == [1, 2, 10]
+
+
+def test_a_part_that_arrives_late_is_put_back(world: World, catalog: Answers) -> None:
+    world.publish(world.staged("second", {"zones": [5]}))
+    staged = world.staged("r", {"trips": [2], "zones": [6]})
+    catalog.faults = ("late",)
+    with pytest.raises(OutcomeUnknownError):
+        world.publish(staged)
+    assert world.commits_of("r") == []
+    catalog.late()
+    assert world.ids("trips") == [1, 2]
+    world.at_main("trips", "zones")
+    assert (world.ids("trips"), world.ids("zones"), world.commits_of("r")) == ([1], [5], [])
+    world.publish(world.rebased(staged))
+    assert (world.ids("trips"), world.ids("zones"), len(world.commits_of("r"))) == ([1, 2], [5, 6], 1)
+
+
+def test_a_second_table_that_arrives_late_was_published_with_the_first(world: World, catalog: Answers) -> None:
+    world.publish(world.staged("second", {"zones": [5]}))
+    staged = world.staged("r", {"trips": [2], "zones": [6]})
+    catalog.faults = ("", "late")
+    with pytest.raises(OutcomeUnknownError):
+        world.publish(staged)
+    catalog.late()
+    assert [one.message for one in world.commits_of("r")] == ["publish r"]
+    assert (world.ids("trips"), world.ids("zones")) == ([1, 2], [5, 6])
+
+
+def test_rights_that_end_within_a_publish_block_no_reader(world: World, catalog: Answers) -> None:
+    world.publish(world.staged("second", {"zones": [5]}))
+    staged, other = world.staged("r", {"trips": [2], "zones": [6]}), world.staged("other", {"more": [1]})
+    head = world.lake.get_ref(MAIN)
+    catalog.faults = ("", *["denied"] * 20)
+    with pytest.raises(OutcomeUnknownError, match="can't be put back now"):
+        world.publish(staged)
+    assert world.lake.get_ref(MAIN) == head == world.at_main("trips", "zones")[0]
+    with pytest.raises(CatalogUnavailableError, match="couldn't be settled"):
+        world.commits_of("r")
+    with pytest.raises(ConfigurationError, match="read only"):
+        world.publish(staged)
+    catalog.faults = ()
+    assert [one.message for one in world.commits_of("r")] == ["publish r"]
+    assert (world.ids("trips"), world.ids("zones")) == ([1, 2], [5, 6])
+    world.publish(other)
+
+
+def test_a_change_that_the_catalog_altered_is_put_back_after_a_death(world: World, catalog: Answers) -> None:
+    staged = world.staged("r", {"trips": [2]})
+    catalog.faults = ("altered",)
+    with pytest.raises(InputError, match="timestamp-ms"):
+        world.publish(staged)
+    staged = world.staged("dies", {"trips": [3]})
+    altered = TargetCatalog(world.database, _Dying(catalog, TableFiles(), NAME))
+    catalog.faults = ("altered",)
+    with pytest.raises(Killed):
+        world.publish(staged, altered)
+    assert (world.commits_of("dies"), world.ids("trips")) == ([], [1])
+
+
+def test_snapshots_that_others_expire_at_the_last_moment_are_a_conflict(world: World, catalog: Answers) -> None:
+    """Both the run and somebody else drop the table's first snapshot."""
+    world.publish(world.staged("second", {"trips": [2]}))
+    staged = world.staged("r", {"trips": [3]})
+    shorter = world.editor.trim_snapshots(staged.puts[0], at_least=1, before=datetime.now(UTC))
+    assert shorter != staged.puts[0]
+
+    def reach(window: Window) -> None:
+        if window == "announced":
+            table = catalog.load_table((world.namespace, "trips"))
+            table.maintenance.expire_snapshots().by_id(table.snapshots()[0].snapshot_id).commit()
+
+    with pytest.raises(ConflictError, match="trips"):
+        world.publish(Staged("r", staged.base, [shorter], ()), world.open(reach))
+    world.publish(world.rebased(staged))
+    assert world.ids("trips") == [1, 2, 3]
+
+
+def test_a_publish_that_dropped_old_snapshots_can_be_put_back(world: World, catalog: Answers) -> None:
+    world.publish(world.staged("second", {"trips": [2], "zones": [5]}))
+    staged = world.staged("r", {"trips": [3], "zones": [6]})
+    shorter = world.editor.trim_snapshots(staged.puts[0], at_least=1, before=datetime.now(UTC))
+    catalog.faults = ("", "denied")
+    with pytest.raises(ConfigurationError, match="read only"):
+        world.publish(Staged("r", staged.base, [shorter, staged.puts[1]], ()))
+    assert (world.ids("trips"), world.ids("zones"), world.commits_of("r")) == ([1, 2], [5], [])
+
+
+class _Dying(PyIcebergTarget):
+    def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:
+        super().apply(steps)
+        raise Killed
 
 
 def _in_version_3(staged: Staged) -> Staged:

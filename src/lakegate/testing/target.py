@@ -467,6 +467,63 @@ class TargetContract:
         world.publish(world.staged("after", {"trips": [3], "zones": [3]}))
         assert (world.ids("trips"), world.ids("zones")) == ([1, 2, 3, 10], [1, 3, 10])
 
+    def test_what_others_did_after_a_death_is_a_commit_of_its_own(self, world: World) -> None:
+        staged = world.staged("r", {"trips": [2]})
+        with pytest.raises(Killed):
+            world.publish(staged, world.dying("published"))
+        world.append_as_others("trips", 10)
+        (commit,), (now,) = world.commits_of("r"), world.at_main("trips")[1]
+        (own,) = commit.puts
+        assert (own.snapshot_id, own.content_id) == (staged.puts[0].snapshot_id, now and now.content_id)
+        theirs = next(world.lake.history(MAIN, operations=True))
+        assert (theirs.author, theirs.puts) == ("another writer", (now,))
+        assert world.ids("trips") == [1, 2, 10]
+
+    def test_a_publish_is_found_although_others_expired_its_snapshot(self, world: World) -> None:
+        staged = world.staged("r", {"trips": [2]})
+        with pytest.raises(Killed):
+            world.publish(staged, world.dying("published"))
+        world.append_as_others("trips", 10)
+        table = world.others.load_table((world.namespace, "trips"))
+        table.maintenance.expire_snapshots().by_id(staged.puts[0].snapshot_id).commit()
+        assert len(world.commits_of("r")) == 1
+        world.publish(world.staged("after", {"trips": [3]}))
+        assert world.ids("trips") == [1, 2, 3, 10]
+
+    def test_a_publish_that_others_rolled_back_is_in_the_log(self, world: World) -> None:
+        _, (before,) = world.at_main("trips")
+        assert before is not None
+        with pytest.raises(Killed):
+            world.publish(world.staged("r", {"trips": [2]}), world.dying("published"))
+        table = world.others.load_table((world.namespace, "trips"))
+        table.manage_snapshots().rollback_to_snapshot(before.snapshot_id).commit()
+        assert len(world.commits_of("r")) == 1
+        world.publish(world.staged("after", {"trips": [3]}))
+        assert [one.author for one in world.lake.history(MAIN)][1] == "another writer"
+        assert world.ids("trips") == [1, 3]
+
+    def test_a_revert_is_found_although_others_appended(self, world: World) -> None:
+        staged = world.staged("r", {"trips": [2]})
+        world.publish(staged)
+        base, (now,) = world.at_main("trips")
+        before = world.lake.get_table(world.table("trips"), staged.base)
+        assert before is not None
+        back = Staged("undo", base, [world.editor.raise_counters(before, now)], ())
+        with pytest.raises(Killed):
+            world.publish(back, world.dying("published"))
+        world.append_as_others("trips", 10)
+        assert len(world.commits_of("undo")) == 1
+        assert world.ids("trips") == [1, 10]
+
+    def test_several_processes_settle_what_one_left(self, world: World) -> None:
+        world.publish(world.staged("second", {"zones": [1]}))
+        with pytest.raises(Killed):
+            world.publish(world.staged("r", {"trips": [2], "zones": [2]}), world.dying("published"))
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(lambda _: world.open().get_ref(MAIN).hash, range(3)))
+        assert {one.hash for one in world.commits_of("r")} <= {*found, world.lake.get_ref(MAIN).hash}
+        assert len(world.commits_of("r")) == 1
+
     def test_who_died_does_not_block_other_tables(self, world: World) -> None:
         with pytest.raises(Killed):
             world.publish(world.staged("r", {"trips": [2]}), world.dying("announced"))

@@ -13,7 +13,7 @@ from lakegate.catalogs.target.targets import Step, Target
 from lakegate.errors import InputError
 from lakegate.journal.database import Database
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
 
 
 class TargetCatalog(OverlayCatalog):
@@ -40,7 +40,8 @@ class TargetCatalog(OverlayCatalog):
         self._target = target
         self._first_seen = FirstSeen(database, target)
         self._publisher = Publisher(database, self._log, target, reach)
-        self._foreign = ForeignChanges(database, self._log, target, self._logged, self._publisher.settle)
+        publisher = self._publisher
+        self._foreign = ForeignChanges(database, self._log, target, self._logged, publisher.settle, publisher.reopen)
 
     def identity(self) -> str | None:
         """Return what distinguishes the target from other catalogs."""
@@ -51,6 +52,18 @@ class TargetCatalog(OverlayCatalog):
         if name == MAIN:
             self._publisher.settle()
         return super().get_ref(name)
+
+    def history(
+        self, ref: str, *, until: str | None = None, run_id: str | None = None, operations: bool = False
+    ) -> Iterator[Commit]:
+        """Yield commits, newest first; see :meth:`lakegate.ports.Catalog.history`.
+
+        Raises:
+            CatalogUnavailableError: If a publish of ``run_id`` is under way, or can't be settled now.
+        """
+        if run_id is not None:
+            self._publisher.require_settled(run_id)
+        return super().history(ref, until=until, run_id=run_id, operations=operations)
 
     def get_ref_with_tables(
         self, name: str, tables: Collection[TableIdentifier]

@@ -25,7 +25,8 @@ class ForeignChanges:
 
     Args:
         logged: Returns what the log has of a table at a commit.
-        settle: Settles what dead processes left; returns the keys that living ones are about to change.
+        settle: Settles what dead processes left; returns the keys of what isn't settled.
+        reopen: Returns whether a change of keys is one of lakegate's own that had no answer, and must be settled.
     """
 
     def __init__(
@@ -35,12 +36,14 @@ class ForeignChanges:
         target: Target,
         logged: Callable[[TableIdentifier, str], TablePointer | None],
         settle: Callable[[], frozenset[Key]],
+        reopen: Callable[[Collection[Key]], bool],
     ) -> None:
         self._database = database
         self._log = log
         self._target = target
         self._logged = logged
         self._settle = settle
+        self._reopen = reopen
 
     def notice(self, tables: Collection[TableIdentifier]) -> None:
         """Log what others did to ``tables`` since lakegate last looked, as one commit."""
@@ -51,6 +54,8 @@ class ForeignChanges:
             known = {table: self._logged(table, head) for table in tables if table.parts not in pending}
             now = self._target.tables(list(known)) if known else {}
             moved = {table: now[table] for table, was in known.items() if _place(was) != _place(now[table])}
+            if moved and self._reopen([table.parts for table in moved]):
+                continue
             noticed = not moved or self._append(head, {table: (known[table], at) for table, at in moved.items()})
 
     def _append(self, head: str, moved: dict[TableIdentifier, tuple[TablePointer | None, TablePointer | None]]) -> bool:

@@ -2,20 +2,22 @@
 
 An intent locks what it writes and what it relies on, for other processes of lakegate. Its process holds a named lock in
 the database meanwhile. A database lets go of the lock when the process dies, and whoever comes next finishes or undoes
-what it began.
+what it began. If nothing of it is found in the target, it's given up, but kept until its run is published: a request
+without an answer may still arrive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import insert, select, update
 
 from lakegate.catalogs.rules import Key
 from lakegate.catalogs.target.schema import INTENTS
 from lakegate.catalogs.target.targets import Step
 from lakegate.journal.database import JournalTransaction
 from lakegate.model.base import Value
+from lakegate.model.run import RUN_ID_PROPERTY
 
 
 class Intent(Value):
@@ -26,6 +28,7 @@ class Intent(Value):
         namespaces: Namespaces to create first.
         relied_on: Keys that must stay as they are.
         alone: Whether no other commit may come before it.
+        is_late: Whether it was given up before a part of it was found in the target.
     """
 
     intent_id: str
@@ -35,6 +38,12 @@ class Intent(Value):
     alone: bool
     message: str
     properties: dict[str, str]
+    is_late: bool = False
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that publishes, if it's one's."""
+        return self.properties.get(RUN_ID_PROPERTY)
 
     @property
     def written(self) -> frozenset[Key]:
@@ -66,7 +75,22 @@ def take_turn(tx: JournalTransaction) -> None:
 
 def pending(tx: JournalTransaction) -> Sequence[Intent]:
     """Return all intents that aren't settled."""
-    return [Intent.model_validate_json(text) for text in tx.scalars(select(INTENTS.c.document))]
+    return _read(tx, given_up=False)
+
+
+def given_up(tx: JournalTransaction) -> Sequence[Intent]:
+    """Return all intents that were given up."""
+    return _read(tx, given_up=True)
+
+
+def is_pending(tx: JournalTransaction, intent: Intent) -> bool:
+    """Return whether an intent isn't settled."""
+    return any(one.intent_id == intent.intent_id for one in pending(tx))
+
+
+def _read(tx: JournalTransaction, *, given_up: bool) -> Sequence[Intent]:
+    found = select(INTENTS.c.document).where(INTENTS.c.given_up == given_up).order_by(INTENTS.c.intent_id)
+    return [Intent.model_validate_json(text) for text in tx.scalars(found)]
 
 
 def keys_of(intents: Iterable[Intent]) -> frozenset[Key]:
@@ -76,9 +100,32 @@ def keys_of(intents: Iterable[Intent]) -> frozenset[Key]:
 
 def add(tx: JournalTransaction, intent: Intent) -> None:
     """Write an intent down."""
-    tx.execute(insert(INTENTS).values(intent_id=intent.intent_id, document=intent.model_dump_json()))
+    tx.execute(insert(INTENTS).values(_row(intent)))
+
+
+def give_up(tx: JournalTransaction, intent: Intent) -> None:
+    """Let others change what an intent changes. One that was late already has nothing more to come."""
+    if intent.is_late:
+        _delete(tx, [intent])
+    else:
+        tx.execute(update(INTENTS).where(INTENTS.c.intent_id == intent.intent_id).values(given_up=True))
+
+
+def reopen(tx: JournalTransaction, intent: Intent) -> None:
+    """Make an intent that was given up one to settle."""
+    row = _row(intent.model_copy(update={"is_late": True}))
+    tx.execute(update(INTENTS).where(INTENTS.c.intent_id == intent.intent_id).values(row))
 
 
 def remove(tx: JournalTransaction, intent: Intent) -> None:
-    """Remove an intent, if it's there."""
-    tx.execute(delete(INTENTS).where(INTENTS.c.intent_id == intent.intent_id))
+    """Remove an intent, if it's there, and what its run gave up before."""
+    earlier = [one for one in given_up(tx) if one.run_id is not None and one.run_id == intent.run_id]
+    _delete(tx, [intent, *earlier])
+
+
+def _row(intent: Intent) -> dict[str, object]:
+    return {"intent_id": intent.intent_id, "document": intent.model_dump_json(), "given_up": False}
+
+
+def _delete(tx: JournalTransaction, intents: Iterable[Intent]) -> None:
+    tx.delete(INTENTS.c.intent_id, [one.intent_id for one in intents])

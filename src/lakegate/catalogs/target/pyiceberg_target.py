@@ -37,6 +37,7 @@ from lakegate.errors import (
     LakegateError,
     OutcomeUnknownError,
 )
+from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.metadata import Document
 from lakegate.model.identifiers import TableIdentifier
@@ -111,6 +112,12 @@ class PyIcebergTarget:
     def document(self, pointer: TablePointer) -> Document:
         """Return the metadata file at ``pointer``."""
         return self._files.metadata(pointer).document
+
+    def writers(self, pointer: TablePointer) -> frozenset[int]:
+        """Return the ids of the snapshots that wrote the manifests of a table."""
+        snapshot = metadata.snapshot_of(self.document(pointer), pointer)
+        listed = () if snapshot is None else self._files.manifest_list(snapshot, pointer).manifests
+        return frozenset(one.file.added_snapshot_id for one in listed if one.file.added_snapshot_id is not None)
 
     def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:
         """Make one step; see :meth:`lakegate.catalogs.target.targets.Target.apply`."""

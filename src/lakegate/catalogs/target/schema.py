@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 from uuid import uuid4
 
-from sqlalchemy import Column, Integer, MetaData, Table, Text, insert, inspect, select
+from sqlalchemy import Boolean, Column, Integer, MetaData, Table, Text, insert, inspect, select
 
 from lakegate.catalogs.rules import ROOT_HASH
 from lakegate.errors import ConfigurationError
@@ -51,6 +51,7 @@ INTENTS = Table(
     METADATA,
     Column("intent_id", TEXT, primary_key=True),
     Column("document", Text, nullable=False),
+    Column("given_up", Boolean, nullable=False),
 )
 """What is about to be published, from before the target is touched until it's logged."""
 

@@ -12,7 +12,8 @@ from typing import cast
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, insert, inspect, or_, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.engine import RootTransaction
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakegate.catalogs.target.capabilities import SQL_SWAP
 from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
@@ -23,6 +24,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
 _ROWS = cast("Table", IcebergTables.__table__)
+_READ_ONLY = ("readonly database", "'42501'", "'25006'")
+"""What SQLite says, and Postgres's codes."""
 
 
 class SqlSwapTarget(PyIcebergTarget):
@@ -47,21 +50,30 @@ class SqlSwapTarget(PyIcebergTarget):
         for step in steps:
             if step.base is None:
                 self.create_namespace(step.table.namespace)
-        kind = self._kind
+        kind, table = self._kind, steps[0].table
         try:
-            with self._engine.begin() as connection:
+            with self._engine.connect() as connection:
+                transaction = connection.begin()
                 for step in steps:
                     self._swap(connection, step, kind)
+                self._finish(transaction, table)
         except IntegrityError as error:  # somebody has created the table
-            raise StaleError(steps[0].table, str(error.orig)) from error
-        except OperationalError as error:
-            raise OutcomeUnknownError(
-                f"{self._identity} gave no answer to the change of table {steps[0].table}: {error.orig}.",
-                hint="The next command that reads the lake finds out whether it was published.",
-            ) from error
+            raise StaleError(table, str(error.orig)) from error
         except DBAPIError as error:
+            if any(words in str(error.orig) for words in _READ_ONLY):
+                raise self._denied(f"change table {table}", error) from error
             raise CatalogUnavailableError(f"{self._identity} can't be written: {error.orig}.") from error
         return done
+
+    def _finish(self, transaction: RootTransaction, table: TableIdentifier) -> None:
+        try:
+            transaction.commit()
+        except DBAPIError as error:
+            raise OutcomeUnknownError(
+                f"{self._identity} gave no answer to the change of table {table}: {error.orig}.",
+                hint="The next command that reads the lake finds out whether it was published.",
+                table=str(table),
+            ) from error
 
     def _swap(self, connection: Connection, step: Step, kind: Mapping[str, str]) -> None:
         namespace, name = ".".join(step.table.namespace), step.table.name

@@ -88,6 +88,9 @@ class Target(Protocol):
     def document(self, pointer: TablePointer) -> Document:
         """Return the metadata file at ``pointer``; raises as :meth:`lakegate.iceberg.files.TableFiles.metadata`."""
 
+    def writers(self, pointer: TablePointer) -> frozenset[int]:
+        """Return the ids of the snapshots that wrote the manifests of a table, even if they have expired since."""
+
     def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:
         """Make steps, just one unless it can make them together, and return each table afterwards.
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from lakegate.errors import InputError
+from lakegate.errors import ClockError, InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import NO_SNAPSHOT
+from lakegate.model.words import duration
 
 _LAST_ADDED = -1
+_TOLERANCE_MS = 60_000
 
 
 class Asked(NamedTuple):
@@ -37,8 +39,12 @@ def updates_between(base: Document | None, staged: Document, table: TableIdentif
     return asked
 
 
-def alterations(staged: Document, published: Document) -> list[str]:
-    """Return how a target's table differs from what was staged, in words; empty if readers see the same."""
+def alterations(staged: Document, published: Document, base: Document | None = None) -> list[str]:
+    """Return how a target's table differs from what was staged, in words; empty if readers see the same.
+
+    Args:
+        base: The table before. Snapshots that it had, or had had before they expired, needn't be there.
+    """
     found = [
         what
         for what, differs in (
@@ -51,7 +57,8 @@ def alterations(staged: Document, published: Document) -> list[str]:
     there = snapshots_of(published)
     for number, snapshot in snapshots_of(staged).items():
         if number not in there:
-            found.append(f"snapshot {number} is missing")
+            if not _is_old(snapshot, base):
+                found.append(f"snapshot {number} is missing")
         else:
             found += _snapshot_alterations(number, (staged, snapshot), (published, there[number]))
     return found
@@ -60,6 +67,23 @@ def alterations(staged: Document, published: Document) -> list[str]:
 def snapshots_of(document: Document) -> dict[int, Document]:
     """Return a table's snapshots by id."""
     return {one["snapshot-id"]: one for one in document.get("snapshots") or ()}
+
+
+def newest_added(base: Document | None, staged: Document) -> int | None:
+    """Return the newest snapshot that ``staged`` adds to ``base``; ``None`` if it adds none."""
+    old = snapshots_of(base or {})
+    added = (one for number, one in snapshots_of(staged).items() if number not in old)
+    newest = max(added, key=lambda one: (_sequence(one), one["timestamp-ms"]), default=None)
+    return None if newest is None else newest["snapshot-id"]
+
+
+def goes_back(base: Document | None, staged: Document, now: Document) -> bool:
+    """Return whether ``staged`` makes an earlier snapshot current, and a table descends from that one."""
+    left, current, known = _current(base or {}), _current(staged), snapshots_of(now)
+    at = _current(now)
+    while at is not None and at not in (left, current):
+        at = known.get(at, {}).get("parent-snapshot-id")
+    return left != current and at == current
 
 
 def _table(asked: Asked, base: Document | None, staged: Document, table: TableIdentifier) -> None:
@@ -148,11 +172,17 @@ def _snapshots(asked: Asked, base: Document | None, staged: Document, table: Tab
     again = [number for number in was if number in now and _files(was[number]) != _files(now[number])]
     if again:
         raise _cannot(table, f"snapshot {again[0]} has other files than in the catalog (a revert under later appends)")
-    added = sorted((one for number, one in now.items() if number not in was), key=_sequence)
+    # If an earlier state is to be current again, snapshots before it may have expired meanwhile.
+    needed = {ref["snapshot-id"] for ref in _refs(staged).values()}
+    missing = (one for number, one in now.items() if number not in was)
+    added = sorted((one for one in missing if one["snapshot-id"] in needed or not _is_old(one, base)), key=_sequence)
     _require_ahead(base, added, table)
+    _require_recent(base, added, table)
     asked.updates.extend({"action": "add-snapshot", "snapshot": one} for one in added)
     asked.updates.extend(_moved_refs(base or {}, staged))
-    lost = [number for number in was if number not in now]
+    # The current snapshot is only dropped by the next change: without it, this one couldn't be put back.
+    kept = _current(base or {}) if added else None
+    lost = [number for number in was if number not in now and number != kept]
     if lost:
         asked.updates.append({"action": "remove-snapshots", "snapshot-ids": lost})
 
@@ -161,13 +191,31 @@ def _require_ahead(base: Document | None, added: list[Document], table: TableIde
     """Refuse what some catalogs take, and then count backwards or give row ids twice."""
     last, row_id = (base or {}).get("last-sequence-number") or 0, (base or {}).get("next-row-id") or 0
     for one in added:
-        if base is not None and _sequence(one) <= last:
+        if _is_old(one, base):
             raise _cannot(table, f"snapshot {one['snapshot-id']} has number {_sequence(one)}, and the table had {last}")
         last = _sequence(one)
         if "first-row-id" in one:
             if one["first-row-id"] != row_id:
                 raise _cannot(table, f"row ids begin at {one['first-row-id']}, and the table's next is {row_id}")
             row_id += one["added-rows"]
+
+
+def _require_recent(base: Document | None, added: list[Document], table: TableIdentifier) -> None:
+    """Refuse what Iceberg's own readers and catalogs refuse: a change that's a minute older than the one before it."""
+    last = (base or {}).get("last-updated-ms") or 0
+    behind = max((last - one["timestamp-ms"] for one in added), default=0)
+    if behind > _TOLERANCE_MS:
+        raise ClockError(
+            f"The change of table {table} can't be published: it was written {duration(behind / 1000)} before the "
+            "table's last change, by the clocks of their writers, and Iceberg takes no more than a minute.",
+            hint="Set the clock of the machine that writes by NTP, then run the write again.",
+            table=str(table),
+        )
+
+
+def _is_old(snapshot: Document, base: Document | None) -> bool:
+    """Return whether a table with ``base`` has had a snapshot of this sequence number (all are 0 in version 1)."""
+    return base is not None and base["format-version"] > 1 and _sequence(snapshot) <= base["last-sequence-number"]
 
 
 def _moved_refs(base: Document, staged: Document) -> Iterator[Document]:
@@ -220,7 +268,9 @@ def _snapshot_alterations(
 ) -> Iterator[str]:
     (document, snapshot), (other, now) = staged, published
     for key in ("manifest-list", "sequence-number", "parent-snapshot-id", "timestamp-ms", "first-row-id", "added-rows"):
-        if snapshot.get(key) != now.get(key):
+        # PyIceberg forgets a parent that has expired.
+        is_gone = key == "parent-snapshot-id" and now.get(key) is None and snapshot.get(key) not in snapshots_of(other)
+        if snapshot.get(key) != now.get(key) and not is_gone:
             yield f"{key} of snapshot {number} is {now.get(key)} instead of {snapshot.get(key)}"
     was, has = _columns(document, snapshot.get("schema-id")), _columns(other, now.get("schema-id"))
     if was != has:
