@@ -48,7 +48,7 @@ def audit(
         )
     name = ref or branch or MAIN
     start = None if since is None else resolve_ref(components, name, since)
-    resolved = resolve_ref(components, name, at)
+    resolved = resolve_ref(components, name, at, reads=lambda: [identifier])
     wanted = configured(identifier) if tried is None else tried
     return audit_state(components.context, identifier, resolved, wanted, since=start, explain=explain)
 

@@ -25,7 +25,11 @@ def read_tables(
     components: Components, ref: str, on_unreadable: Callable[[str, LakegateError], object] | None
 ) -> Sequence[TableMetadata]:
     """Return the metadata of all tables on a ref; see :meth:`lakegate.Lake.tables`."""
-    pointers = components.catalog.list_tables(find_ref(components, ref))
+    at = find_ref(components, ref)
+    pointers = components.catalog.list_tables(at)
+    if ref == MAIN and components.settings.catalog.is_target:  # where others may have changed all of them
+        names = [pointer.table for pointer in pointers]
+        pointers = components.catalog.list_tables(resolve_ref(components, ref, reads=lambda: names))
     tables = []
     for pointer in sorted(pointers, key=lambda pointer: pointer.table.parts):
         try:
@@ -44,9 +48,9 @@ def plan_query(components: Components, sql: str, ref: str, at: str | datetime | 
     from lakegate.spark.statement import referenced_tables
 
     query_text(sql)  # before Spark is started for it
-    resolved = resolve_ref(components, ref, at)
-    engine = components.engine
     reads = referenced_tables(sql) if ref == MAIN and at is None else ()
+    resolved = resolve_ref(components, ref, at, reads=lambda: list(map(TableIdentifier.stored, reads or ())))
+    engine = components.engine
     try:
         planned = engine.query(sql, resolved)
     except QueryError as error:

@@ -1,13 +1,14 @@
 """The way of lakegate's own Spark to tables on branches, for catalogs that have none: an Iceberg REST catalog.
 
 A table is named as in Nessie's Spark catalog: ``trips``, ``trips@branch`` or ``trips@branch#commit``. All that is in
-the lake can be read, and every branch but ``main`` be written. What is written is checked by nothing here: a run audits
-it. So only the holder of the engine's token may ask, and no writer through the gate has that.
+the lake can be read, and every branch be written; ``main`` only by compactions, which put its rows into other files.
+What is written is checked by nothing here: a run audits it. So only the holder of the engine's token may ask, and no
+writer through the gate has that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -46,8 +47,10 @@ from lakegate.gate.updates import apply_updates, check_requirements, well_formed
 from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.metadata import Document
+from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, NO_SNAPSHOT, CommitRequest, Ref, TablePointer
+from lakegate.model.tables import REPLACE
 from lakegate.ports import Catalog
 
 _ENDPOINTS: Final = (
@@ -88,10 +91,10 @@ class _Named(NamedTuple):
             raise no_table(f"{self.table} on {self.ref}") from None
         return ref, tables[self.table]
 
-    def writable(self, catalog: Catalog) -> tuple[Ref, TablePointer | None]:
+    def writable(self, catalog: Catalog, *, compacts: bool = False) -> tuple[Ref, TablePointer | None]:
         """Return the branch to write to, and the table there."""
         ref, pointer = self.at(catalog)
-        if ref.name == MAIN or ref.kind != "branch":
+        if ref.kind != "branch" or (ref.name == MAIN and not compacts):
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
                 "ForbiddenException",
@@ -184,7 +187,7 @@ class EngineApi:
 
     def _commit_table(self, request: Request, body: Mapping[str, Any]) -> Response:
         named = _named(request, text_of(request, "table"))
-        branch, pointer = named.writable(self._catalog())
+        branch, pointer = named.writable(self._catalog(), compacts=_only_compacts(body["updates"]))
         before = None if pointer is None else self._document(pointer)
         creates = any(one["type"] == "assert-create" for one in body["requirements"])
         if pointer is None and not creates:
@@ -281,6 +284,13 @@ def _named(request: Request, text: str) -> _Named:
 def _at(request: Request, table: TableIdentifier, ref: str = "") -> _Named:
     name, _, commit = (ref or prefix_of(request)).partition("#")
     return _Named(table, name, commit)
+
+
+def _only_compacts(updates: Sequence[Document]) -> bool:
+    """Return whether updates only make the main branch a snapshot with the same rows in other files."""
+    added = [one["snapshot"]["summary"]["operation"] for one in updates if one["action"] == "add-snapshot"]
+    rest = [(one["action"], one.get("ref-name")) for one in updates if one["action"] != "add-snapshot"]
+    return set(added) == {REPLACE} and set(rest) == {("set-snapshot-ref", MAIN_BRANCH)}
 
 
 def _answer(pointer: TablePointer, document: Document) -> Response:

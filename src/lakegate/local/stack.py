@@ -36,7 +36,7 @@ from lakegate.local.state import (
     locked,
 )
 from lakegate.local.stores import SparkStores, credentials_mark, store_artifacts
-from lakegate.model.artifacts import ARTIFACTS, Artifact
+from lakegate.model.artifacts import ARTIFACTS, NESSIE, Artifact
 from lakegate.ports import Narrator, Step
 
 _MAX_PORTS_TRIED = 3
@@ -203,6 +203,11 @@ class Startup:
         return f"Its log ({service.log}) " + (f'says: "{line}"' if line else "is empty.")
 
 
+def needed_artifacts(names: Sequence[ServiceName]) -> Sequence[Artifact]:
+    """Return the jars that servers of these names need, besides those for object stores."""
+    return [artifact for artifact in ARTIFACTS if artifact != NESSIE or "nessie" in names]
+
+
 _LOCK_MARGIN_S = 60.0
 _UNRESPONSIVE_GRACE_S = 10.0
 _POLL_S = 0.05
@@ -212,7 +217,7 @@ _IDLE = Path(__file__).with_name("idle.py")
 
 
 class LocalStack:
-    """Nessie and Spark Connect on this machine, for the project in one folder.
+    """The servers on this machine, for the project in one folder: Spark Connect, and Nessie if it's the catalog.
 
     Args:
         home: The project's folder; all state is in its ``.lakegate/``.
@@ -267,9 +272,14 @@ class LocalStack:
         self._folder.create()
         self.keep()
         reached = self._alive().stores.merged(self._warehouse()).merged(wanted)
-        jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *store_artifacts(reached)))
+        jars = prepare(self._narrator, artifacts=(*needed_artifacts(names), *store_artifacts(reached)))
         with self._locked():
             return self._running(wanted, names) or self._start(jars, reached, wanted, names)
+
+    @property
+    def artifacts(self) -> Sequence[Artifact]:
+        """The jars that it needs, besides those for object stores."""
+        return needed_artifacts(self._names)
 
     def has_catalog(self) -> bool:
         """Return whether Nessie has ever run here, so that there may be tables."""
