@@ -193,7 +193,7 @@ class ReadApi:
 def _own_branch(request: Request) -> str | None:
     """Return the branch of the token's opening, if that's what the request reads."""
     opening = opening_of(request)
-    return opening.branch if opening is not None and prefix_of(request) == opening.branch else None
+    return opening.branch if opening is not None and text_of(request, "prefix") == opening.branch else None
 
 
 def _headers(ref: Ref) -> dict[str, str]:

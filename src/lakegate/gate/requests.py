@@ -27,9 +27,8 @@ def text_of(request: Request, parameter: str) -> str:
 
 
 def prefix_of(request: Request) -> str:
-    """Return the request's prefix: the state to read or write."""
+    """Return the published state that the request's prefix names. Some clients encode it again."""
     prefix = text_of(request, "prefix")
-    # Some clients encode the prefix again.
     return unquote(prefix) if "%" in prefix else prefix
 
 

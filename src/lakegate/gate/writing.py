@@ -34,7 +34,7 @@ from lakegate.gate.refusals import (
     not_writable,
     read_only,
 )
-from lakegate.gate.requests import namespace_in, opening_of, prefix_of, text_of
+from lakegate.gate.requests import namespace_in, opening_of, text_of
 from lakegate.gate.signing import Signer
 from lakegate.gate.updates import well_formed
 from lakegate.iceberg.metadata import Document, properties
@@ -94,8 +94,9 @@ def writing(
         opening = opening_of(request)
         if opening is None:
             raise read_only()
-        if not any_prefix and prefix_of(request) != opening.branch:
-            raise not_writable(prefix_of(request), opening.branch)
+        prefix = text_of(request, "prefix") if not any_prefix else opening.branch
+        if prefix != opening.branch:
+            raise not_writable(prefix, opening.branch)
         content = await _body(request)
         write = Write(_asked(request, opening, content), request, _parsed(content))
         return await run_sync(retrying(lambda _: handler(write)), request)

@@ -143,7 +143,8 @@ OTHER_STATES: dict[str, tuple[Attempt, tuple[int, str], str]] = {
     "main, encoded": (lambda s: s.elsewhere("%6dain"), FORBIDDEN, "not to 'main'"),
     "main, with a NUL": (lambda s: s.elsewhere("main%00"), FORBIDDEN, "writes to wap/today"),
     "somebody else's branch": (lambda s: s.elsewhere("wap%2Fother"), FORBIDDEN, "not to 'wap/other'"),
-    "encoded twice": (lambda s: s.elsewhere("wap%252Fother"), FORBIDDEN, "not to 'wap/other'"),
+    "encoded twice": (lambda s: s.elsewhere("wap%252Fother"), FORBIDDEN, "not to 'wap%2Fother'"),
+    "its own branch, encoded twice": (lambda s: s.elsewhere("wap%252Ftoday"), FORBIDDEN, "not to 'wap%2Ftoday'"),
     "by dots": (lambda s: s.elsewhere("wap%2Ftoday%2F..%2Fother"), FORBIDDEN, "writes to wap/today"),
     "in capitals": (lambda s: s.elsewhere("WAP%2FTODAY"), FORBIDDEN, "writes to wap/today"),
     "with two slashes": (lambda s: s.elsewhere("wap%2F%2Ftoday"), FORBIDDEN, "writes to wap/today"),
@@ -176,7 +177,7 @@ CHANGES: dict[str, tuple[str, str, Any]] = {
 }  # fmt: skip
 PREFIXES = (
     *("main", "%6dain", "main%00", "main%20", "%20main", "main%2F", "MAIN", "main@HEAD", "tag:first", "-"),
-    *("wap%2Fother", "wap%2Fyesterday", "wap%252Fother", "wap%2Ftoday%2F..%2Fother", "WAP%2FTODAY", "wap%2F%2Ftoday"),
+    *("wap%2Fother", "wap%2Fyesterday", "wap%252Ftoday", "wap%2Ftoday%2F..%2Fother", "WAP%2FTODAY", "wap%2F%2Ftoday"),
 )
 
 
