@@ -465,6 +465,9 @@ class TableEditor(Protocol):
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""
 
+    def without_rows(self, pointer: TablePointer) -> TablePointer:
+        """Return the table as if nothing had been written to it."""
+
     def raise_counters(
         self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True
     ) -> TablePointer:

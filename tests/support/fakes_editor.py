@@ -82,6 +82,10 @@ class TableEdits:
         version = self.versions[pointer.metadata_location]
         return self._saved(replace(version, properties={**version.properties, **properties}), pointer)
 
+    def without_rows(self, pointer: TablePointer) -> TablePointer:
+        empty = replace(self.versions[pointer.metadata_location], snapshots=(), rows={})
+        return self._saved(empty, pointer)
+
     @staticmethod
     def raise_counters(pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
         del now, by_sequence

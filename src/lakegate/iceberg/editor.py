@@ -30,7 +30,7 @@ from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, LoadedTable, SnapshotProducer
 from lakegate.iceberg.validation import require_loadable
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
 
 class IcebergTableEditor:
@@ -127,6 +127,14 @@ class IcebergTableEditor:
         changed = {"properties": {**metadata.properties(table.document), **properties}}
         document = metadata.next_metadata(table.document, pointer.metadata_location, changed)
         return _save(table, document, pointer.snapshot_id)
+
+    def without_rows(self, pointer: TablePointer) -> TablePointer:
+        """Return the table as if nothing had been written to it."""
+        table = self._table(pointer)
+        lists = dict.fromkeys(("snapshots", "snapshot-log", "statistics", "partition-statistics"), ())
+        changed = {**lists, "refs": {}, "current-snapshot-id": NO_SNAPSHOT}
+        document = metadata.next_metadata(table.document, pointer.metadata_location, changed)
+        return _save(table, document, NO_SNAPSHOT)
 
     def raise_counters(
         self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True

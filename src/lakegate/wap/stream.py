@@ -16,6 +16,7 @@ from lakegate.context import Context
 from lakegate.errors import AuditFailedError, InputError, NotReplayableError
 from lakegate.ledger.event import event_of
 from lakegate.ledger.sync import sync
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, Slice, StagedTable
 from lakegate.wap import failpoints
@@ -199,9 +200,21 @@ def _appended(context: Context, run: Run, base: Ref) -> Sequence[TablePointer]:
 def _onto(context: Context, one: StagedTable, now: TablePointer | None, run: Run) -> TablePointer:
     if now is not None:
         return context.editor.rebase(one.pointer, one.snapshot_ids, now)
-    if one.before is not None:
+    if one.before is None:
+        return one.pointer.model_copy(update={"content_id": None})
+    if not _was_left_out(context, one.table, run):
         raise _refused(_slice_of(run).branch, run.run_id, f"{one.table} isn't on {run.target}.")
-    return one.pointer.model_copy(update={"content_id": None})
+    empty = context.editor.without_rows(one.pointer).model_copy(update={"content_id": None})
+    return context.editor.rebase(one.pointer, one.snapshot_ids, empty)
+
+
+def _was_left_out(context: Context, table: TableIdentifier, run: Run) -> bool:
+    """Return whether a table was created on the stream, by a slice that somebody left out."""
+    stream = context.journal.get(_slice_of(run).stream)
+    if stream is None or run.base is None:
+        return False
+    published = Ref.detached(_mark(context, stream, Ref.detached(run.base)))
+    return context.catalog.get_tables([table], published)[table] is None
 
 
 def _slice_of(run: Run) -> Slice:

@@ -697,6 +697,17 @@ def test_properties_are_set_in_metadata_of_their_own(tables: IcebergTables, edit
     assert {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)} == changed
 
 
+def test_what_was_written_first_is_left_out(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    first = appended(tables, pointer_to(table), [0, 1])
+    second = appended(tables, first, [2])
+    empty = editor.without_rows(second)
+    assert ids_at(empty) == []
+    after = editor.rebase(second, [second.snapshot_id], empty)
+    assert (after.snapshot_id, ids_at(after)) == (second.snapshot_id, [2])
+    assert [one["snapshot-id"] for one in document_at(after)["snapshots"]] == [second.snapshot_id]
+
+
 def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     exact = 1.3139546443756256
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "fare", DoubleType()))

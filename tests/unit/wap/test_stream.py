@@ -146,7 +146,19 @@ def test_a_failing_slice_that_is_discarded_is_left_out(house: FakeLakehouse) -> 
     rejected = of(published(house))
     discard_run(house.context, rejected.branch)
     assert published(house) is None
-    write(house, CLEAN)  # the table isn't on main: nothing of it was published
+    write(house, CLEAN)  # the table isn't on main: it was created by what was left out
+    assert (of(published(house)).status, ids(house)) == ("published", [1, 2])
+    write(house, MORE)
+    assert (of(published(house)).status, ids(house)) == ("published", [1, 2, 5])
+
+
+def test_a_table_that_was_dropped_isnt_made_again(house: FakeLakehouse) -> None:
+    opened(house)
+    write(house, CLEAN)
+    published(house)
+    main = house.catalog.get_ref("main")
+    house.catalog.commit(CommitRequest(branch="main", base=main.hash, message="drop", deletes=(TRIPS,)))
+    write(house, MORE)
     with pytest.raises(StreamRefusedError, match=r"nyc\.trips isn't on main"):
         published(house)
 
