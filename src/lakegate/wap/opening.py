@@ -88,7 +88,8 @@ def opened(context: Context, order: Order, configured: ConfiguredChecks) -> Iter
     """
     with _begun(context, order) as session:
         try:
-            yield session
+            with session.step("write"):
+                yield session
         finally:
             session.run = _with_uses(context, session.run)
         _seal(context, session, configured)

@@ -254,6 +254,7 @@ def test_a_branch_that_is_open_while_a_block_runs_is_sealed_at_its_end(house: Fa
     assert (session.run.status, session.run.reads, ids(house)) == ("published", ("nyc.zones",), [1, 2])
     assert session.run.opening is not None
     assert session.run.opening.writers == ("dbt",)
+    assert [step.name for step in session.run.steps] == ["write", "audit", "publish"]
 
 
 @pytest.mark.parametrize("error", [LakegateError("dbt build exited with 2."), KeyboardInterrupt(), Died()])
