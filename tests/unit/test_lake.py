@@ -366,6 +366,14 @@ def test_a_deleted_branch_is_restored_from_its_last_commit(house: FakeLakehouse)
     assert lake.branches.create("dev", deleted.hash).hash == own
 
 
+@pytest.mark.parametrize("open_for", ["0s", "999999w", timedelta(seconds=-1), timedelta.max])
+def test_a_branch_is_open_for_a_time_that_makes_sense(open_for: Any) -> None:
+    lake = open_lake(FakeLakehouse())
+    with pytest.raises(InputError, match="10 years at most"):
+        lake.gate.open("night", open_for=open_for)
+    assert list(lake.gate.openings()) == []
+
+
 def test_who_opens_a_branch_on_s3_is_told_that_some_writers_hold_keys_of_their_own() -> None:
     told: list[str] = []
     for warehouse, role in (

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CheckTexts = Mapping[str, Sequence[str | Check]]
 DAY = "24h"
+_LONGEST = timedelta(days=3_653)
 _MOST_SHOWN = 1_000
 
 
@@ -241,6 +242,7 @@ class Gate:
     def _order(
         self, name: str | None, checks: CheckTexts | None, branch: str | None, open_for: str | timedelta
     ) -> opening.Order:
+        open_s = _seconds(open_for)
         self._note_own_keys()
         run_id = new_run_id()
         prefix = self._components.settings.ingest.branch_prefix
@@ -251,7 +253,7 @@ class Gate:
             branch=branch or f"{prefix}/{name or 'gate'}_{run_id}",
             target=MAIN,
             checks=asked,
-            open_s=_seconds(open_for),
+            open_s=open_s,
         )
 
     def _note_own_keys(self) -> None:
@@ -316,6 +318,6 @@ def _parsed(table: str, texts: Sequence[str | Check]) -> Sequence[Check]:
 
 def _seconds(open_for: str | timedelta) -> float:
     found = parse_duration(open_for) if isinstance(open_for, str) else open_for
-    if found <= timedelta():
-        raise InputError(f"A branch can't be open for {open_for}.", hint="Pass a duration such as 2h.")
+    if not timedelta() < found <= _LONGEST:
+        raise InputError("A branch is open for a second at least, and 10 years at most.", hint="--for 2h, for example.")
     return found.total_seconds()
