@@ -118,4 +118,14 @@ def test_a_job_that_never_stops_is_published_once(
         pass
 
     assert (ids(lake, "main"), ids(lake, BRANCH)) == ([-1, *range(4 * ROWS)], [*range(4 * ROWS)])
+
+    lake.discard(BRANCH)
+    again = stream[0], lake.gate.open(branch=BRANCH)
+    put(tmp_path, 4)
+    job = Job(stack, again, tmp_path)
+    written(lake, 5)
+    job.kill()
+    while lake.gate.publish_slice(BRANCH) is not None:
+        pass
+    assert ids(lake, "main") == [-1, *range(5 * ROWS)]
     assert [check.check for check in first.reports[0].results] == ["not_null(id)"]

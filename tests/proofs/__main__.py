@@ -31,6 +31,7 @@ from proofs import (
     storm,
     targets,
     trino_reads,
+    trino_writes,
 )
 from proofs.result import ProofResult
 
@@ -124,6 +125,7 @@ _LONG: Mapping[str, Proof] = {
     "schema-changes": lambda home, seed: schema_changes.prove(home, 150, seed, tell=_tell),
     "dbt": lambda home, _: dbt_builds.prove(home, tell=_tell),
     "trino": lambda home, _: trino_reads.prove(home, tell=_tell),
+    "trino-writes": lambda home, _: trino_writes.prove(home, tell=_tell),
 }
 _SHORT: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(300, seed),

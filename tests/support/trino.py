@@ -133,6 +133,7 @@ def trino(folder: Path, catalogs: Mapping[str, str], **variables: str) -> Iterat
     try:
         wait_until(lambda: process.poll() is not None or _is_ready(server.url), within_s=_STARTED_WITHIN_S)
         assert process.poll() is None, _errors(folder / "trino.log")
+        wait_until(lambda: _has_workers(server), within_s=_STARTED_WITHIN_S)
         yield server
     finally:
         process.kill()
@@ -144,6 +145,14 @@ def _errors(log: Path) -> str:
     return "\n".join(
         [line for line in lines if "ERROR" in line or re.match(r"\d+\) |Caused by", line)][:20] or lines[-20:]
     )
+
+
+def _has_workers(server: Trino) -> bool:
+    """Return whether it has found itself, so that it can do more than read a little."""
+    try:
+        return server.ask("SELECT count(*) FROM system.runtime.nodes WHERE state = 'active'")[1] != [[0]]
+    except TrinoError:
+        return False
 
 
 def _is_ready(url: str) -> bool:

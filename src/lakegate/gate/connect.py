@@ -63,7 +63,9 @@ iceberg.rest-catalog.uri={uri}
 iceberg.rest-catalog.warehouse={branch}
 iceberg.rest-catalog.nested-namespace-enabled=true
 iceberg.rest-catalog.security=OAUTH2
-iceberg.rest-catalog.oauth2.token=${{ENV:LAKEGATE_GATE_TOKEN}}""",
+iceberg.rest-catalog.oauth2.token=${{ENV:LAKEGATE_GATE_TOKEN}}
+# Tables on S3: fs.native-s3.enabled=true and s3.region=…, and keys of your own, or those that the gate lends:
+# iceberg.rest-catalog.vended-credentials-enabled=true""",
         "dbt-spark": """\
 # profiles.yml; pip install 'dbt-spark[session]'. In dbt_project.yml: models: {{+file_format: iceberg}}
 PROFILE:

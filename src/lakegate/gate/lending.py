@@ -73,7 +73,8 @@ class Lender:
             "s3.session-token": keys.session_token,
             "s3.session-token-expires-at-ms": str(int(keys.expires.timestamp() * 1000)),
         }
-        return {"config": {SIGNING: "false"}, "storage-credentials": [{"prefix": location, "config": config}]}
+        # Trino finds keys in the table's own configuration only, and DuckDB only beside it.
+        return {"config": {**config, SIGNING: "false"}, "storage-credentials": [{"prefix": location, "config": config}]}
 
     def _keys(self, opening: Opening) -> RoleKeys:
         """Return keys of which more than half the time is left."""
