@@ -170,7 +170,8 @@ class Components:
         else:
             properties = target_properties(settings, self.home)
         target = open_target(settings.name or "lakegate", properties, self._table_files)
-        return TargetCatalog(self.journal.database, target)
+        journal = self.journal
+        return TargetCatalog(journal.database, target, knows_run=lambda run_id: journal.get(run_id) is not None)
 
     @cached_property
     def reader(self) -> TableReader:
@@ -463,14 +464,15 @@ class Components:
         """Raise if the warehouse belongs to another catalog."""
         from lakegate.iceberg.files import require_same_catalog
 
-        require_same_catalog(self.warehouse, self.settings.storage, self.catalog.identity())
+        if not self.settings.catalog.is_target:  # there, nothing is deleted but what lakegate staged
+            require_same_catalog(self.warehouse, self.settings.storage, self.catalog.identity())
 
     def require_writable(self) -> None:
         """Raise if files can't be written to the warehouse.
 
         It's checked once: if the permission is revoked later, the write itself fails.
         """
-        if not self._is_writable:
+        if not self._is_writable and not self.settings.catalog.is_target:  # some of them refuse files of no table
             from lakegate.iceberg.files import require_writable
 
             require_writable(self.warehouse, self.settings.storage, self.catalog.identity())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent, Notice
@@ -232,6 +232,34 @@ class Catalog(Protocol):
 
     def close(self) -> None:
         """Release connections. Idempotent."""
+
+
+@runtime_checkable
+class Overlay(Protocol):
+    """A catalog that keeps branches and history beside users' own, in the journal's database."""
+
+    def unsettled(self) -> Sequence[tuple[str, str]]:
+        """Return the run and the tables of each publish that's neither made nor undone."""
+
+    def notice_all(self) -> None:
+        """Log what others have done to any table."""
+
+    def abandoned_states(
+        self, before: datetime, dropped: Collection[str]
+    ) -> Sequence[tuple[TablePointer | None, TablePointer]]:
+        """Return the states that were staged before ``before`` and that no branch or tag reaches.
+
+        Each comes with the state that it was staged on.
+
+        Args:
+            dropped: Branches that don't count.
+        """
+
+    def prune(self, before: datetime) -> None:
+        """Forget these, and what ``main`` was before ``before``; its commits stay."""
+
+    def accept_past(self) -> None:
+        """Take what is published now as it is, whichever runs it is of."""
 
 
 class Openings(Protocol):

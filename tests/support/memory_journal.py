@@ -53,9 +53,9 @@ class MemoryDatabase(Sqlite):
             yield tx
 
     @contextmanager
-    def writing(self) -> Iterator[JournalTransaction]:
+    def writing(self, *, survives_power_loss: bool = False) -> Iterator[JournalTransaction]:
         """Open a transaction that writes."""
-        with self._lock, super().writing() as tx:
+        with self._lock, super().writing(survives_power_loss=survives_power_loss) as tx:
             yield tx
 
     def creating(self) -> AbstractContextManager[JournalTransaction]:

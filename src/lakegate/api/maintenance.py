@@ -187,7 +187,8 @@ class Maintenance:
         """Drop expired branches of rejected and failed runs, and delete files that no ref reaches.
 
         Files stay for ``gc.keep`` after the last commit that needed them. The warehouse must belong to this catalog
-        alone. Also deletes reports of runs that are older than ``journal.keep_detail``.
+        alone; beside a catalog without branches, only what lakegate staged and never published is deleted. Also deletes
+        reports of runs that are older than ``journal.keep_detail``.
 
         Args:
             dry_run: Change nothing; return what would be deleted.
@@ -217,7 +218,7 @@ class Maintenance:
             files=files,
             keep_rejected=_duration(settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
             grace=_duration(settings.gc.keep if grace is None else grace),
-            now=datetime.now(UTC) if dry_run else warehouse_time(context, files),
+            now=datetime.now(UTC) if dry_run or settings.catalog.is_target else warehouse_time(context, files),
             dry_run=dry_run,
             history=parse_age(settings.gc.keep),
             keep_detail=None if keep_detail is None else parse_age(keep_detail),

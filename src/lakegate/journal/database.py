@@ -41,6 +41,7 @@ from lakegate.private_files import private_file, private_folder
 
 BUSY_TIMEOUT_S = 15.0
 _BEGIN = "lakegate_begin"
+_SYNCHRONOUS = "lakegate_synchronous"
 _BESIDE = ("-wal", "-shm")
 """Files that SQLite creates next to its own, with the same mode."""
 
@@ -163,9 +164,15 @@ class Database(ABC):
             yield JournalTransaction(self, connection)
 
     @contextmanager
-    def writing(self) -> Iterator[JournalTransaction]:
-        """Open a transaction that writes; rows that it locked don't change until it ends."""
-        options = {_BEGIN: "BEGIN IMMEDIATE"}
+    def writing(self, *, survives_power_loss: bool = False) -> Iterator[JournalTransaction]:
+        """Open a transaction that writes; rows that it locked don't change until it ends.
+
+        Args:
+            survives_power_loss: Whether it and all before it must be on the disk when it ends, since something outside
+                the database will rely on it. Without, SQLite may lose the newest transactions, but never tears one.
+                Postgres loses none, unless it's set up to.
+        """
+        options = {_BEGIN: "BEGIN IMMEDIATE", _SYNCHRONOUS: "FULL" if survives_power_loss else "NORMAL"}
         with (
             self.translated(),
             self._after_fork().connect() as connection,
@@ -381,7 +388,10 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads before it writes can't wait for another writer (SQLITE_BUSY_SNAPSHOT).
-    statement = connection.get_execution_options().get(_BEGIN, "BEGIN")
+    options = connection.get_execution_options()
+    statement = options.get(_BEGIN, "BEGIN")
+    if _SYNCHRONOUS in options:
+        connection.exec_driver_sql(f"PRAGMA synchronous={options[_SYNCHRONOUS]}")
     if statement is not None:
         connection.exec_driver_sql(statement)
 

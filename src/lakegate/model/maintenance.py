@@ -182,6 +182,7 @@ class RebuiltJournal(Value):
         head: The branch and its commit up to which the history was read.
         files: Versions of source files that are published, counted once for each table.
         rejected: Number of rejected runs that the journal had lost, restored from their branches.
+        lost: What can't be rebuilt, as text for people.
     """
 
     head: Ref
@@ -189,6 +190,7 @@ class RebuiltJournal(Value):
     runs: int
     files: int
     rejected: int = 0
+    lost: str = ""
 
 
 FlawKind: TypeAlias = Literal["missing-file", "unreadable-file", "wrong-size", "wrong-count", "wrong-rows"]
@@ -197,6 +199,8 @@ FindingKind: TypeAlias = (
     | Literal[
         "orphaned-files",
         "lost-lease",
+        "unsettled-publish",
+        "torn-publish",
         "foreign-commit",
         "newer-format",
         "unknown-run",

@@ -14,6 +14,8 @@ from lakegate.model.schema import ColumnChange
 RefKind = Literal["branch", "tag", "detached"]
 MAIN: Final = "main"
 """The branch that everyone reads, and that runs publish to by default."""
+TORN_PROPERTY: Final = "lakegate.torn-run"
+"""Names the run of which a commit has a part that couldn't be put back."""
 NO_SNAPSHOT: Final = -1
 """The ``snapshot_id`` of a table without a snapshot."""
 

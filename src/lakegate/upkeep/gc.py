@@ -31,9 +31,10 @@ from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.states import OPEN
 from lakegate.model.tables import CLOCKS_DIFFER, StoredFile
 from lakegate.model.words import duration
-from lakegate.ports import FileStore, WarehouseFiles
+from lakegate.ports import FileStore, Overlay, WarehouseFiles
 from lakegate.upkeep.branches import expire_branches
 from lakegate.upkeep.reachable import MARGIN, Reachable
+from lakegate.upkeep.unpublished import Unpublished
 from lakegate.wap.downstream import needed_states
 
 _BATCH = 500
@@ -72,7 +73,8 @@ def gc(
 ) -> GcReport:
     """Drop expired branches, and delete the files that no branch or tag reaches.
 
-    The warehouse must belong to this catalog alone: tables of another catalog would count as garbage.
+    The warehouse must belong to this catalog alone: tables of another catalog would count as garbage. Beside a target,
+    only what lakegate staged is deleted (:mod:`lakegate.upkeep.unpublished`).
 
     Args:
         keep_rejected: How long to keep the branch of a rejected or failed run after the run ended.
@@ -88,10 +90,17 @@ def gc(
     branches, problems = expire_branches(context, keep=keep_rejected, now=now, dry_run=dry_run)
     as_dropped = {branch.branch for branch in branches} if dry_run else set()
     oldest = None if history is None else now - history - MARGIN
-    garbage = Garbage(context, files, oldest=oldest, as_dropped=as_dropped)
-    garbage.list_files(collectable_before(context, now, grace))
-    garbage.drop_reachable()
-    folders = garbage.collect(dry_run=dry_run)
+    garbage: Garbage | Unpublished
+    if isinstance(context.catalog, Overlay):
+        garbage = Unpublished(context, context.catalog, files, as_dropped)
+        folders = garbage.collect(collectable_before(context, now, grace), dry_run=dry_run)
+        if oldest is not None and not dry_run:
+            context.catalog.prune(min(oldest, collectable_before(context, now, grace)))
+    else:
+        garbage = Garbage(context, files, oldest=oldest, as_dropped=as_dropped)
+        garbage.list_files(collectable_before(context, now, grace))
+        garbage.drop_reachable()
+        folders = garbage.collect(dry_run=dry_run)
     expired = 0
     if keep_detail is not None and not dry_run:
         with context.narrator.step("Deleting reports of old runs"):
@@ -104,7 +113,7 @@ def gc(
         folders=tuple(folders),
         reached_files=garbage.reached_files,
         young_files=garbage.young_files,
-        ignored_files=garbage.ignored_files,
+        ignored_files=0 if isinstance(garbage, Unpublished) else garbage.ignored_files,
         problems=(*problems, *garbage.problems),
     )
 

@@ -23,7 +23,7 @@ from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import StoredFile
 from lakegate.model.words import counted, size
 from lakegate.points import unknown_table
-from lakegate.ports import FileStore
+from lakegate.ports import FileStore, Overlay
 from lakegate.upkeep.gc import Garbage, collectable_before
 from lakegate.upkeep.verify_journal import MainCommits, journal_findings
 
@@ -86,9 +86,9 @@ def verify(
             break
     if deep:
         inspection.read_footers()
-    found += inspection.findings()
+    found += [*inspection.findings(), *_unsettled(context)]
     if not tables:
-        found += _orphaned(garbage)
+        found += _orphaned(context, garbage)
         found += [
             VerifyFinding(
                 kind="unreadable-file", message=problem.message, fix=problem.hint or _BACKUP, table=problem.subject
@@ -318,7 +318,20 @@ def _finding(group: _Group, flaws: Sequence[Flaw], fix: str) -> VerifyFinding:
     )
 
 
-def _orphaned(garbage: Garbage) -> Iterator[VerifyFinding]:
+def _unsettled(context: Context) -> Iterator[VerifyFinding]:
+    for run_id, tables in context.catalog.unsettled() if isinstance(context.catalog, Overlay) else ():
+        yield VerifyFinding(
+            kind="unsettled-publish",
+            message=f"A publish of run {run_id} to {tables} died half-way, and can't be finished or undone.",
+            fix="Whoever has the rights to change these tables finishes it, once the catalog can be reached: "
+            f"lakegate admin recover {run_id}",
+            run_id=run_id,
+        )
+
+
+def _orphaned(context: Context, garbage: Garbage) -> Iterator[VerifyFinding]:
+    if isinstance(context.catalog, Overlay):
+        return  # other files beside a target aren't ours to judge
     folders = garbage.collect(dry_run=True)
     if folders:
         number, size_bytes = sum(one.files for one in folders), sum(one.size_bytes for one in folders)

@@ -12,10 +12,10 @@ from lakegate.journal.pages import PageCursor, RunFilter
 from lakegate.ledger.event import PastCommit, past_commit, unreadable_in
 from lakegate.ledger.fold import FileKey, Ledger, fold
 from lakegate.model.maintenance import VerifyFinding
-from lakegate.model.refs import MAIN, Commit, Ref
+from lakegate.model.refs import MAIN, TORN_PROPERTY, Commit, Ref
 from lakegate.model.run import Run
 from lakegate.model.words import counted
-from lakegate.ports import Step
+from lakegate.ports import Overlay, Step
 
 _PROGRESS_EVERY = 100
 _RUNS_AT_ONCE = 500
@@ -57,6 +57,8 @@ class MainCommits:
 
     def read(self, synced: str | None, step: Step) -> None:
         """Read all commits; ``synced`` is the last one that the journal has read."""
+        if isinstance(self.context.catalog, Overlay):
+            self.context.catalog.notice_all()
         self.head = self.context.catalog.get_ref(MAIN).hash
         is_new = True
         for commit in self.context.catalog.history(self.head, operations=True):
@@ -105,6 +107,17 @@ class MainCommits:
 
 def _foreign(commit: Commit, changed: list[str]) -> VerifyFinding:
     named = ", ".join(changed)
+    if commit.properties.get(TORN_PROPERTY):
+        return VerifyFinding(
+            kind="torn-publish",
+            message=f"Commit {commit.hash[:_SHOWN]} has a part of a publish of run {commit.properties[TORN_PROPERTY]}: "
+            f"{named} got its rows, its other tables didn't, and somebody else has changed {named} since.",
+            fix="Remove them by a transaction. Or, if later changes of the table may go, too: "
+            f"lakegate table restore {changed[0]} --at {(commit.parent or '')[:_SHOWN]}",
+            table=changed[0],
+            run_id=commit.properties[TORN_PROPERTY],
+            commit=commit.hash,
+        )
     undo = f" To undo it: lakegate table restore {changed[0]} --at {commit.parent[:_SHOWN]}" if commit.parent else ""
     return VerifyFinding(
         kind="foreign-commit",

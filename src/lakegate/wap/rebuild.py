@@ -13,13 +13,15 @@ from lakegate.ledger.sync import History, read_history
 from lakegate.model.maintenance import RebuiltJournal
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
+from lakegate.ports import Overlay
 from lakegate.wap.branches import stored_runs_in
 
 
 def rebuild(context: Context, target: str) -> RebuiltJournal:
     """Rebuild the journal's record of published files from all commits of ``target``.
 
-    Rejected runs that the journal doesn't know are read from their branches, except those of a newer lakegate.
+    Rejected runs that the journal doesn't know are read from their branches, except those of a newer lakegate. A
+    catalog without branches has no history but the journal's own: there, what's published is accepted as it is.
 
     Raises:
         NewerFormatError: When a commit of ``target`` names source files in an unknown format.
@@ -46,7 +48,16 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
         for run in rejected:
             with suppress(RetryableError):  # another process has started it, and knows more
                 context.journal.end(run, context.journal.begin(run, anew=True))
+    lost = ""
+    if isinstance(context.catalog, Overlay):
+        context.catalog.accept_past()
+        lost = (
+            "The catalog has no history, so what a lost journal knew is lost: branches, tags, earlier commits, and "
+            "which source files are published. The tables are accepted as they are; files that were published "
+            "before would be ingested again."
+        )
     return RebuiltJournal(
+        lost=lost,
         head=head,
         commits=len(past.commits),
         runs=len(past.runs),

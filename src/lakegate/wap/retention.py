@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 
 from lakegate.context import Context
 from lakegate.errors import ConflictError, InputError, NotFoundError
-from lakegate.model.locations import canonical
 from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.run import Run
 from lakegate.model.words import counted, duration
@@ -85,13 +84,10 @@ def _lost_files(context: Context, before: TablePointer | None, state: TablePoint
     """Return which files a state lacks, as a sentence; ``None`` if they're all there."""
     if before is not None and before.metadata_location == state.metadata_location:
         return None
-    root = f"{canonical(context.warehouse)}/"
     try:
-        paths = _new_files(context, before, state)
+        missing = context.reader.missing(_new_files(context, before, state))
     except NotFoundError as error:
         return error.message
-    # gc deletes nothing outside the warehouse.
-    missing = context.reader.missing([path for path in paths if canonical(path).startswith(root)])
     if not missing:
         return None
     more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""

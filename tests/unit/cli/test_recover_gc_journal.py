@@ -209,4 +209,13 @@ def test_journal_rebuild_shows_what_the_journal_holds() -> None:
         "runs": 1000,
         "files": 3000,
         "rejected": 2,
+        "lost": "",
     }
+
+
+def test_journal_rebuild_shows_what_is_lost() -> None:
+    rebuilt = RebuiltJournal(head=Ref(name="main", hash=HASH), commits=0, runs=0, files=0, lost="Branches are lost.")
+    assert (
+        "not rebuilt  Branches are lost."
+        in invoke("admin journal rebuild", FakeLake(maintenance_rebuild_journal=rebuilt)).stdout
+    )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 
 from lakegate.catalogs.rules import Contents, Key, check_keys
+from lakegate.catalogs.target import pruning
 from lakegate.catalogs.target.first_seen import FirstSeen
 from lakegate.catalogs.target.foreign import ForeignChanges
+from lakegate.catalogs.target.one_journal import OneJournal
 from lakegate.catalogs.target.overlay import OverlayCatalog
 from lakegate.catalogs.target.publishing import Plan, Publisher, Window
 from lakegate.catalogs.target.targets import Step, Target
-from lakegate.errors import InputError
+from lakegate.errors import InputError, NotFoundError
 from lakegate.journal.database import Database
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
@@ -24,6 +28,7 @@ class TargetCatalog(OverlayCatalog):
 
     Args:
         database: The journal's. Closing the catalog doesn't close it.
+        knows_run: Returns whether a run is in the journal.
         reach: Called in each window of a publish in which a process can die, for tests to stop there.
         page_size: Commits of a history to read at once.
     """
@@ -33,6 +38,7 @@ class TargetCatalog(OverlayCatalog):
         database: Database,
         target: Target,
         *,
+        knows_run: Callable[[str], bool] = lambda _run: True,
         reach: Callable[[Window], None] = lambda _window: None,
         page_size: int = 50,
     ) -> None:
@@ -40,6 +46,7 @@ class TargetCatalog(OverlayCatalog):
         self._target = target
         self._first_seen = FirstSeen(database, target)
         self._publisher = Publisher(database, self._log, target, reach)
+        self._one_journal = OneJournal(database, knows_run)
         publisher = self._publisher
         self._foreign = ForeignChanges(database, self._log, target, self._logged, publisher.settle, publisher.reopen)
 
@@ -89,6 +96,37 @@ class TargetCatalog(OverlayCatalog):
         self._foreign.notice(dict.fromkeys(named))
         return self._publisher.publish(request, lambda head: self._plan(request, head))
 
+    def unsettled(self) -> Sequence[tuple[str, str]]:
+        """Return the run and the tables of each publish that's neither made nor undone."""
+        return self._publisher.unsettled()
+
+    def notice_all(self) -> None:
+        """Log what others have done to any table."""
+        known = (pointer.table for pointer in self.list_tables(self._log.ref(MAIN)))
+        self._foreign.notice(dict.fromkeys([*known, *self._target.list_tables()]))
+
+    def abandoned_states(
+        self, before: datetime, dropped: Collection[str]
+    ) -> Sequence[tuple[TablePointer | None, TablePointer]]:
+        """Return the states that no branch or tag reaches; see :class:`lakegate.ports.Overlay`."""
+        with self._database.reading() as tx:
+            commits = pruning.unreachable(tx, before, dropped)
+        found: list[tuple[TablePointer | None, TablePointer]] = []
+        for entry in map(self._log.entry, commits):
+            staged = [content for content in entry.changes.values() if isinstance(content, TablePointer)]
+            with suppress(NotFoundError):  # it was staged on a state that was forgotten
+                found += [(self._logged(one.table, entry.parent), one) for one in staged]
+        return found
+
+    def prune(self, before: datetime) -> None:
+        """Forget what no branch or tag has needed since ``before``; see :class:`lakegate.ports.Overlay`."""
+        with self._database.writing() as tx:
+            pruning.prune(tx, before)
+
+    def accept_past(self) -> None:
+        """Take what is published now as it is, whichever runs it is of."""
+        self._one_journal.accept()
+
     def list_namespaces(self, ref: Ref) -> Iterator[Key]:
         """Yield every namespace that exists at ``ref.hash``, without looking at the target's tables."""
         there = {**self._first_seen.of(list(self._target.list_namespaces())), **self._log.state(ref.hash)}
@@ -110,6 +148,9 @@ class TargetCatalog(OverlayCatalog):
             if base is None and renamed is not None:
                 del old[renamed.table]
         steps += [Step(table=one.table, base=one, staged=None) for one in old.values()]
+        for step in steps:
+            if step.base is not None:
+                self._one_journal.require(step.base.table, self._target.document(step.base))
         self._target.check(steps)
         return Plan(changes, steps)
 

@@ -106,15 +106,24 @@ class Log:
         return _to_entry(row)
 
     def _state(self, commit: str) -> Changes:
-        """Return the contents of all keys that were ever changed up to ``commit``."""
+        """Return the contents of all keys that were ever changed up to ``commit``.
+
+        Raises:
+            NotFoundError: If that was forgotten (:mod:`lakegate.catalogs.target.pruning`).
+        """
         entry = self.entry(commit)
         full = entry.number - entry.number % FULL_STATE_EVERY
-        state: dict[Key, Content | None] = {}
-        for one in reversed(self._chain(entry, max(full, 1))):
-            if one.number == full:
-                state = dict(self._full_state(one.hash))
-            else:
-                state |= one.changes
+        chain, state = self._chain(entry, max(full, 1)), dict[Key, Content | None]()
+        known = self._full_state(chain[-1].hash) if full else {}
+        if known is None:
+            raise NotFoundError(
+                f"What the tables were at commit {commit[:12]} isn't kept any more: it's older than gc.keep.",
+                hint="To keep a state for longer, tag it in time: lakegate tag create NAME",
+                hash=commit,
+            )
+        state.update(known)
+        for one in reversed(chain[:-1] if full else chain):
+            state |= one.changes
         return state
 
     def ancestors(self, commit: str) -> Iterator[Entry]:
@@ -233,9 +242,10 @@ class Log:
         with self._database.reading() as tx:
             return [_to_entry(row) for row in tx.execute(select(chain).order_by(chain.c.number.desc()))]
 
-    def _full_state(self, commit: str) -> Changes:
+    def _full_state(self, commit: str) -> Changes | None:
         with self._database.reading() as tx:
-            return from_json(cast("str", tx.scalar(select(COMMITS.c.state).where(COMMITS.c.hash == commit))))
+            text = tx.scalar(select(COMMITS.c.state).where(COMMITS.c.hash == commit))
+        return None if text is None else from_json(text)
 
 
 def to_json(changes: Changes) -> str:

@@ -34,7 +34,7 @@ from lakegate.errors import (
     OutcomeUnknownError,
 )
 from lakegate.journal.database import Database
-from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import MAIN, TORN_PROPERTY, CommitRequest, Ref, TablePointer
 
 Window: TypeAlias = Literal["announced", "table-published", "published"]
 """Where a process can die: after it wrote the intent, between two tables, and before it logs the commit."""
@@ -113,6 +113,13 @@ class Publisher:
             found = intents.pending(tx)
         return intents.keys_of(one for one in found if self._database.is_locked(one.lock) or not self._can_settle(one))
 
+    def unsettled(self) -> list[tuple[str, str]]:
+        """Return the run and the tables of each publish that dead processes left and that can't be settled now."""
+        self.settle()
+        with self._database.reading() as tx:
+            left = [one for one in intents.pending(tx) if not self._database.is_locked(one.lock)]
+        return [(one.run_id or "", one.subject) for one in left]
+
     def require_settled(self, run_id: str) -> None:
         """Check that no publish of a run is under way or unsettled: the log would lack it.
 
@@ -150,7 +157,7 @@ class Publisher:
 
     def _announce(self, intent: Intent, head: str) -> Intent | None:
         """Write an intent down; return the one to wait for, or ``intent`` itself if ``main`` has moved."""
-        with self._database.writing() as tx:
+        with self._database.writing(survives_power_loss=True) as tx:
             intents.take_turn(tx)
             rival = next((one for one in intents.pending(tx) if one.excludes(intent)), None)
             if rival is not None:
@@ -165,7 +172,7 @@ class Publisher:
         try:
             for name in intent.namespaces:
                 self._target.create_namespace(name)
-            done = self._make(intent.steps)
+            done = self._make(intent.steps, intent.run_id)
         except StaleError as error:
             if self._was_made(intent):
                 return Ref(name=MAIN, hash=intent.intent_id)
@@ -197,7 +204,7 @@ class Publisher:
                 hint="The next command that reads the lake finds out whether it was published.",
             ) from error
 
-    def _make(self, steps: Sequence[Step]) -> Changes:
+    def _make(self, steps: Sequence[Step], run_id: str | None) -> Changes:
         """Make all steps or none; return what they changed.
 
         Raises:
@@ -217,7 +224,7 @@ class Publisher:
             except OutcomeUnknownError:
                 raise
             except (StaleError, LakegateError) as error:
-                self._put_back(made, str(error))
+                self._put_back(made, run_id, str(error))
                 raise
         return _contents(made)
 
@@ -255,8 +262,10 @@ class Publisher:
         base = None if made.step.base is None else self._target.document(made.step.base)
         return alterations(self._target.document(staged), self._target.document(published), base)
 
-    def _put_back(self, made: Sequence[_Made], reason: str = "Its process died.") -> None:
-        """Undo steps, the last one first. The log gets those whose tables somebody has changed further.
+    def _put_back(self, made: Sequence[_Made], run_id: str | None, reason: str = "Its process died.") -> bool:
+        """Undo steps, the last one first; return whether all are.
+
+        The log gets those whose tables somebody has changed further.
 
         Raises:
             OutcomeUnknownError: If the target can't be changed now.
@@ -274,7 +283,8 @@ class Publisher:
                 kept.append(one)
             except LakegateError as error:
                 raise self._half(one, reason, error) from error
-        self._log_part(kept)
+        self._log_part(kept, run_id)
+        return not kept
 
     def _half(self, made: _Made, reason: str, error: LakegateError) -> OutcomeUnknownError:
         return OutcomeUnknownError(
@@ -285,13 +295,13 @@ class Publisher:
             table=str(made.step.table),
         )
 
-    def _log_part(self, made: Sequence[_Made]) -> None:
+    def _log_part(self, made: Sequence[_Made], run_id: str | None) -> None:
         """Log the part of a publish that failed and that can't be put back."""
         names = ", ".join(str(one.step.table) for one in made)
-        logged = not made
+        logged, properties = not made, {} if run_id is None else {TORN_PROPERTY: run_id}
         while not logged:
             head, message = self._log.ref(MAIN).hash, f"a part of a publish that failed: {names}"
-            draft = self._log.draft(head, _contents(made), message, {}, author=OTHERS)
+            draft = self._log.draft(head, _contents(made), message, properties, author=OTHERS)
             with self._database.writing() as tx:
                 logged = self._log.append(tx, MAIN, draft)
 
@@ -341,7 +351,7 @@ class Publisher:
             if not landed or not rest or not is_whole or intent.is_late:
                 break
             try:
-                self._make(rest)
+                self._make(rest, intent.run_id)
             except ConfigurationError:  # no rights: somebody else may have them
                 raise
             except (StaleError, InputError):  # others were faster, or the request that had no answer has arrived
@@ -351,7 +361,8 @@ class Publisher:
             namespaces = {name: name for name in intent.namespaces}
             self._record(intent, {**namespaces, **_contents(landed)})
             return True
-        self._put_back(landed)
+        if not self._put_back(landed, intent.run_id):
+            self._remove(intent)  # the log has its part: it mustn't be found again
         return False
 
     def _survey(self, intent: Intent) -> tuple[list[_Made], list[Step], bool]:

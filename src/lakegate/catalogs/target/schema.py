@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 from uuid import uuid4
 
-from sqlalchemy import Boolean, Column, Integer, MetaData, Table, Text, insert, inspect, select
+from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, Table, Text, insert, inspect, select
 
 from lakegate.catalogs.rules import ROOT_HASH
 from lakegate.errors import ConfigurationError
@@ -16,8 +16,14 @@ from lakegate.model.refs import MAIN
 FORMAT: Final = 1
 """The number of this schema. Raise it with each change of a table or of what a document in it may hold."""
 METADATA = MetaData()
-OVERLAY = Table("overlay", METADATA, Column("format", Integer, primary_key=True), Column("identity", TEXT))
-"""One row."""
+OVERLAY = Table(
+    "overlay",
+    METADATA,
+    Column("format", Integer, primary_key=True),
+    Column("identity", TEXT),
+    Column("accepted_ms", BigInteger, nullable=False),
+)
+"""One row. What was published up to ``accepted_ms``, by the snapshots' times, may be of runs that nobody knows."""
 COMMITS = Table(
     "overlay_commits",
     METADATA,
@@ -65,7 +71,7 @@ def ensure_schema(database: Database) -> str:
     with database.creating() as tx:
         if OVERLAY.name not in inspect(tx.connection).get_table_names():
             METADATA.create_all(tx.connection)
-            tx.execute(insert(OVERLAY).values(format=FORMAT, identity=f"overlay:{uuid4()}"))
+            tx.execute(insert(OVERLAY).values(format=FORMAT, identity=f"overlay:{uuid4()}", accepted_ms=0))
             tx.execute(insert(REFS).values(name=MAIN, hash=ROOT_HASH, kind="branch"))
         number, identity = tx.execute(select(OVERLAY.c.format, OVERLAY.c.identity)).one()
     if number != FORMAT:

@@ -14,10 +14,18 @@ from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import NO_SNAPSHOT
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.words import duration
 
 _LAST_ADDED = -1
 _TOLERANCE_MS = 60_000
+
+
+class Written(NamedTuple):
+    """A run that wrote a snapshot, and when, by the writer's clock."""
+
+    run_id: str
+    time_ms: int
 
 
 class Asked(NamedTuple):
@@ -69,11 +77,20 @@ def snapshots_of(document: Document) -> dict[int, Document]:
     return {one["snapshot-id"]: one for one in document.get("snapshots") or ()}
 
 
+def newest_of_run(document: Document) -> Written | None:
+    """Return the newest snapshot that a run of lakegate wrote; ``None`` if there's none."""
+    for one in sorted(snapshots_of(document).values(), key=_age, reverse=True):
+        run_id = (one.get("summary") or {}).get(RUN_ID_PROPERTY)
+        if run_id:
+            return Written(run_id, one["timestamp-ms"])
+    return None
+
+
 def newest_added(base: Document | None, staged: Document) -> int | None:
     """Return the newest snapshot that ``staged`` adds to ``base``; ``None`` if it adds none."""
     old = snapshots_of(base or {})
     added = (one for number, one in snapshots_of(staged).items() if number not in old)
-    newest = max(added, key=lambda one: (_sequence(one), one["timestamp-ms"]), default=None)
+    newest = max(added, key=_age, default=None)
     return None if newest is None else newest["snapshot-id"]
 
 
@@ -243,6 +260,10 @@ def _current(document: Document) -> int | None:
 
 def _schemas_by_id(document: Document | None) -> Mapping[int, Document]:
     return {} if document is None else {one.get("schema-id", 0): one for one in metadata.schemas(document)}
+
+
+def _age(snapshot: Document) -> tuple[int, int]:
+    return _sequence(snapshot), snapshot["timestamp-ms"]
 
 
 def _sequence(snapshot: Document) -> int:

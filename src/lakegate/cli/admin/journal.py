@@ -57,3 +57,5 @@ def rebuild(app: App) -> None:
         f"[bold green]rebuilt[/]  {known} from {counted(found.commits, 'commit')}{rejected}",
         f"  [dim]{safe(found.head.name)} up to commit {short_hash(found.head.hash)}[/]",
     )
+    if found.lost:
+        say("", f"  [yellow]not rebuilt[/]  {safe(found.lost)}")
