@@ -137,7 +137,7 @@ class EngineApi:
     def _list_namespaces(self, request: Request) -> Response:
         parent = namespace_in(request.query_params.get("parent", ""))
         names = {(*name, "")[: len(parent) + 1] for name in self._namespaces(request) if name[: len(parent)] == parent}
-        return json_response({"namespaces": sorted(name for name in names if name[-1]), "next-page-token": None})
+        return json_response({"namespaces": sorted(name for name in names if name[-1])})
 
     def _create_namespace(self, request: Request, body: Mapping[str, Any]) -> Response:
         namespace = tuple(body["namespace"])
@@ -162,7 +162,7 @@ class EngineApi:
         namespace = namespace_in(text_of(request, "namespace"))
         names = self._contents.listing(self._ref(request)).tables.get(namespace, ())
         tables = [{"namespace": namespace, "name": name} for name in names]
-        return json_response({"identifiers": tables, "next-page-token": None})
+        return json_response({"identifiers": tables})
 
     def _create_table(self, request: Request, body: Mapping[str, Any]) -> Response:
         named = _named(request, body["name"])

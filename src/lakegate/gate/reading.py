@@ -98,7 +98,7 @@ class ReadApi:
         listing = self._contents.listing(ref)
         if parent and parent not in listing.namespaces:
             raise no_namespace(".".join(parent))
-        return json_response({"namespaces": listing.below(parent), "next-page-token": None}, headers=_headers(ref))
+        return json_response({"namespaces": listing.below(parent)}, headers=_headers(ref))
 
     def load_namespace(self, request: Request) -> Response:
         """Return a namespace, for writers with the folder of its tables. For HEAD, only report that it exists."""
@@ -116,7 +116,7 @@ class ReadApi:
         namespace = self._namespace(request, ref)
         names = self._contents.listing(ref).tables.get(namespace, ())
         tables = [{"namespace": namespace, "name": name} for name in names]
-        return json_response({"identifiers": tables, "next-page-token": None}, headers=_headers(ref))
+        return json_response({"identifiers": tables}, headers=_headers(ref))
 
     def load_table(self, request: Request) -> Response:
         """Return a table's metadata. For HEAD, only report that it exists."""
