@@ -32,8 +32,12 @@ DBT_DUCKDB_TABLE: Final = """\
   {{ run_hooks(post_hooks, inside_transaction=False) }}
   {{ return({'relations': [target]}) }}
 {% endmaterialization %}
+{% macro duckdb__persist_docs(relation, model, for_relation, for_columns) %}{% endmacro %}
 """
-"""dbt-duckdb makes a table under another name and renames it at once, which DuckDB refuses in Iceberg. This doesn't."""
+"""dbt-duckdb makes a table under another name and renames it at once, which DuckDB refuses in Iceberg. This doesn't.
+
+DuckDB can't comment on Iceberg's tables, either.
+"""
 WRITERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "pyiceberg": """\
@@ -100,7 +104,7 @@ PROFILE:
           alias: gate
           type: iceberg
           options: {{endpoint: "{uri}", token: "{{{{ env_var('LAKEGATE_GATE_TOKEN') }}}}"}}
-# macros/table.sql, because DuckDB can't rename a table that it has just made:
+# macros/table.sql, because DuckDB can't rename a table that it has just made, or comment on one:
 {macro}""",
         "flink": """\
 -- Replace the dots with the value of LAKEGATE_GATE_TOKEN.

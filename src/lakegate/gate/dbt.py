@@ -97,7 +97,17 @@ class DbtProject:
     def _settings(self, profiles: Mapping[str, Any]) -> Mapping[str, Any]:
         outputs = (one for profile in profiles.values() for one in profile["outputs"].values())
         is_spark = any(_type_of(one) == "spark" for one in outputs)
-        return converted_project(self.settings, has_own_macro=_has_own_macro(self.root), is_spark=is_spark)
+        formats = self._kinds() if is_spark else ()
+        return converted_project(self.settings, has_own_macro=_has_own_macro(self.root), in_iceberg=formats)
+
+    def _kinds(self) -> Sequence[str]:
+        """Return the kinds of tables that the project has. dbt warns of settings for others."""
+        kinds = ["models"]
+        for kind in ("seeds", "snapshots"):
+            folders = [self.root / name for name in self.settings.get(f"{kind[:-1]}-paths") or [kind]]
+            if kind in self.settings or any(True for folder in folders for _ in folder.glob("**/[!.]*.*")):
+                kinds.append(kind)
+        return kinds
 
     @property
     def results(self) -> Path:
@@ -162,12 +172,15 @@ def converted_profiles(profiles: Mapping[str, Any], uri: str, branch: str) -> Ma
 
 
 def converted_project(
-    project: Mapping[str, Any], *, has_own_macro: bool = False, is_spark: bool = True
+    project: Mapping[str, Any], *, has_own_macro: bool = False, in_iceberg: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Return a project's settings with our macro, and for Spark with tables in Iceberg unless it says otherwise."""
+    """Return a project's settings with our macro.
+
+    Args:
+        in_iceberg: Kinds of tables that are in Iceberg unless the project says otherwise, such as ``models``.
+    """
     macros = [*(project.get("macro-paths") or ["macros"]), *([] if has_own_macro else [_MACROS])]
-    kinds = [kind for kind in ("models", "seeds", "snapshots") if kind in project or kind == "models"]
-    formats = {kind: {"+file_format": "iceberg", **(project.get(kind) or {})} for kind in kinds if is_spark}
+    formats = {kind: {"+file_format": "iceberg", **(project.get(kind) or {})} for kind in in_iceberg}
     return {**project, **formats, "macro-paths": macros}
 
 

@@ -76,6 +76,10 @@ def test_outputs_of_spark_and_duckdb_write_through_the_gate_as_their_owner_set_t
 
 
 def test_the_project_is_linked_with_what_the_engines_need(root: Path) -> None:
+    (root / "snapshots").mkdir()
+    (root / "snapshots" / "customers.yml").write_text("snapshots: []")
+    (root / "seeds").mkdir()
+    (root / "seeds" / ".gitkeep").touch()
     with found().writing({}, URI, BRANCH, TOKEN) as variables:
         copy = Path(variables["DBT_PROJECT_DIR"])
         settings = read(copy / "dbt_project.yml")
@@ -83,8 +87,11 @@ def test_the_project_is_linked_with_what_the_engines_need(root: Path) -> None:
         macros = [copy / folder for folder in settings["macro-paths"]]
         assert any('materialization table, adapter="duckdb"' in (macros[-1] / "table.sql").read_text() for _ in macros)
         assert settings["models"] == {"+file_format": "iceberg", "shop": {"+tags": "a"}}
+        assert (settings["snapshots"], "seeds" in settings) == ({"+file_format": "iceberg"}, False)
         assert Path(variables["DBT_TARGET_PATH"]) == root / "target"
-    assert sorted(path.name for path in root.iterdir()) == ["dbt_project.yml", "models", "profiles.yml"]
+    assert sorted(path.name for path in root.iterdir()) == [
+        *("dbt_project.yml", "models", "profiles.yml", "seeds", "snapshots"),
+    ]
 
     macro = '{%- materialization table, adapter = "duckdb" -%} select 1 {% endmaterialization %}'
     (root / "macros").mkdir()
