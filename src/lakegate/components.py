@@ -101,6 +101,7 @@ class Components:
             masked=self.settings.audit.mask,
             audit_timeout_s=self.settings.audit.timeout_s,
             keep=parse_age(self.settings.gc.keep),
+            branches_last=parse_age(self.settings.keep_rejected) if self.settings.catalog.is_target else None,
             format_version=lambda table: (
                 self.contracts.settings_of(table).format_version or self.settings.ingest.format_version
             ),

@@ -50,6 +50,8 @@ class Context:
         masked: Patterns of columns whose values audits never read out of the engine.
         audit_timeout_s: Seconds after which an audit is stopped; ``None`` for no limit.
         keep: How long ``gc`` keeps files after the last commit that needed them, and how far back reverts go.
+        branches_last: How long the branch of a rejected or failed run is kept, if the catalog has no branches: its own
+            clean-up may delete files that it doesn't know.
         format_version: Returns the Iceberg format version for a new table.
     """
 
@@ -72,4 +74,5 @@ class Context:
     masked: tuple[str, ...] = ()
     audit_timeout_s: float | None = None
     keep: timedelta = timedelta(days=3)
+    branches_last: timedelta | None = None
     format_version: Callable[[TableIdentifier], int] = lambda _: 2

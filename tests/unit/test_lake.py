@@ -182,6 +182,8 @@ def test_gc_takes_durations_or_the_settings(
     assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, timedelta(days=3))
     open_lake(house, gc={"keep": "90d"}).maintenance.gc()
     assert (asked["history"], asked["dry_run"], asked["now"]) == (timedelta(days=90), False, START)
+    open_lake(house, catalog={"type": "iceberg", "properties": {"uri": "http://here"}}).maintenance.gc(dry_run=True)
+    assert asked["keep_rejected"] == timedelta(days=2)
     longest = {"gc": {"keep": "999999d"}, "journal": {"keep_detail": "999999d"}}
     open_lake(house, ingest={"keep_rejected": "999999d"}, **longest).maintenance.gc()
     for name in ("keep_rejected", "grace", "history", "keep_detail"):

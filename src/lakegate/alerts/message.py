@@ -10,7 +10,7 @@ from lakegate.config import NotifySettings, fill_link
 from lakegate.model.checks import CheckResult
 from lakegate.model.downstream import Notice
 from lakegate.model.run import Run
-from lakegate.model.words import command_line, count, counted, parse_duration
+from lakegate.model.words import command_line, count, counted, moment, parse_duration
 from lakegate.progress import one_line, redact, without_secrets
 from lakegate.run_text import describe_run, failing, subject_of
 
@@ -120,6 +120,7 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
         aside = (one for report in run.reports for one in report.quarantined)
         yield "Run", run.run_id
         yield "Branch", run.branch if run.branch_kept else ""
+        yield "Kept until", moment(run.branch_until) if run.branch_kept and run.branch_until else ""
         yield "Quarantined by", ", ".join(f"{one.name} ({one.quarantined:,})" for one in aside)
         yield "Name", run.name or ""
         yield "Written by", ", ".join(run.opening.writers) if run.opening is not None else ""

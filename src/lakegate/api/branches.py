@@ -12,7 +12,7 @@ from lakegate.errors import NotFoundError
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import MAIN, Ref
 from lakegate.model.run import RunLine
-from lakegate.model.words import suggest_keywords
+from lakegate.model.words import parse_age, suggest_keywords
 from lakegate.points import find, require_branch
 from lakegate.wap.discard import discard
 from lakegate.wap.retention import require_kept
@@ -39,7 +39,14 @@ class Branches:
         pages = self._components.journal.pages
         lines = pages.by_branch([ref.name for ref in self.list() if ref.name != MAIN])
         superseded = pages.superseded([line.run_id for line in lines.values() if line.status == "rejected"])
-        return {name: (line, superseded.get(line.run_id)) for name, line in lines.items()}
+        return {name: (self._with_end(line), superseded.get(line.run_id)) for name, line in lines.items()}
+
+    def _with_end(self, line: RunLine) -> RunLine:
+        settings = self._components.settings
+        is_limited = settings.catalog.is_target and line.status in ("rejected", "failed")
+        if not is_limited or line.finished_at is None:
+            return line
+        return line.model_copy(update={"branch_until": line.finished_at + parse_age(settings.keep_rejected)})
 
     def row_counts(self, table: str) -> Sequence[tuple[Ref, int | None]]:
         """Return how many rows a table has on each branch that has it, from metadata alone.

@@ -216,7 +216,7 @@ class Maintenance:
         return gc(
             context,
             files=files,
-            keep_rejected=_duration(settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
+            keep_rejected=_duration(settings.keep_rejected if keep_rejected is None else keep_rejected),
             grace=_duration(settings.gc.keep if grace is None else grace),
             now=datetime.now(UTC) if dry_run or settings.catalog.is_target else warehouse_time(context, files),
             dry_run=dry_run,

@@ -282,7 +282,8 @@ def _after_rejection(app: App, run: Run) -> None:
     if not run.branch_kept:
         say_wrapped("", f"Branch {safe(branch)} and the batch were dropped.", indent=0)
         return
-    say_wrapped("", f"The batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.", indent=0)
+    until = f" until {moment(run.branch_until)}" if run.branch_until else ""
+    say_wrapped("", f"The batch stays on branch [bold]{safe(branch)}[/]{until}; main is unchanged.", indent=0)
     next_commands(
         *((purpose, app.command("query", query, "--ref", branch)) for purpose, query in failing_rows(run)),
         ("See what the branch changes", app.command("diff", "main", branch)),

@@ -134,6 +134,12 @@ class Settings(Section):
     ui: UiSettings = UiSettings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
 
+    @property
+    def keep_rejected(self) -> str:
+        """How long to keep the branch of a rejected run. A target's clean-up may delete its files after three days."""
+        is_default = "keep_rejected" not in self.ingest.model_fields_set
+        return "2d" if is_default and self.catalog.is_target else self.ingest.keep_rejected
+
     @field_validator("openlineage", mode="before")
     @classmethod
     def _add_type(cls, value: Any) -> Any:

@@ -233,7 +233,10 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         format_version: FormatVersion = 2
         """Iceberg format version of new tables: ``2``, which every engine reads, or ``3``."""
         keep_rejected: Duration = "7d"
-        """How long to keep the branch of a rejected run before ``lakegate admin gc`` drops it."""
+        """How long to keep the branch of a rejected run before ``lakegate admin gc`` drops it.
+
+        Beside a catalog without branches, ``2d`` by default: its clean-up may delete files that it doesn't know.
+        """
         branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
         """Prefix of the names of the branches that runs write to."""
 

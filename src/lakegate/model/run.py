@@ -274,6 +274,7 @@ class Run(Value):
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
         on_failure: What becomes of its branch if it's rejected.
         branch_kept: Whether its branch still exists, so that you can inspect its data.
+        branch_until: When ``gc`` drops the branch; ``None`` if the catalog's own clean-up doesn't endanger its files.
         adopted: Whether somebody is publishing its branch by name. If that fails, the branch stays.
         reverted_by: Run that reverted this one.
         reverts: Runs that it reverted, newest first.
@@ -309,6 +310,7 @@ class Run(Value):
     skipped_files: tuple[KnownFile, ...] = ()
     on_failure: OnFailure = "keep"
     branch_kept: bool = False
+    branch_until: datetime | None = None
     adopted: bool = False
     reverted_by: str | None = None
     reverts: tuple[str, ...] = ()
@@ -399,7 +401,11 @@ class Lease(Value):
 
 
 class RunLine(Value):
-    """A run's summary, which the journal has without reading the whole :class:`~lakegate.model.run.Run`."""
+    """A run's summary, which the journal has without reading the whole :class:`~lakegate.model.run.Run`.
+
+    Attributes:
+        branch_until: As in :class:`Run`, in :meth:`lakegate.api.branches.Branches.runs` only.
+    """
 
     run_id: str
     kind: RunKind
@@ -410,6 +416,7 @@ class RunLine(Value):
     started_at: datetime
     finished_at: datetime | None = None
     reverted_by: str | None = None
+    branch_until: datetime | None = None
 
 
 class CheckRecord(Value):

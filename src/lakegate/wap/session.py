@@ -126,8 +126,10 @@ class RunSession:
         changed = self._changed(**changes)
         kept = changed.order if changed.status == "failed" else None
         had_ended = changed.finished_at is not None and changed.status == self.begun.status
-        finished = changed.finished_at if had_ended else datetime.now(UTC)
-        ended = changed.model_copy(update={"order": kept, "finished_at": finished})
+        finished = (changed.finished_at if had_ended else None) or datetime.now(UTC)
+        lasts = self._context.branches_last if changed.status in ("rejected", "failed") else None
+        until = None if lasts is None or not changed.branch_kept else finished + lasts
+        ended = changed.model_copy(update={"order": kept, "finished_at": finished, "branch_until": until})
         try:
             self.run = self._write_end(ended)
             self._written = True

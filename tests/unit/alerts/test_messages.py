@@ -67,7 +67,8 @@ def text_of(one: Message) -> str:
 
 
 def test_a_rejection_says_what_failed_and_what_to_type() -> None:
-    run = REJECTED.model_copy(update={"staged": (staged("nyc.trips"),)})
+    until = datetime(2026, 2, 2, 7, tzinfo=UTC)
+    run = REJECTED.model_copy(update={"staged": (staged("nyc.trips"),), "branch_until": until})
     one = message(notice(run), report_url="https://lake.example.com/runs/{run_id}?t={table}")
     told = text_of(one)
     assert problems(slack(one)) == []
@@ -77,6 +78,7 @@ def test_a_rejection_says_what_failed_and_what_to_type() -> None:
         REJECTED.run_id,
         "`passenger_count`",
         "1,003 of 100,000",
+        "2026-02-02 07:00",
     ):
         assert part in told, part
     for command in (f"runs {REJECTED.run_id}", f"publish {BRANCH}", f"discard {BRANCH}", f"diff main {BRANCH}"):

@@ -77,7 +77,7 @@ def test_branch_commands() -> None:
 
 def test_branches_show_their_runs_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     ref = Ref(name="wap/shop.sales_20260131T070509-0badcafe", hash=HASH)
-    runs = {ref.name: (SimpleNamespace(status="rejected", run_id="r1"), "20260131T080509-0badcafe")}
+    runs = {ref.name: (SimpleNamespace(status="rejected", run_id="r1", branch_until=None), "20260131T080509-0badcafe")}
     shown, _ = printed(["branch", "list"], FakeLake(branches_list=[ref], branches_runs=runs), monkeypatch, columns=80)
     assert f"{ref.name}   superseded by 20260131T080509-0badcafe" in shown
 

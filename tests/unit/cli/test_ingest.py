@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,6 +108,12 @@ def test_a_rejected_run_shows_column_rows_examples_branch_and_commands() -> None
     assert header.split()[0] == "passenger_count"
     assert "Warnings" in text
     assert "in_range(trip_distance, min=0, max=200)" in text
+
+
+def test_a_rejected_run_says_until_when_its_branch_is_kept() -> None:
+    run = REJECTED.model_copy(update={"branch_until": datetime(2026, 2, 2, 7, tzinfo=UTC)})
+    text = " ".join(invoke(INGEST, FakeLake(ingest=run)).stdout.split())
+    assert "until 2026-02-02 07:00" in text
 
 
 def test_data_cannot_control_the_terminal() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -71,6 +73,15 @@ def test_a_failing_batch_never_reaches_main_and_its_branch_is_kept(house: FakeLa
     assert house.rows_on("main", "nyc.trips") == CLEAN
     assert house.rows_on(run.branch, "nyc.trips") == CLEAN + WITH_NULLS
     assert run.branch_kept
+
+
+def test_a_rejected_run_says_until_when_its_branch_is_kept_beside_a_target(house: FakeLakehouse) -> None:
+    assert ingest(house.context, ordered(house, WITH_NULLS)).branch_until is None
+    beside_target = replace(house.context, branches_last=timedelta(days=2))
+    run = ingest(beside_target, ordered(house, WITH_NULLS, run="r2"))
+    assert run.finished_at is not None
+    assert run.branch_until == run.finished_at + timedelta(days=2)
+    assert ingest(beside_target, ordered(house, WITH_NULLS, run="r3", on_failure="drop")).branch_until is None
 
 
 def test_a_failing_batch_can_drop_its_branch(house: FakeLakehouse) -> None:

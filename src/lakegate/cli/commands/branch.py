@@ -10,9 +10,11 @@ import click
 from lakegate.cli.app import App, group
 from lakegate.cli.options import at_option, branch_argument, complete_refs, ref_option
 from lakegate.cli.output import echo_json, safe, say, short_hash, show_rows
+from lakegate.model.words import moment
 
 if TYPE_CHECKING:
     from lakegate.model.refs import Ref
+    from lakegate.model.run import RunLine
 
 
 @group(
@@ -52,11 +54,15 @@ def list_branches(app: App) -> None:
         (
             ref.name,
             short_hash(ref.hash),
-            "" if line is None else f"superseded by {by}" if by else line.status,
+            "" if line is None else f"superseded by {by}" if by else _status(line),
         )
         for ref, line, by in found
     )
     show_rows(("name", "commit", "run"), rows, whole=("commit",), drop=("commit",), empty="No branches.")
+
+
+def _status(line: RunLine) -> str:
+    return f"{line.status}, kept until {moment(line.branch_until)}" if line.branch_until else line.status
 
 
 @branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))

@@ -118,7 +118,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("name", run.name or ""),
         ("started", moment(run.started_at)),
         ("finished", moment(run.finished_at)),
-        ("branch", f"{run.branch} ({'kept' if run.branch_kept else 'deleted'})" if run.branch else ""),
+        ("branch", _branch(run)),
         ("base", short_hash(run.base or "")),
         ("commit", short_hash(run.publication.commit) if run.publication else ""),
         ("rebased", ", ".join(run.publication.replayed) if run.publication else ""),
@@ -130,6 +130,11 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("error", run.error.message if run.error else ""),
         ("hint", (run.error.hint or "") if run.error else ""),
     ]
+
+
+def _branch(run: Run) -> str:
+    until = f" until {moment(run.branch_until)}" if run.branch_until else ""
+    return f"{run.branch} ({f'kept{until}' if run.branch_kept else 'deleted'})" if run.branch else ""
 
 
 def _show_steps(steps: Sequence[RunStep]) -> None:
