@@ -78,7 +78,7 @@ def test_a_rejection_says_what_failed_and_what_to_type() -> None:
         REJECTED.run_id,
         "`passenger_count`",
         "1,003 of 100,000",
-        "2026-02-02 07:00",
+        "2026-02-02T07:00:00Z",
     ):
         assert part in told, part
     for command in (f"runs {REJECTED.run_id}", f"publish {BRANCH}", f"discard {BRANCH}", f"diff main {BRANCH}"):

@@ -113,7 +113,7 @@ def test_a_rejected_run_shows_column_rows_examples_branch_and_commands() -> None
 def test_a_rejected_run_says_until_when_its_branch_is_kept() -> None:
     run = REJECTED.model_copy(update={"branch_until": datetime(2026, 2, 2, 7, tzinfo=UTC)})
     text = " ".join(invoke(INGEST, FakeLake(ingest=run)).stdout.split())
-    assert "until 2026-02-02 07:00" in text
+    assert f"stays on branch {BRANCH} until 2026-02-02T07:00:00Z; main is unchanged" in text
 
 
 def test_data_cannot_control_the_terminal() -> None:
