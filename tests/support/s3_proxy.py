@@ -10,8 +10,8 @@ from typing import Literal, Self
 
 from support.loopback import loopback_client
 
-Trouble = Literal["busy", "cut", "cut-body", "denied", "failing", "lost", "none"]
-"""``lost``: the request is done, and its answer never comes."""
+Trouble = Literal["busy", "cut", "cut-body", "denied", "failing", "lost", "none", "twice"]
+"""``lost``: the request is done, and its answer never comes. ``twice``: it's done twice; the second answer comes."""
 _SLOW_DOWN = (
     b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
 )
@@ -66,7 +66,7 @@ class Proxy:
         self.before(method, path)
         return self._trouble(number)
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
+    def _handler(self) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - each trouble is one branch
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -84,6 +84,8 @@ class Proxy:
                     # the host is signed, so it stays the one that the client asked for
                     kept = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
                     url = proxy._target + self.path
+                    if trouble == "twice":
+                        proxy._client.request(self.command, url, headers=kept, content=body)
                     answer = proxy._client.request(self.command, url, headers=kept, content=body)
                     if trouble == "lost":
                         self.close_connection = True

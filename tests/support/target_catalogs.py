@@ -72,7 +72,7 @@ def seaweedfs() -> Iterator[RunningCatalog]:
     try:
         server.start()
         found = RunningCatalog("SeaweedFS", server.catalog, {**server.credentials, "AWS_ENDPOINT_URL": server.endpoint})
-        wait_until(lambda: _answers(found), what="SeaweedFS's Iceberg catalog")
+        wait_until(lambda: answers(found), what="SeaweedFS's Iceberg catalog")
         yield found
     finally:
         server.remove()
@@ -107,7 +107,8 @@ def _way(by_pyiceberg: bool) -> str:
     return "by PyIceberg" if by_pyiceberg else "swap"
 
 
-def _answers(catalog: RunningCatalog) -> bool:
+def answers(catalog: RunningCatalog) -> bool:
+    """Return whether a catalog is ready."""
     try:
         catalog.others().list_namespaces()
     except Exception:  # noqa: BLE001 - its parts start one after another

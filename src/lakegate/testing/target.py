@@ -6,7 +6,7 @@ Subclass :class:`TargetContract` in one of your test modules, and override its f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -101,7 +101,9 @@ class World:
         ref, found = self.lake.get_ref_with_tables(MAIN, tables)
         return ref, [found[table] for table in tables]
 
-    def staged(self, run: str, ids: dict[str, Sequence[int]], change: Callable[[Table], None] | None = None) -> Staged:
+    def staged(
+        self, run: str, ids: Mapping[str, Sequence[int]], change: Callable[[Table], None] | None = None
+    ) -> Staged:
         """Append rows to tables, which are created if needed, on a branch off ``main``.
 
         Args:

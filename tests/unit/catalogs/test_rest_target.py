@@ -26,6 +26,7 @@ from lakegate.journal.database import SqliteDatabase
 from lakegate.testing.target import Staged, TargetContract, World
 from support import rest_recorder
 from support.rest_recorder import Product, RestRecorder
+from support.s3_proxy import Proxy, Trouble
 
 Lake = tuple[World, RestRecorder]
 Start = Callable[..., Lake]
@@ -185,6 +186,22 @@ def test_a_page_that_is_not_the_catalogs_is_not_a_table_that_is_gone(start: Star
     with pytest.raises(CatalogUnavailableError, match="404"):
         world.at_main("trips")
     assert world.at_main("trips")[1] != [None]
+
+
+def test_a_commit_that_a_proxy_sends_twice_is_published_once(start: Start) -> None:
+    _, server = start(rest_recorder.LAKEKEEPER, "/catalog")
+
+    class Twice(Proxy):
+        def take(self, method: str, path: str) -> Trouble:
+            is_commit = method == "POST" and path.endswith(("/tables/trips", "/transactions/commit"))
+            return "twice" if is_commit else super().take(method, path)
+
+    with Twice(server.uri) as proxy:
+        world, _ = start(uri=f"{proxy.endpoint}/catalog", warehouse=server.warehouse)
+        for run, ids in (("a", {"trips": [1]}), ("b", {"trips": [2]}), ("c", {"trips": [3], "zones": [3]})):
+            world.publish(world.staged(run, ids))
+        assert (world.ids("trips"), world.ids("zones")) == ([1, 2, 3], [3])
+        assert [one.message for run in "abc" for one in world.commits_of(run)] == [f"publish {run}" for run in "abc"]
 
 
 def test_a_token_that_expires_is_renewed_in_the_middle(start: Start) -> None:
