@@ -254,7 +254,7 @@ def _compete(
                 ended[one] = process.exitcode
                 tally.killed[how] += process.exitcode == -signal.SIGKILL
                 del running[one]
-        if chooser.random() < 0.05:
+        if chooser.random() < 0.02:
             tally.foreign += _append_as_others(world, chooser.choice(TABLES), tally.foreign)
     return ended
 

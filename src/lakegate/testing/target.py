@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
@@ -24,7 +23,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from lakegate.catalogs.target import TargetCatalog
 from lakegate.catalogs.target.publishing import Window
-from lakegate.catalogs.target.targets import Step, Target
+from lakegate.catalogs.target.targets import Target
 from lakegate.errors import ConflictError, InputError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import TableFiles
@@ -74,9 +73,7 @@ class World:
     @property
     def keeps_files(self) -> bool:
         """Whether the files of a table stay when it's dropped."""
-        with suppress(InputError):
-            self.target.check([Step(table=self.table("none"), base=None, staged=None)])
-        return bool(self.target.capabilities.drop_keeps_files)
+        return bool(self.lake.capabilities().drop_keeps_files)
 
     def open(self, reach: Callable[[Window], None] = lambda _window: None) -> TargetCatalog:
         """Open the lake as another process would."""

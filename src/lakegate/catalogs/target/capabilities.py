@@ -44,6 +44,26 @@ class Capabilities(Value):
     staged_max_age_h: int = 72
     was_run: str = ""
 
+    def described(self) -> dict[str, str]:
+        """Return what it can do in words, and what isn't promised because of that."""
+        together = "in one commit for every reader"
+        apart = "one after the other: until the last one, other readers see a part (lakegate's don't)"
+        many = {"atomic": together, "per table": apart, "atomic but new ones": f"{together}; if one is new, {apart}"}
+        keeps = {True: "its files stay", False: "refused: its files would be deleted", None: "tried on a scratch table"}
+        place = {"ours": "below the warehouse", "the target's": "refused where the catalog decides where it is"}
+        new = f"published with its rows; {place[self.location]}" if self.creates else "create it there, empty"
+        return {
+            "product": self.product,
+            "tested": self.was_run or "not run",
+            "several tables": many[self.many],
+            "new table": new,
+            "dropped table": keeps[self.drop_keeps_files],
+            "renamed table": "keeps its history" if self.renames else "refused",
+            "format versions": f"up to {self.newest_version}",
+            "staged files": f"publish within {self.staged_max_age_h} h: then the catalog's clean-up may delete them",
+            "tables that a check reads": "what lakegate writes is noticed; others may change them before the publish",
+        }
+
     def together(self, steps: Sequence[Step]) -> bool:
         """Return whether several tables can be changed at one moment for all readers."""
         if self.many == "per table" or not steps:

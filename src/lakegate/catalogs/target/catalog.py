@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lakegate.catalogs.rules import Contents, Key, check_keys
 from lakegate.catalogs.target import pruning
+from lakegate.catalogs.target.capabilities import Capabilities
 from lakegate.catalogs.target.first_seen import FirstSeen
 from lakegate.catalogs.target.foreign import ForeignChanges
 from lakegate.catalogs.target.one_journal import OneJournal
@@ -53,6 +54,13 @@ class TargetCatalog(OverlayCatalog):
     def identity(self) -> str | None:
         """Return what distinguishes the target from other catalogs."""
         return self._target.identity()
+
+    def capabilities(self) -> Capabilities:
+        """Return what the target can do, found out on a scratch table where it isn't known."""
+        scratch = TableIdentifier(namespace=("lakegate_probe",), name="scratch")
+        with suppress(InputError):
+            self._target.check([Step(table=scratch, base=None, staged=None)])
+        return self._target.capabilities
 
     def get_ref(self, name: str) -> Ref:
         """Return branch or tag ``name``, or the bare commit if ``name`` is a hash."""

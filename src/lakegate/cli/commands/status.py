@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import shlex
 import time
+from contextlib import closing
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.output import Styled, echo_json, safe, say, show_rows
+from lakegate.errors import InputError
 from lakegate.local import process
 from lakegate.model.words import duration, size
 from lakegate.progress import redact
 
+if TYPE_CHECKING:
+    from lakegate.catalogs.target import TargetCatalog
+
 _STYLES = {"running": "green", "stopped": "yellow", "unresponsive": "red"}
 
 
-@command("status", examples=("lakegate status", "lakegate status --all", "lakegate status -o json"))
+@command("status", examples=("lakegate status", "lakegate status --all", "lakegate status --target"))
 @click.option("--all", "every", is_flag=True, help="Show the running servers of all your projects on this machine.")
-def status(app: App, /, *, every: bool) -> None:
-    """Show which servers of the local stack are running. Starts nothing."""
+@click.option("--target", "of_target", is_flag=True, help="Show what your Iceberg catalog can do, and what it can't.")
+def status(app: App, /, *, every: bool, of_target: bool) -> None:
+    """Show which servers of the local stack are running. Starts nothing.
+
+    With --target, it asks the catalog. If lakegate doesn't know the product, it creates a table of its own there, and
+    drops it.
+    """
     if every:
         _show_everywhere(app)
+    elif of_target:
+        _show_catalog(app)
     else:
         show_services(app)
 
@@ -49,6 +62,19 @@ def _show_everywhere(app: App) -> None:
     show_rows(columns, rows, right=right, whole=right, drop=("up", "memory", "pid"), empty="Nothing is running.")
     if seen:
         say("", f"To stop one: [cyan]lakegate --home {safe(shlex.quote(seen[0][0].home))} down[/]")
+
+
+def _show_catalog(app: App) -> None:
+    if not app.settings().catalog.is_target:
+        raise InputError("Nessie has branches of its own: everything that lakegate promises holds there.")
+    with closing(app.components()) as components:
+        catalog = cast("TargetCatalog", components.catalog)
+        found, identity = catalog.capabilities(), catalog.identity()
+    if app.json:
+        echo_json({"catalog": identity, **found.model_dump(mode="json"), "described": found.described()})
+    else:
+        say(safe(identity or ""))
+        show_rows(("", "what lakegate can do there"), found.described().items())
 
 
 def show_services(app: App) -> None:
