@@ -35,7 +35,7 @@ _TIMEOUT_S = 60
 _SERVERS = ("admin", "filer", "master", "s3", "volume")
 # Without these it would listen on every address and report home.
 _OPTIONS = (
-    *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"),
+    *("-ip=127.0.0.1", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"),
     "-s3.port.lance=0",
     "-s3.iam.config=iam.json",
     "-volume.max=10000",  # each bucket takes some; by default there are as many as would fill the disk
@@ -91,17 +91,27 @@ class S3Server:
 
     Args:
         table_bucket: A bucket for an Iceberg REST catalog. Default: there's no such catalog.
+        open_port: Where to serve S3 on all addresses. Default: a free port of the loopback interface.
+        keys: The access key and the secret key. Default: random ones.
     """
 
-    def __init__(self, *, table_bucket: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        table_bucket: str | None = None,
+        open_port: int | None = None,
+        keys: tuple[str, str] | None = None,
+    ) -> None:
         self._table_bucket = table_bucket
-        self.access_key = secrets.token_hex(10).upper()
-        self.secret_key = secrets.token_hex(20)
+        self.access_key, self.secret_key = keys or (secrets.token_hex(10).upper(), secrets.token_hex(20))
         self._folder = Path(tempfile.mkdtemp(prefix="lakegate-s3-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._buckets = itertools.count(1)
         self._ports = {name: _free_port() for name in _SERVERS}
         self._iceberg_port = 0 if table_bucket is None else _free_port()
+        self._bound = "127.0.0.1"
+        if open_port is not None:
+            self._ports["s3"], self._bound = open_port, "0.0.0.0"
 
     @property
     def endpoint(self) -> str:
@@ -140,12 +150,13 @@ class S3Server:
         )
 
     def new_bucket(self) -> Bucket:
-        bucket = Bucket(f"landing-{next(self._buckets)}", self.endpoint, self._client)
+        bucket = Bucket(f"landing-{next(self._buckets)}", self.endpoint, self.client)
         bucket.client.create_bucket(Bucket=bucket.name)
         return bucket
 
     @cached_property
-    def _client(self) -> S3Client:
+    def client(self) -> S3Client:
+        """A client with the server's own keys."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -158,10 +169,11 @@ class S3Server:
     def start(self) -> None:
         ports = [word for name, port in self._ports.items() for word in _port_options(name, port)]
         ports.append(f"-s3.port.iceberg={self._iceberg_port}")
+        options = (*_OPTIONS, f"-ip.bind={self._bound}", *ports)
         (self._folder / "iam.json").write_text(json.dumps(_ROLES))
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [Path(sys.executable).parent / "weed", "mini", f"-dir={self._folder}", *_OPTIONS, *ports],
+                [Path(sys.executable).parent / "weed", "mini", f"-dir={self._folder}", *options],
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
@@ -187,7 +199,7 @@ class S3Server:
         try:
             with loopback_client(timeout_s=1) as client:
                 client.get(self.endpoint)
-            self._client.list_buckets()
+            self.client.list_buckets()
         except (httpx.HTTPError, BotoCoreError, ClientError):
             return False
         return True

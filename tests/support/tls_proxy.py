@@ -82,14 +82,24 @@ class Proxy:
 
 
 @contextmanager
-def tls_proxy(target: int | None, context: ssl.SSLContext | None) -> Iterator[Proxy]:
-    """Run one on the loopback interface until the body ends.
+def tls_proxy(
+    target: int | None,
+    context: ssl.SSLContext | None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    listens_in: bool = True,
+) -> Iterator[Proxy]:
+    """Run one until the body ends, before a server on the loopback interface.
 
     Args:
         target: Port to pass on to; ``None`` to say nothing at all.
         context: What it shows; ``None`` to speak no TLS.
+        host: The address that it listens on.
+        port: Its port; 0 for a free one.
+        listens_in: Whether to keep what clients say.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((host, port)) as listener:
         proxy = Proxy(listener.getsockname()[1])
         loop, ended = asyncio.new_event_loop(), asyncio.Event()
 
@@ -103,7 +113,7 @@ def tls_proxy(target: int | None, context: ssl.SSLContext | None) -> Iterator[Pr
                 answers, onward = await asyncio.open_connection("127.0.0.1", target)
                 writers.append(onward)
                 carrying.add(asyncio.ensure_future(_carry(answers, writer, None)))
-            carrying.add(asyncio.ensure_future(_carry(reader, onward, proxy.heard)))
+            carrying.add(asyncio.ensure_future(_carry(reader, onward, proxy.heard if listens_in else None)))
 
         async def run() -> None:
             async with await asyncio.start_server(serve, sock=listener, ssl=context):

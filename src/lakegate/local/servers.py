@@ -30,7 +30,7 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 # The options of Spark's own launcher (JavaModuleOptions in Spark 4.1), except `--add-modules=jdk.incubator.vector`,
 # which the bundled JRE lacks and Spark doesn't need.
-_SPARK_JAVA_OPTIONS = (
+SPARK_JAVA_OPTIONS = (
     *(
         f"--add-opens={package}=ALL-UNNAMED"
         for package in (
@@ -246,7 +246,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         # For whatever reads Java's default time zone instead of the session's: daylight saving time skips an hour.
         "-Duser.timezone=UTC",
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
-        *(*_SPARK_JAVA_OPTIONS, "-cp", os.pathsep.join(jars)),
+        *(*SPARK_JAVA_OPTIONS, "-cp", os.pathsep.join(jars)),
         *("org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
         "spark-internal",
