@@ -43,12 +43,13 @@ _IN_PARTS_FROM = 1 << 30
 _PART_BYTES = 64 << 20
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
 _ASK_REGION = "us-east-1"  # its endpoint redirects to a bucket's region
+_CLOCKS_CODE = "RequestTimeTooSkewed"
 _CONFLICT_CODE = "ConditionalRequestConflict"  # two clients are creating the same object, and neither has won yet
 _NO_REASON = frozenset({"400", "403"})
 _CONTENT_HASH = "x-amz-content-sha256"
 _ANY_CONTENT = "UNSIGNED-PAYLOAD"
 _STATUS_OF: Mapping[str, int] = {
-    **dict.fromkeys(("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "RequestTimeTooSkewed"), 503),
+    **dict.fromkeys(("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout"), 503),
     **dict.fromkeys(("Throttling", "ThrottlingException"), 503),
     **dict.fromkeys(("ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity", "InvalidToken"), 401),
     **dict.fromkeys(("SignatureDoesNotMatch", "TokenRefreshRequired"), 401),
@@ -384,6 +385,12 @@ def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
     reason = f"{code}: {message}".rstrip(".") if message else code
     if code == _CONFLICT_CODE:
         return CutError(f"Another client is writing '{uri}'.", hint="Try again.", file=uri)
+    if code == _CLOCKS_CODE:
+        return StorageUnavailableError(
+            f"S3 refused a request for '{uri}': this machine's clock or the store's is wrong ({reason}).",
+            hint="Nothing was published. Synchronize the clock with NTP, then try again.",
+            file=uri,
+        )
     if status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED:
         if code == "NoSuchBucket":
             return ERRORS.no_bucket(uri)

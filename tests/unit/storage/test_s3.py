@@ -115,7 +115,7 @@ class Refusing(OwnedBucket):
     [
         (400, "ExpiredToken", ConfigurationError, "ExpiredToken: In words"),
         (403, "InvalidAccessKeyId", ConfigurationError, "InvalidAccessKeyId: In words"),
-        (403, "RequestTimeTooSkewed", StorageUnavailableError, "RequestTimeTooSkewed: In words"),
+        (403, "RequestTimeTooSkewed", StorageUnavailableError, r"clock .* is wrong \(RequestTimeTooSkewed: In words"),
         (403, "AccessDenied", PermissionError, "AccessDenied: In words"),
     ],
 )
