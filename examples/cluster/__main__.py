@@ -13,16 +13,17 @@ import time
 from pathlib import Path
 
 import servers
-from hosts import ClusterError, Network
+from hosts import ClusterError, Network, NotAllowedError
 from lakegate.local.servers import most_relevant_line
 
 _READY_S = 180
+_NOT_ALLOWED = 77
 _SERVERS = ("store", "journal", "nessie", "master", "spark", "gate")
 _CLIENTS = ("client-1", "client-2", "client-3")
 
 
 def main() -> int:
-    """Do what the command line says; return 0, or 1 after a sentence that says why not."""
+    """Do what the command line says; return 0, or else, after a sentence, 77 if this machine can't, and 1."""
     parser = argparse.ArgumentParser(prog="cluster", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--name", default="lakegate-cluster", help="several can be up at once under different names")
     parser.add_argument(
@@ -47,7 +48,7 @@ def main() -> int:
         _do(network, given)
     except ClusterError as error:
         sys.stderr.write(f"cluster: {error}\n")
-        return 1
+        return _NOT_ALLOWED if isinstance(error, NotAllowedError) else 1
     return 0
 
 

@@ -38,6 +38,10 @@ class ClusterError(Exception):
     """What stops the cluster, in a sentence."""
 
 
+class NotAllowedError(ClusterError):
+    """This machine can't have such a cluster."""
+
+
 @dataclass(frozen=True)
 class Network:
     """The hosts.
@@ -154,12 +158,12 @@ class Network:
 
 
 def require_namespaces() -> None:
-    """Raise a :class:`ClusterError` that says why this machine can't have namespaces."""
+    """Raise a :class:`NotAllowedError` that says why this machine can't have namespaces."""
     if sys.platform != "linux" or os.geteuid() != 0:
-        raise ClusterError("Network namespaces need Linux and root.")
+        raise NotAllowedError("Network namespaces need Linux and root.")
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
-        raise ClusterError(f"{', '.join(missing)} can't be found: install iproute2 and util-linux.")
+        raise NotAllowedError(f"{', '.join(missing)} can't be found: install iproute2 and util-linux.")
     probe = f"lakegate-probe-{os.getpid()}"
     try:
         _run("ip", "netns", "add", probe)
@@ -181,7 +185,9 @@ def require_namespaces() -> None:
         finally:
             _run("ip", "netns", "delete", probe)
     except ClusterError as error:
-        raise ClusterError(f"This machine doesn't allow network namespaces with a bridge and mounts: {error}") from None
+        raise NotAllowedError(
+            f"This machine doesn't allow network namespaces with a bridge and mounts: {error}"
+        ) from None
 
 
 def _is_zombie(process: int) -> bool:

@@ -63,7 +63,7 @@ def variables(network: Network) -> dict[str, str]:
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
         "SSL_CERT_FILE": str(network.disk / "lake.pem"),
-        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(network.disk / "lake.pem"),
+        "REQUESTS_CA_BUNDLE": str(network.disk / "lake.pem"),  # PyIceberg
     }
 
 

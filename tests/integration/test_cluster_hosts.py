@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hosts import ClusterError, Network, require_namespaces
+from hosts import Network, NotAllowedError, require_namespaces
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.system
@@ -22,7 +22,7 @@ _ASK = "import socket, sys; socket.create_connection((sys.argv[1], 7000), float(
 def network() -> Iterator[Network]:
     try:
         require_namespaces()
-    except ClusterError as error:
+    except NotAllowedError as error:
         pytest.skip(str(error))
     made = Network(f"lakegate-test-{os.getpid()}", ("one", "two"))
     made.reserve()

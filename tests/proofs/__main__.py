@@ -16,6 +16,7 @@ from lakegate.local.stack import LocalStack
 from lakegate.local.state import StackFolder
 from lakegate.progress import SilentNarrator
 from proofs import (
+    cluster,
     compaction,
     contention,
     crash_matrix,
@@ -126,6 +127,7 @@ _LONG: Mapping[str, Proof] = {
     "dbt": lambda home, _: dbt_builds.prove(home, tell=_tell),
     "trino": lambda home, _: trino_reads.prove(home, tell=_tell),
     "trino-writes": lambda home, _: trino_writes.prove(home, tell=_tell),
+    "cluster": lambda *_: cluster.prove(tell=_tell),
 }
 _SHORT: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(300, seed),
