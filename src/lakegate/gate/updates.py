@@ -37,6 +37,13 @@ RESERVED_PROPERTIES: Final = frozenset(
 )
 """What Iceberg shows as properties of a table, and never stores."""
 
+_LONGEST_STEPS: Final = {
+    "last-sequence-number": 2**32,
+    "next-row-id": 2**48,
+    "last-column-id": 2**16,
+    "last-partition-id": 2**16,
+}
+"""How far a commit may move a table's counters, which never go back: at the last number, nobody could write to it."""
 _CLOCKS_DIFFER_MS: Final = int(CLOCKS_DIFFER.total_seconds() * 1000)
 _EMPTY: Document = {
     "format-version": 1,
@@ -185,6 +192,7 @@ class _Draft:
             document["schema"] = next(one for one in document["schemas"] if one.get("schema-id", 0) == current)
             document["partition-spec"] = metadata.specs(document)[spec]["fields"]
         _require_bound(document)
+        _require_counted_on(_EMPTY if base is None else _with_lists(base), document)
         return document
 
 
@@ -229,6 +237,13 @@ def _require_bound(document: Document) -> None:
             sources = field["source-ids"] if "source-ids" in field else [field["source-id"]]
             if field["transform"] != "void" and not columns.keys() >= set(sources):
                 raise bad_request(f"The {what} uses column {sources[0]}, which the schema doesn't have.")
+
+
+def _require_counted_on(before: Document, after: Document) -> None:
+    for key, longest in _LONGEST_STEPS.items():
+        was, now = before.get(key, 0), after.get(key, 0)
+        if now - was > longest:
+            raise bad_request(f"{key} would go from {was} to {now} at once. Count on from the table's own number.")
 
 
 def _assign_uuid(draft: _Draft, update: Document) -> None:
@@ -337,7 +352,10 @@ def _set_default_sort_order(draft: _Draft, update: Document) -> None:
 def _add_snapshot(draft: _Draft, update: Document) -> None:
     snapshot, document = update["snapshot"], draft.document
     number, time_ms = snapshot.get("sequence-number", 0), snapshot["timestamp-ms"]
-    if metadata.find_snapshot(document, snapshot["snapshot-id"]) is not None:
+    if snapshot["snapshot-id"] < 1:
+        raise bad_request(f"The id of a snapshot is a positive number, not {snapshot['snapshot-id']}.")
+    # One that this commit removes stays what it was: the id means those files to everybody who has read it.
+    if any(metadata.find_snapshot(one, snapshot["snapshot-id"]) is not None for one in (draft.base or {}, document)):
         raise commit_failed(f"The table has snapshot {snapshot['snapshot-id']} already.")
     if not snapshot.get("manifest-list"):
         raise bad_request("A snapshot needs a manifest list.")

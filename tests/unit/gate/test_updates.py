@@ -238,7 +238,25 @@ WRONG: list[tuple[list[dict[str, Any]], int, str]] = [
         "id 1000 of another one",
     ),
     (add(1), 409, "snapshot 1 already"),
+    (
+        [*add(2, 1), {"action": "remove-snapshots", "snapshot-ids": [1]}, *add(1, 2)],
+        409,
+        "snapshot 1 already",
+    ),
+    (add(-1, 1), 400, "positive number, not -1"),
     (add(2, 1, **{"sequence-number": 1}), 409, "Sequence number 1 is taken"),
+    (add(2, 1, **{"sequence-number": 2**63 - 1}), 400, "last-sequence-number would go from 1 to"),
+    (
+        [{"action": "add-schema", "schema": {"fields": [{**OTHER, "id": 2**31 - 1, "name": "b"}]}}],
+        400,
+        "last-column-id would go from 2 to",
+    ),
+    (
+        [{"action": "add-spec", "spec": {"fields": [
+            {"source-id": 1, "transform": "identity", "name": "i", "field-id": 2**31 - 1}]}}],
+        400,
+        "last-partition-id would go from 1000 to",
+    ),
     (add(2, 7), 409, "parent snapshot 7"),
     (add(2, 1, **{"manifest-list": None}), 400, "needs a manifest list"),
     (add(2, 1, **{"timestamp-ms": T0 - 120_000}), 400, "Set that clock"),
@@ -273,6 +291,7 @@ def test_what_is_wrong_is_refused(updates: list[dict[str, Any]], status: int, me
 def test_version_3_refuses_rows_without_ids_of_their_own() -> None:
     assert refused(*add(2, 1), version=3)[0] == 400
     assert refused(*add(2, 1, **{"first-row-id": 1, "added-rows": 1}), version=3)[0] == 409
+    assert "next-row-id would go" in refused(*add(2, 1, **{"first-row-id": 3, "added-rows": 2**62}), version=3)[1]
 
 
 REQUIREMENTS: list[tuple[dict[str, Any], bool]] = [
