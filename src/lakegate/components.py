@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
 
 from lakegate.catalogs import find_catalog
@@ -28,6 +28,7 @@ from lakegate.ports import Catalog, Engine, Narrator, Notifier, TableEditor, Tab
 from lakegate.storage.objects import canonical, is_remote
 
 if TYPE_CHECKING:
+    from lakegate.catalogs.target import TargetCatalog
     from lakegate.contracts.store import Contracts
     from lakegate.gate.app import Engine as EngineAccess
     from lakegate.iceberg.files import TableFiles
@@ -43,7 +44,7 @@ def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStac
     """Return the handle of a project's local stack. Starts nothing."""
 
     def warehouse() -> SparkStores:
-        return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
+        return stores_of(filter(None, [settings.catalog.root]), settings.storage)
 
     idle_s = parse_duration(settings.local.idle_stop).total_seconds()
     names: tuple[ServiceName, ...] = SERVICE_NAMES if settings.catalog.needs_nessie else ("spark",)
@@ -105,6 +106,7 @@ class Components:
             format_version=lambda table: (
                 self.contracts.settings_of(table).format_version or self.settings.ingest.format_version
             ),
+            own_folder=self._own_folder,
         )
 
     @cached_property
@@ -158,6 +160,11 @@ class Components:
         token = catalog_token(settings)
         wait_s = settings.timeout_s if timeout_s is None else timeout_s
         return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=wait_s)
+
+    def _own_folder(self, namespace: tuple[str, ...]) -> str | None:
+        """Return the folder that the catalog has for a namespace's tables; ``None`` if it has none."""
+        is_target = self.settings.catalog.is_target
+        return cast("TargetCatalog", self.catalog).folder(namespace) if is_target else None
 
     def _target_catalog(self) -> Catalog:
         from lakegate.catalogs.target import TargetCatalog
@@ -330,7 +337,7 @@ class Components:
     def warehouse(self) -> str:
         """Root of the tables' files, as a URI."""
         settings = self.settings.catalog
-        warehouse = settings.warehouse or self._warehouse_of_target
+        warehouse = settings.root
         if not settings.is_local and warehouse is None:
             raise ConfigurationError(
                 f"catalog.{'properties' if settings.is_target else 'uri'} is set, but catalog.warehouse isn't.",
@@ -339,16 +346,6 @@ class Components:
             )
         warehouse = warehouse or f"file://{self.home.absolute() / HOME_NAME / 'warehouse'}"
         return canonical(warehouse) if is_remote(warehouse) else warehouse
-
-    @property
-    def _warehouse_of_target(self) -> str | None:
-        """What PyIceberg's properties call the warehouse, if that's a place and not a name."""
-        if self.settings.catalog.type != "iceberg":
-            return None
-        from lakegate.catalogs.target.opening import target_properties
-
-        given = target_properties(self.settings.catalog, self.home).get("warehouse", "")
-        return given if "://" in given else f"file://{given}" if given.startswith("/") else None
 
     @cached_property
     def stack(self) -> LocalStack:
@@ -444,7 +441,7 @@ class Components:
         """What lets our Spark in at a gate."""
         from lakegate.gate.app import Engine
 
-        return Engine(self._engine_token, self.warehouse)
+        return Engine(self._engine_token, self.context.folder)
 
     @cached_property
     def _engine_token(self) -> str:

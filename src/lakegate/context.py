@@ -53,6 +53,7 @@ class Context:
         branches_last: How long the branch of a rejected or failed run is kept, if the catalog has no branches: its own
             clean-up may delete files that it doesn't know.
         format_version: Returns the Iceberg format version for a new table.
+        own_folder: Returns the folder that the catalog has for a namespace's tables; ``None`` if it has none.
     """
 
     catalog: Catalog
@@ -76,3 +77,8 @@ class Context:
     keep: timedelta = timedelta(days=3)
     branches_last: timedelta | None = None
     format_version: Callable[[TableIdentifier], int] = lambda _: 2
+    own_folder: Callable[[tuple[str, ...]], str | None] = lambda _: None
+
+    def folder(self, namespace: tuple[str, ...]) -> str:
+        """Return the folder for new tables of a namespace."""
+        return self.own_folder(namespace) or "/".join((self.warehouse.rstrip("/"), *namespace))

@@ -288,6 +288,9 @@ class FakeStack:
     def up(self) -> None:
         self.ups += 1
 
+    def has_catalog(self) -> bool:
+        return False
+
     def down(self) -> tuple[str, ...]:
         return ("spark", "nessie") if self.state == "running" else ()
 

@@ -1,4 +1,4 @@
-"""Catalogs: references, commits and the state of each table. lakegate runs on Nessie.
+"""Catalogs: references, commits and the state of each table. lakegate runs on Nessie, or beside any Iceberg catalog.
 
 To add a catalog, see ``docs/how-to/write-your-own-catalog.md``: a class with the methods of
 :class:`lakegate.ports.Catalog`, an entry point in the group ``lakegate.catalogs``, and the tests of
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "lakegate.catalogs"
 
 _BUILT_IN = {"nessie": "lakegate.catalogs.nessie:NessieCatalog"}
+_TARGETS = ("iceberg", "sql")
+"""Types that aren't created from an address: ``lakegate.catalogs.target.opening``."""
 
 
 class CatalogFactory(Protocol):
@@ -53,7 +55,7 @@ def find_catalog(name: str) -> CatalogFactory:
         return cast("CatalogFactory", getattr(import_module(module), attribute))
     registered = entry_points(group=ENTRY_POINT_GROUP)
     if name not in registered.names:
-        known = ", ".join(sorted({*_BUILT_IN, *registered.names}))
+        known = ", ".join(sorted({*_BUILT_IN, *_TARGETS, *registered.names}))
         raise ConfigurationError(f"Catalog '{name}' doesn't exist.", hint=f"Known catalogs: {known}.", catalog=name)
     try:
         return cast("CatalogFactory", registered[name].load())

@@ -87,6 +87,14 @@ class CatalogSettings(Section):
         return self
 
     @property
+    def root(self) -> str | None:
+        """Root of the tables' files, if the settings say so. PyIceberg's ``warehouse`` may be a name instead."""
+        given = self.properties.get("warehouse", "")
+        if self.warehouse is not None or not (given.startswith("/") or "://" in given):
+            return self.warehouse
+        return given if "://" in given else f"file://{given}"
+
+    @property
     def is_target(self) -> bool:
         """Whether branches are in the journal, because the catalog has none."""
         return self.type in ("iceberg", "sql")

@@ -65,11 +65,11 @@ class Engine:
 
     Attributes:
         token: What it must send as its bearer token.
-        warehouse: Root of the files of new tables.
+        folder: Returns the folder for new tables of a namespace.
     """
 
     token: str = field(repr=False)
-    warehouse: str
+    folder: Callable[[tuple[str, ...]], str]
 
 
 def create_app(
@@ -103,7 +103,7 @@ def create_app(
         writes = WriteApi(committer, contents, gate.warehouse, gate.key, gate.signer, lender=lender)
         routes += _write_routes(writes, current)
     if engine is not None:
-        routes += EngineApi(current, files, engine.warehouse).routes()
+        routes += EngineApi(current, files, engine.folder).routes()
     handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
         RefusedError: lambda _, error: error.response(),
         LakegateError: _lakegate_failed,

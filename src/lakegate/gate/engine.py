@@ -108,14 +108,16 @@ class EngineApi:
 
     Args:
         catalog: Returns the catalog, at its current address.
-        warehouse: Root of the files of new tables.
+        folder: Returns the folder for new tables of a namespace.
     """
 
-    def __init__(self, catalog: Callable[[], Catalog], files: TableFiles, warehouse: str) -> None:
+    def __init__(
+        self, catalog: Callable[[], Catalog], files: TableFiles, folder: Callable[[tuple[str, ...]], str]
+    ) -> None:
         self._catalog = catalog
         self._files = files
         self._contents = Contents(catalog, files)
-        self._warehouse = warehouse.rstrip("/")
+        self._folder = folder
 
     def routes(self) -> list[Route]:
         """Return the routes below :data:`PATH`."""
@@ -169,8 +171,8 @@ class EngineApi:
         branch, there = named.writable(self._catalog())
         if there is not None:
             raise already_exists("Table", str(named.table))
-        folder = "/".join((self._warehouse, *named.table.namespace, f"{named.table.name}_{uuid4()}"))
-        document = new_table(body, str(uuid4()), body.get("location") or folder)
+        location = body.get("location") or f"{self._folder(named.table.namespace)}/{named.table.name}_{uuid4()}"
+        document = new_table(body, str(uuid4()), location)
         if body.get("stage-create"):
             return json_response({"metadata": document, "config": {}})
         pointer = self._write(named.table, None, document)

@@ -52,7 +52,7 @@ _CHANGE_REFUSED = (QueryError, "Spark refused a change while {doing}: {condition
 _CATALOG_AWAY = (
     EngineUnavailableError,
     "Spark couldn't reach the catalog while {doing}: {condition}.",
-    "Check with `lakegate status` that Nessie is running, then try again.",
+    "Check that the catalog is running (a local Nessie: `lakegate status`), then try again.",
 )
 _STORE_AWAY = (
     StorageUnavailableError,
@@ -80,10 +80,16 @@ _FAILURES = (
     ),
     _KnownFailure(("Unsupported table change",), *_CHANGE_REFUSED),
     _KnownFailure(
-        ("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"),
+        (
+            "NessieNotAuthorizedException",
+            "NessieForbiddenException",
+            "exceptions.NotAuthorizedException",
+            "auth.oauth2.OAuth2Exception",
+        ),
         ConfigurationError,
         "The catalog rejected Spark's credentials while {doing}: {condition}.",
-        "Check catalog.token or catalog.oauth2_*. Spark's token may have expired.",
+        "Check catalog.token or catalog.oauth2_*. Spark's token may have expired. The server at "
+        "engine.gate must use the same journal.",
     ),
     _KnownFailure(
         (
@@ -115,7 +121,16 @@ _FAILURES = (
         "Spark was denied access to the files while {doing}: {condition}.",
         "For files on S3, check that Spark uses the same credentials and endpoint as lakegate.",
     ),
-    _KnownFailure(("CommitStateUnknownException", "HttpClientException", "NessieServiceException"), *_CATALOG_AWAY),
+    _KnownFailure(
+        (
+            "CommitStateUnknownException",
+            "HttpClientException",
+            "NessieServiceException",
+            "exceptions.ServiceUnavailableException",
+            "exceptions.ServiceFailureException",
+        ),
+        *_CATALOG_AWAY,
+    ),
     _KnownFailure(
         ("AWSClientIOException", "AWSServiceThrottledException", "SdkClientException", "Service: S3, Status Code: 5"),
         *_STORE_AWAY,

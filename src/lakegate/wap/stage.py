@@ -339,7 +339,7 @@ def new_table(
     """
     version = context.format_version(table) if format_version is None else format_version
     return CreateTable(
-        location="/".join((context.warehouse.rstrip("/"), *table.namespace, f"{table.name}_{run_id}")),
+        location=f"{context.folder(table.namespace)}/{table.name}_{run_id}",
         partition_by=tuple(partition_by),
         properties={**properties, **({} if version == _VERSION else {"format-version": str(version)})},
     )

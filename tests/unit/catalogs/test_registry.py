@@ -35,7 +35,7 @@ def test_third_parties_are_found_by_entry_point(registered: None) -> None:
 def test_an_unknown_name_lists_the_known_ones(registered: None) -> None:
     with pytest.raises(ConfigurationError) as caught:
         find_catalog("glue")
-    assert caught.value.hint == "Known catalogs: broken, memory, nessie."
+    assert caught.value.hint == "Known catalogs: broken, iceberg, memory, nessie, sql."
 
 
 def test_a_broken_package_is_reported(registered: None) -> None:

@@ -135,6 +135,10 @@ class TargetCatalog(OverlayCatalog):
         """Take what is published now as it is, whichever runs it is of."""
         self._one_journal.accept()
 
+    def folder(self, namespace: Key) -> str | None:
+        """Return the folder that the target has for a namespace's tables; ``None`` if it doesn't say."""
+        return self._target.folder(namespace)
+
     def list_namespaces(self, ref: Ref) -> Iterator[Key]:
         """Yield every namespace that exists at ``ref.hash``, without looking at the target's tables."""
         there = {**self._first_seen.of(list(self._target.list_namespaces())), **self._log.state(ref.hash)}
@@ -143,6 +147,10 @@ class TargetCatalog(OverlayCatalog):
                 key for key, content in there.items() if content is not None and not isinstance(content, TablePointer)
             )
         )
+
+    def close(self) -> None:
+        """Release the connections to the target; the others are the journal's."""
+        self._target.close()
 
     def _plan(self, request: CommitRequest, head: str) -> Plan:
         changes = self._changes(request, head)

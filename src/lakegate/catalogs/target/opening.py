@@ -39,7 +39,7 @@ def target_properties(settings: CatalogSettings, home: Path) -> Mapping[str, str
     if not known:
         raise _nothing_known(settings)
     properties = {
-        key: Secret(value, setting=f"catalog.properties.{key}").value() if is_reference(value) else value
+        key: Secret(value, setting=f"catalog.properties.{key}").value() if _refers(value) else value
         for key, value in known.items()
         if isinstance(value, str)
     }
@@ -74,6 +74,11 @@ def open_target(name: str, properties: Mapping[str, str], files: TableFiles) -> 
 
         return RestTarget(cast("RestCatalog", catalog), files, identity)
     return PyIcebergTarget(catalog, files, identity)
+
+
+def _refers(value: str) -> bool:
+    """Return whether a property's value is a reference to a secret, and not a folder."""
+    return is_reference(value) and not value.startswith("file://")
 
 
 def _loaded(name: str, properties: Mapping[str, str]) -> Catalog:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pydantic import TypeAdapter
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import LOCATION, Catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -98,6 +98,15 @@ class PyIcebergTarget:
         """Yield all namespaces whose names lakegate allows."""
         return self._namespaces_below(())
 
+    def folder(self, namespace: Key) -> str | None:
+        """Return the folder that the catalog has for a namespace's tables; ``None`` if it doesn't say."""
+        with self._answers(f"load namespace {'.'.join(namespace)}"):
+            try:
+                found = self._catalog.load_namespace_properties(namespace).get(LOCATION)
+            except (NoSuchNamespaceError, NotImplementedError):
+                return None
+        return found.rstrip("/") if found else None
+
     def has_namespace(self, name: Key) -> bool:
         """Return whether a namespace exists."""
         with self._answers(f"find namespace {'.'.join(name)}"):
@@ -148,6 +157,10 @@ class PyIcebergTarget:
             )
         base = None if step.base is None else self.document(step.base)
         return updates_between(base, document, step.table)
+
+    def close(self) -> None:
+        """Release connections. Idempotent."""
+        self._catalog.close()
 
     def _drop(self, table: TableIdentifier) -> None:
         with self._commits(table):

@@ -79,6 +79,9 @@ class Target(Protocol):
     def list_namespaces(self) -> Iterator[Key]:
         """Yield all namespaces whose names lakegate allows."""
 
+    def folder(self, namespace: Key) -> str | None:
+        """Return the folder that the catalog has for a namespace's tables; ``None`` if it doesn't say."""
+
     def has_namespace(self, name: Key) -> bool:
         """Return whether a namespace exists."""
 
@@ -99,3 +102,6 @@ class Target(Protocol):
             InputError: If the catalog can't make or refuses this change. Nothing was changed.
             OutcomeUnknownError: If there was no answer.
         """
+
+    def close(self) -> None:
+        """Release connections. Idempotent."""

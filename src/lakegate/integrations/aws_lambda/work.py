@@ -71,7 +71,8 @@ class Function:
     def __init__(self, settings: Settings, narrator: LogNarrator, *, clock: Clock | None = None) -> None:
         for name, variable in _REQUIRED_SETTINGS.items():
             section, _, key = name.partition(".")
-            if not getattr(getattr(settings, section), key):
+            is_needless = name == "catalog.uri" and settings.catalog.is_target
+            if not is_needless and not getattr(getattr(settings, section), key):
                 raise ConfigurationError(
                     f"The function needs {name}, which isn't set.", hint=f"Set the variable {variable}.", setting=name
                 )
