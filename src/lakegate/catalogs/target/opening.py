@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import URI, WAREHOUSE_LOCATION, Catalog, load_catalog
 from pyiceberg.utils.config import Config
@@ -18,6 +18,7 @@ from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.secrets import is_reference
+from lakegate.progress import hide
 
 if TYPE_CHECKING:
     from lakegate.catalogs.target.targets import Target
@@ -45,6 +46,9 @@ def target_properties(settings: CatalogSettings, home: Path) -> Mapping[str, str
     }
     if URI in properties:
         properties[URI] = _usable(properties[URI], home)
+        password = urlsplit(properties[URI]).password
+        if password:
+            hide(unquote(password))
     return properties
 
 
@@ -141,5 +145,7 @@ def _nothing_known(settings: CatalogSettings) -> ConfigurationError:
 
 
 def _reason(error: Exception) -> str:
-    text = str(getattr(error, "orig", None) or error).strip()
+    raised = getattr(error, "orig", None) or error
+    told = raised.args[0] if raised.args else None
+    text = told["M"] if isinstance(told, dict) and "M" in told else str(raised).strip()  # pg8000 tells by fields
     return (text.partition("\n")[0][:200] or type(error).__name__).rstrip(".")
