@@ -9,9 +9,12 @@ import pytest
 
 from lakegate.catalogs.target.opening import open_target, target_properties
 from lakegate.catalogs.target.sql_swap import SqlSwapTarget
+from lakegate.components import Components
 from lakegate.config import CatalogSettings, load_settings
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, LakegateError
 from lakegate.iceberg.files import TableFiles
+from lakegate.model.refs import Ref
+from lakegate.progress import SilentNarrator
 from support.cli_support import invoke
 
 
@@ -85,3 +88,22 @@ def test_up_writes_down_that_a_new_project_does_without_nessie(tmp_path: Path) -
     (tmp_path / "lakegate.toml").write_text('[catalog]\nuri = "https://nessie.example.com/api/v2"\n')
     refused = invoke(f"--home {tmp_path} up --catalog sql")
     assert refused.exit_code != 0
+
+
+def test_a_spark_elsewhere_needs_the_address_of_a_gate(tmp_path: Path) -> None:
+    properties = {"uri": "sqlite:///catalog.db", "warehouse": "s3://lake/warehouse"}
+    flags = {"catalog.type": "iceberg", "catalog.properties": properties, "engine.url": "sc://spark.example.com:15002"}
+    for gate, expected in ((None, "can't reach the branches"), ("http://gate.example.com", "without TLS")):
+        settings = load_settings(tmp_path, env={}, flags={**flags, "engine.gate": gate})
+        parts = Components(tmp_path, settings, session=None, narrator=SilentNarrator())
+        with pytest.raises(ConfigurationError, match=expected) as failed:
+            parts.spark_options(None)
+        assert failed.value.context["setting"] == "engine.gate"
+        parts.close()
+    settings = load_settings(tmp_path, env={}, flags={**flags, "engine.gate": "https://gate.example.com/"})
+    parts = Components(tmp_path, settings, session=None, narrator=SilentNarrator())
+    pinned = Ref(name="wap/day", hash="ab" * 32, kind="detached")
+    options = parts.spark_options(pinned)
+    assert (options["uri"], options["prefix"]) == ("https://gate.example.com/engine", f"wap%2Fday%23{'ab' * 32}")
+    assert parts.warehouse == "s3://lake/warehouse"
+    parts.close()
