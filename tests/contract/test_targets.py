@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.exceptions import AuthorizationExpiredError, BadRequestError, ForbiddenError, ValidationException
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AddSnapshotUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import make_url
 
 from lakegate.catalogs.target import TargetCatalog
@@ -93,17 +95,30 @@ class TestSqlSwapOnPostgres(TargetContract):
         return SqlSwapTarget(others, TableFiles(), NAME)
 
 
+_REFUSALS: Mapping[str, Exception] = {
+    "denied": ForbiddenError("read only"),
+    "expired": AuthorizationExpiredError("the token has expired"),
+    "elsewhere": BadRequestError("Location is not allowed: s3://elsewhere/trips"),
+}
+
+
 class Answers(SqlCatalog):
     """A catalog that does to its next commits what ``faults`` say, one each."""
 
     faults: tuple[str, ...] = ()
+    may_create_namespaces = True
     late: Callable[[], object] = staticmethod(int)
+
+    def create_namespace_if_not_exists(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        if not self.may_create_namespaces:
+            raise ForbiddenError("no")
+        super().create_namespace_if_not_exists(namespace, properties)
 
     def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
         fault, *rest = self.faults or ("",)
         self.faults = tuple(rest)
-        if fault == "denied":
-            raise ForbiddenError("read only")
+        if fault in _REFUSALS:
+            raise _REFUSALS[fault]
         if fault == "late":
             self.late = partial(super().commit_table, table, requirements, updates)
             raise ConnectionResetError("gone")
@@ -157,10 +172,20 @@ def test_an_answer_that_is_lost_is_found_out(world: World, catalog: Answers) -> 
     assert world.ids("trips") == [1, 2]
 
 
-def test_a_user_without_rights_is_told_and_nothing_is_left(world: World, catalog: Answers) -> None:
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("denied", r"doesn't let this user change table .*\.trips: read only"),
+        ("expired", r"doesn't let this user change table .*\.trips: the token has expired"),
+        ("elsewhere", r"refused the change of table .*\.trips: Location is not allowed: s3://elsewhere/trips"),
+    ],
+)
+def test_a_publish_that_the_catalog_refuses_names_table_and_reason(
+    world: World, catalog: Answers, fault: str, said: str
+) -> None:
     staged = world.staged("r", {"trips": [2]})
-    catalog.faults = ("denied",)
-    with pytest.raises(ConfigurationError, match="read only"):
+    catalog.faults = (fault,)
+    with pytest.raises(InputError, match=said):
         world.publish(staged)
     assert world.ids("trips") == [1]
     world.publish(staged)
@@ -281,6 +306,43 @@ class _Dying(PyIcebergTarget):
     def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:
         super().apply(steps)
         raise Killed
+
+
+def test_a_namespace_that_the_catalog_does_not_let_us_create_is_named(world: World, catalog: Answers) -> None:
+    world.namespace = f"{world.namespace}_new"
+    staged = world.staged("r", {"trips": [2]})
+    catalog.may_create_namespaces = False
+    with pytest.raises(ConfigurationError, match=rf"doesn't let this user create namespace {world.namespace}: no"):
+        world.publish(staged)
+    catalog.may_create_namespaces = True
+    world.publish(staged)
+    assert world.ids("trips") == [2]
+
+
+def test_a_sql_catalog_that_is_read_only_says_so(database: Database, others: SqlCatalog, tmp_path: Path) -> None:
+    world = World(database, SqlSwapTarget(others, TableFiles(), NAME), others, TableFiles())
+    world.publish(world.staged("first", {"trips": [1]}))
+    staged = world.staged("r", {"trips": [2]})
+    uri = f"sqlite:///file:{tmp_path / 'catalog.db'}?mode=ro&uri=true"
+    reader = SqlCatalog("lake", uri=uri, warehouse=others.properties["warehouse"], init_catalog_tables="false")
+    with pytest.raises(ConfigurationError, match=r"doesn't let this user change table .*readonly database"):
+        world.publish(staged, TargetCatalog(database, SqlSwapTarget(reader, TableFiles(), NAME)))
+    reader.close()
+    world.publish(staged)
+    assert world.ids("trips") == [1, 2]
+
+
+def test_a_writer_who_began_from_what_was_put_back_fails(world: World, catalog: Answers) -> None:
+    world.publish(world.staged("second", {"zones": [1]}))
+    with pytest.raises(Killed):
+        world.publish(world.staged("r", {"trips": [2], "zones": [2]}), world.dying("table-published"))
+    begun = catalog.load_table((world.namespace, "trips")).transaction()
+    begun.append(pa.table({"id": [9], "name": ["x"]}, schema=begun.table_metadata.schema().as_arrow()))
+    world.append_as_others("zones", 10)
+    world.at_main("trips", "zones")
+    with pytest.raises(ValidationException, match="Cannot find starting snapshot"):
+        begun.commit_transaction()
+    assert (world.ids("trips"), world.ids("zones")) == ([1], [1, 10])
 
 
 def _in_version_3(staged: Staged) -> Staged:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakegate.catalogs.target.updates import alterations, updates_between
-from lakegate.errors import InputError
+from lakegate.errors import ClockError, InputError
 from lakegate.model.identifiers import TableIdentifier
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -112,3 +112,32 @@ def test_what_a_catalog_keeps_otherwise_is_named() -> None:
         "sequence-number of snapshot 2 is 9 instead of 2",
         "snapshot 2 has other columns",
     ]
+
+
+def test_a_change_that_is_older_than_the_tables_last_one_names_the_clocks() -> None:
+    base = table(snapshot(1, None), **{"last-updated-ms": 600_000})
+    within = table(snapshot(1, None), snapshot(2, 1, **{"timestamp-ms": 540_000}))
+    assert "add-snapshot" in actions(base, within)
+    before = table(snapshot(1, None), snapshot(2, 1, **{"timestamp-ms": 500_000}))
+    with pytest.raises(ClockError, match=r"nyc\.trips can't be published: it was written 1 min 40 s before"):
+        updates_between(base, before, TRIPS)
+
+
+def test_appends_of_format_version_1_have_no_sequence_numbers() -> None:
+    first, second = (snapshot(number, None, **{"sequence-number": 0}) for number in (1, 2))
+    old = {"format-version": 1, "last-sequence-number": 0}
+    assert "add-snapshot" in actions(table(first, **old), table(first, second, **old))
+
+
+def test_an_earlier_state_needs_none_of_the_snapshots_that_expired_before_it() -> None:
+    now = table(snapshot(2, 1), snapshot(3, 2))
+    earlier = table(snapshot(1, None), snapshot(2, 1))
+    assert actions(now, earlier) == ["set-snapshot-ref", "remove-snapshots"]
+    assert alterations(earlier, table(snapshot(2, 1)), now) == []
+    with pytest.raises(InputError, match="snapshot 1 has number 1, and the table had 3"):
+        actions(now, table(snapshot(1, None)))
+
+
+def test_the_current_snapshot_is_dropped_by_the_change_after_the_next() -> None:
+    asked = updates_between(table(snapshot(1, None), snapshot(2, 1)), table(snapshot(3, 2)), TRIPS)
+    assert asked.updates[-1] == {"action": "remove-snapshots", "snapshot-ids": [1]}
