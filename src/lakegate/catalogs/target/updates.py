@@ -188,7 +188,12 @@ def _snapshots(asked: Asked, base: Document | None, staged: Document, table: Tab
     was, now = snapshots_of(base or {}), snapshots_of(staged)
     again = [number for number in was if number in now and _files(was[number]) != _files(now[number])]
     if again:
-        raise _cannot(table, f"snapshot {again[0]} has other files than in the catalog (a revert under later appends)")
+        raise _cannot(
+            table,
+            f"snapshot {again[0]} has other files than in the catalog, as in a revert under later appends",
+            "Revert the later runs first: lakegate log. Or go back to an earlier state, without later changes: lakegate "
+            f"table restore {table} --at TIME",
+        )
     # If an earlier state is to be current again, snapshots before it may have expired meanwhile.
     needed = {ref["snapshot-id"] for ref in _refs(staged).values()}
     missing = (one for number, one in now.items() if number not in was)
@@ -305,9 +310,9 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
-def _cannot(table: TableIdentifier, reason: str) -> InputError:
+def _cannot(table: TableIdentifier, reason: str, hint: str = "Run the write again.") -> InputError:
     return InputError(
         f"The change of table {table} can't be published to this catalog: {reason}.",
-        hint="Nothing was published. Run the write again.",
+        hint=f"Nothing was published. {hint}",
         table=str(table),
     )
