@@ -191,8 +191,8 @@ def _snapshots(asked: Asked, base: Document | None, staged: Document, table: Tab
         raise _cannot(
             table,
             f"snapshot {again[0]} has other files than in the catalog, as in a revert under later appends",
-            "Revert the later runs first: lakegate log. Or go back to an earlier state, without later changes: lakegate "
-            f"table restore {table} --at TIME",
+            "Revert the later runs first: lakegate log. Or go back to an earlier state, without later changes: "
+            f"lakegate table restore {table} --at TIME",
         )
     # If an earlier state is to be current again, snapshots before it may have expired meanwhile.
     needed = {ref["snapshot-id"] for ref in _refs(staged).values()}
