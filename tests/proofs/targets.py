@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 
 from lakegate.catalogs.target.publishing import Window
-from lakegate.errors import CatalogUnavailableError, ConflictError, OutcomeUnknownError
+from lakegate.errors import CatalogUnavailableError, ConflictError, NotReplayableError, OutcomeUnknownError
 from lakegate.iceberg.files import TableFiles
 from lakegate.journal.database import SqliteDatabase
+from lakegate.model.refs import MAIN, TORN_PROPERTY
 from lakegate.testing.target import World
 from proofs.result import ProofResult
 from support import target_catalogs
@@ -48,6 +49,8 @@ _OTHERS = 1_000_000
 _WITHIN_S = 2.5
 _TROUBLES: Sequence[Trouble] = ("lost", "cut", "busy", "twice")
 _RACERS, _EACH = 4, 6
+_TORN = 3
+"""The exit code of a run of which a part is there, and can't be put back: somebody has changed that table further."""
 
 
 @dataclass
@@ -58,6 +61,7 @@ class Tally:
         killed: How many processes died, by where: in a window of a publish, or at any moment.
         faults: What the proxy did to requests that change something.
         foreign: Commits of somebody else.
+        parts: Runs of which one table was published and the other wasn't: the log says so.
         lost: How many commits the catalog lost by itself, of how many that it said it had made.
         torn: How many refused transactions over two tables it left half-done, of how many.
     """
@@ -68,6 +72,7 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     foreign: int = 0
     published: int = 0
+    parts: int = 0
     took_s: float = 0.0
     lost: tuple[int, int] = (0, 0)
     torn: tuple[int, int] = (0, 0)
@@ -76,7 +81,15 @@ class Tally:
     def row(self) -> str:
         """Return it as a row of a table."""
         cells = (
-            *(self.catalog, self.runs, self.published, _counts(self.killed), _counts(self.faults), self.foreign),
+            *(
+                self.catalog,
+                self.runs,
+                self.published,
+                _counts(self.killed),
+                _counts(self.faults),
+                self.foreign,
+                self.parts,
+            ),
             *(len(self.failures), _of(*self.lost), _of(*self.torn)),
             f"{self.took_s:.0f} s",
         )
@@ -84,7 +97,7 @@ class Tally:
 
 
 _HEADINGS = (
-    "| catalog | runs | published | killed | faults on the line | foreign commits | failures of lakegate "
+    "| catalog | runs | published | killed | faults on the line | foreign commits | in part, and logged so | failures "
     "| commits that the catalog itself lost | transactions that it tore | took |"
 )
 
@@ -177,7 +190,8 @@ def _prove(folder: Path, catalog: RunningCatalog, runs: int, chooser: random.Ran
         ended = _compete(world, folder, reached, tally, chooser)
     tally.took_s = time.monotonic() - started
     killed = {number for number, code in ended.items() if code == -signal.SIGKILL}
-    tally.failures += [f"r{one} ended with {code}" for one, code in ended.items() if code and one not in killed]
+    wrong = {one: code for one, code in ended.items() if code not in {0, _TORN} and one not in killed}
+    tally.failures += [f"r{one} ended with {code}" for one, code in wrong.items()]
     tally.failures += _problems(world, tally, killed)
     world.publish(world.staged("last", {name: [runs + 1] for name in TABLES}))
     world.database.close()
@@ -214,7 +228,10 @@ def _publish(folder: Path, catalog: RunningCatalog, number: int, dies_in: Window
             if _is_published(world, run):  # the answer was lost, or a proxy asked twice
                 return
             if isinstance(error, ConflictError):
-                staged = world.rebased(staged)
+                try:
+                    staged = world.rebased(staged)
+                except NotReplayableError:
+                    sys.exit(_TORN)
         else:
             return
     raise AssertionError(f"{run} didn't get through {_TRIES} times")
@@ -270,14 +287,19 @@ def _append_as_others(world: World, name: str, number: int) -> int:
 def _problems(world: World, tally: Tally, killed: set[int]) -> Iterator[str]:
     world.at_main(*TABLES)
     rows = {name: Counter(world.ids(name)) for name in TABLES}
+    history = list(world.lake.history(MAIN, operations=True))
+    parts = {one.properties[TORN_PROPERTY]: one for one in history if TORN_PROPERTY in one.properties}
     for number in range(1, tally.runs + 1):
         commits = len(world.commits_of(f"r{number}"))
+        part = parts.get(f"{world.namespace}-r{number}")
         tally.published += commits == 1
-        if commits > 1 or (commits == 0 and number not in killed):
+        tally.parts += part is not None
+        if commits > 1 or (commits == 0 and part is None and number not in killed):
             yield f"r{number} is in the log {commits} times"
         for name in _tables_of(number):
-            if rows[name][number] != commits:
-                yield f"r{number} is {rows[name][number]} times in {name}, and {commits} times in the log"
+            logged = commits if part is None else int(str(world.table(name)) in part.tables)
+            if rows[name][number] != logged:
+                yield f"r{number} is {rows[name][number]} times in {name}, and {logged} times in the log"
     theirs = sum(count for found in rows.values() for one, count in found.items() if one >= _OTHERS)
     if theirs != tally.foreign:
         yield f"somebody else appended {tally.foreign} rows, and {theirs} are there"

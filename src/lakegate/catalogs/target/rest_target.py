@@ -27,14 +27,14 @@ from requests.exceptions import RequestException
 
 from lakegate.catalogs.target.capabilities import Capabilities, by_rest
 from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget, reason_of
-from lakegate.catalogs.target.targets import StaleError, Step
+from lakegate.catalogs.target.targets import Step
 from lakegate.catalogs.target.updates import Asked
 from lakegate.errors import CatalogUnavailableError, InputError, OutcomeUnknownError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.metadata import Document
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.refs import TablePointer
 
 _TIMEOUT_S = (10.0, 60.0)
 """For the connection and for each part of an answer. PyIceberg itself would wait for ever."""
@@ -130,11 +130,8 @@ class RestTarget(PyIcebergTarget):
     def _commit(self, name: TableIdentifier, staged: TablePointer, asked: Asked, *, creates: bool) -> TablePointer:
         if creates:
             self._announce(name, self.document(staged))
-        try:
-            with self._commits(name):
-                return self._kept(name, self._request("POST", self._url(name), _change(name, asked)))
-        except StaleError:
-            return self._as_published(staged, self._if_made([staged])[name])
+        with self._commits(name):
+            return self._kept(name, self._request("POST", self._url(name), _change(name, asked)))
 
     def _commit_all(self, steps: Sequence[Step]) -> Sequence[TablePointer]:
         """Change several tables by one request."""
@@ -144,22 +141,10 @@ class RestTarget(PyIcebergTarget):
             if step.base is None:
                 self.create_namespace(step.table.namespace)
                 self._announce(step.table, self.document(pointer))
-        try:
-            with self._commits(steps[0].table):
-                self._request("POST", self._rest.url("transactions/commit"), {"table-changes": changes})
-            found = self.tables([step.table for step in steps])
-        except StaleError:
-            found = self._if_made([pointer for _, pointer in staged])
+        with self._commits(steps[0].table):
+            self._request("POST", self._rest.url("transactions/commit"), {"table-changes": changes})
+        found = self.tables([step.table for step in steps])
         return [self._as_published(pointer, found[step.table]) for step, pointer in staged]
-
-    def _if_made(self, staged: Sequence[TablePointer]) -> Mapping[TableIdentifier, TablePointer | None]:
-        """Return tables that are as staged: a proxy may send a request twice, and the second one conflicts."""
-        found = self.tables([pointer.table for pointer in staged])
-        for pointer in staged:
-            now = found[pointer.table]
-            if now is None or now.snapshot_id == NO_SNAPSHOT or now.snapshot_id != pointer.snapshot_id:
-                raise StaleError(pointer.table, "it has changed")
-        return found
 
     def _as_published(self, staged: TablePointer, now: TablePointer | None) -> TablePointer:
         """Return a table that one request with others changed, whose answer is empty: as it is now."""
