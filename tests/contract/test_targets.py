@@ -29,6 +29,7 @@ from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.metadata import parse, serialise
 from lakegate.journal.database import Database, SqliteDatabase
 from lakegate.journal.postgres import PostgresDatabase
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, TablePointer
 from lakegate.testing.target import Killed, Staged, TargetContract, World
 
@@ -66,6 +67,13 @@ class TestSqlSwap(OnSqlite):
     @pytest.fixture
     def target(self, others: SqlCatalog) -> SqlSwapTarget:
         return SqlSwapTarget(others, TableFiles(), NAME)
+
+    def test_thousands_of_tables_are_asked_for_at_once(self, target: SqlSwapTarget, others: SqlCatalog) -> None:
+        others.create_namespace("nyc")
+        others.create_table("nyc.t7", schema=pa.schema([("id", pa.int64())]))
+        names = [TableIdentifier.parse(f"nyc.t{number}") for number in range(2_000)]
+        found = target.tables(names)
+        assert [str(name) for name, pointer in found.items() if pointer is not None] == ["nyc.t7"]
 
 
 class TestPyIceberg(OnSqlite):

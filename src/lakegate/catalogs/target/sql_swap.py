@@ -24,6 +24,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
 _ROWS = cast("Table", IcebergTables.__table__)
+_MOST_NAMED = 100
+"""Tables to ask for by name. For more, all rows are read: SQLite refuses a condition with a thousand parts."""
 _READ_ONLY = ("readonly database", "'42501'", "'25006'")
 """What SQLite says, and Postgres's codes."""
 
@@ -39,8 +41,10 @@ class SqlSwapTarget(PyIcebergTarget):
     def tables(self, names: Collection[TableIdentifier]) -> Mapping[TableIdentifier, TablePointer | None]:
         """Return the state of each table now, in one query."""
         wanted = select(_ROWS.c.table_namespace, _ROWS.c.table_name, _ROWS.c.metadata_location)
+        are_few = len(names) <= _MOST_NAMED
+        named = or_(*map(self._row, names)) if are_few else _ROWS.c.catalog_name == self._name
         with self._answers("read tables"), self._engine.connect() as connection:
-            rows = connection.execute(wanted.where(or_(*map(self._row, names)))).all() if names else []
+            rows = connection.execute(wanted.where(named)).all() if names else []
         found = {f"{namespace}.{name}": location for namespace, name, location in rows}
         return {name: self._pointer(name, found[str(name)]) if found.get(str(name)) else None for name in names}
 
