@@ -57,6 +57,8 @@ ENDPOINTS: Final = (
 
 _MAX_BODY_BYTES = 16 * 2**20
 _MAX_CLIENT_LENGTH = 100
+_MOST_LEVELS = 19
+"""Nessie's names have 20 parts at most, the table's own among them."""
 
 Handler = Callable[[Request], Response]
 
@@ -162,7 +164,7 @@ class WriteApi:
     def create_namespace(self, write: Write) -> Response:
         """Create a namespace, and those above it."""
         with well_formed():
-            namespace = tuple(write.body["namespace"])
+            namespace = _namespace(write.body["namespace"])
             asked = (write.body.get("properties") or {}).get("location")
         table_named(namespace, "t")
         location = namespace_location(self._warehouse, namespace)
@@ -234,7 +236,7 @@ class WriteApi:
         """Change several tables in one commit."""
         with well_formed():
             changes = [
-                _table_commit(table_named(tuple(one["identifier"]["namespace"]), one["identifier"]["name"]), one)
+                _table_commit(table_named(_namespace(one["identifier"]["namespace"]), one["identifier"]["name"]), one)
                 for one in write.body["table-changes"]
             ]
         if not changes:
@@ -258,7 +260,7 @@ class WriteApi:
         """Rename a table that the opening has created."""
         with well_formed():
             source, target = (
-                table_named(tuple(write.body[one]["namespace"]), write.body[one]["name"])
+                table_named(_namespace(write.body[one]["namespace"]), write.body[one]["name"])
                 for one in ("source", "destination")
             )
 
@@ -314,6 +316,8 @@ def table_named(namespace: Namespace, name: str) -> TableIdentifier:
     Raises:
         RefusedError: It's none that a writer can write.
     """
+    if len(namespace) > _MOST_LEVELS:
+        raise bad_request(f"A namespace has at most {_MOST_LEVELS} levels.")
     with well_formed():
         try:
             table = TableIdentifier(namespace=namespace, name=name)
@@ -324,6 +328,12 @@ def table_named(namespace: Namespace, name: str) -> TableIdentifier:
     if is_quarantine(table):
         raise bad_request(f"{table} is the name of a quarantine table, which only lakegate writes. Use another one.")
     return table
+
+
+def _namespace(levels: Any) -> Namespace:
+    if not isinstance(levels, list):  # text is a sequence, too
+        raise bad_request("A namespace is a list of names.")
+    return tuple(levels)
 
 
 def _table_commit(table: TableIdentifier, body: Mapping[str, Any]) -> TableCommit:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from lakegate.errors import InputError
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
@@ -300,14 +300,33 @@ def _refusals(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[st
         yield f"the schema is {document['current-schema-id']}, but {pointer.schema_id} in the catalog"
     yield from _snapshot_refusals(document)
     yield from _time_refusals(document)
+    yield from _property_refusals(document)
 
 
+class _Mapped(BaseModel):
+    names: list[str]
+    field_id: int | None = Field(default=None, alias="field-id")
+    fields: list[_Mapped] = []
+
+
+_MAPPING_KEY: Final = "schema.name-mapping.default"
+"""Table property: the columns of files without field ids, by their names. Readers of any file parse it."""
+_NAME_MAPPING = TypeAdapter(list[_Mapped])
 _PAST = (
     ("schemas", "schema-id", ("fields",)),
     ("partition-specs", "spec-id", ("fields",)),
     ("snapshots", "snapshot-id", ("manifest-list", "manifests")),
 )
 _CLOCKS_DIFFER_MS = CLOCKS_DIFFER // timedelta(milliseconds=1)
+
+
+def _property_refusals(document: Mapping[str, Any]) -> Iterator[str]:
+    mapping = (document.get("properties") or {}).get(_MAPPING_KEY)
+    if mapping is not None:
+        try:
+            _NAME_MAPPING.validate_json(mapping)
+        except ValidationError:
+            yield f"the property {_MAPPING_KEY} isn't a name mapping"
 
 
 def _time_refusals(document: Mapping[str, Any]) -> Iterator[str]:

@@ -117,8 +117,10 @@ FOLDER_PROPERTIES = (
     "write.metadata.path",
     "write.object-storage.path",
     "write.folder-storage.path",
+    "write.location-provider.impl",
+    "write.py-location-provider.impl",
 )
-"""Table properties that say where new files go, if not below the table's location."""
+"""Table properties that say where new files go, if not below the table's location, or which class says it."""
 
 
 def is_on(properties: Mapping[str, Any], key: str) -> bool:

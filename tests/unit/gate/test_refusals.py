@@ -287,6 +287,16 @@ STATEMENTS: dict[str, tuple[Attempt, tuple[int, str], str]] = {
     "registering a table": (
         lambda s: s.writer.send("POST", "namespaces/nyc/register", {"name": "r"}), UNSUPPORTED, "can't be registered"),
     "a quarantine table": (lambda s: s.create(name="mine__quarantine"), BAD, "only lakegate writes"),
+    "a namespace that is a text": (
+        lambda s: s.writer.send("POST", "namespaces", {"namespace": "evil"}), BAD, "a list of names"),
+    "a namespace of 20 levels": (
+        lambda s: s.writer.send("POST", "namespaces", {"namespace": ["a"] * 20}), BAD, "at most 19 levels"),
+    "a name mapping that no reader could parse": (
+        lambda s: s.change({"action": "set-properties", "updates": {"schema.name-mapping.default": "garbage"}}),
+        BAD, "isn't a name mapping"),
+    "a class that says where files go": (
+        lambda s: s.change({"action": "set-properties", "updates": {"write.location-provider.impl": "evil.Class"}}),
+        BAD, "the gate's to choose"),
     "a reserved namespace": (
         lambda s: s.writer.send("POST", "namespaces", {"namespace": ["system"]}), BAD, "isn't a namespace of the lake"),
 }  # fmt: skip
