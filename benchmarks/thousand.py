@@ -1,8 +1,6 @@
 """``python -m benchmarks.thousand``: 1,000 writers on 1,000 tables, simulated: how long a publish takes, what fills up.
 
-A discrete simulation in virtual time: nothing is started or written. What each step takes comes from measurements
-(``docs/design/scale.md`` says which, and what is assumed). Each writer has a table of its own, waits for its next batch
-for a random time, has Spark write and audit it, and publishes it.
+A discrete simulation in virtual time. ``docs/design/scale.md`` says where its times are from, and what is assumed.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from functools import partial
 from itertools import count
 
 WRITERS = 1_000
-Stage = tuple[str, float]
-"""A resource, and the seconds for which one of its servers is busy; ``""`` is nobody's: time that just passes."""
+_SECONDS = 600  # of virtual time
+Stage = tuple[str, float]  # a resource and for how long one of its servers is busy; "" is nobody's: time passes
 
 
 @dataclass
@@ -33,18 +31,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Deployment:
-    """How much there is of each resource, and the seconds that a run takes of it.
-
-    Attributes:
-        spark_slots: Runs that Spark works on at once.
-        spark_s: How long one run keeps its slot: write and audit.
-        catalog_cores: Cores of Nessie.
-        read_s: Nessie's processor time for all requests of a run but the commit on ``main``.
-        commit_s: One commit on ``main``; they come one after the other.
-        journal_cores: Cores of the journal's database.
-        journal_s: Its processor time for a run.
-        client_s: What the writer's own machine does for a publish: metadata, manifests, requests on their way.
-    """
+    """How much there is of each resource, and the seconds that a run takes of it; ``_MEASURED`` describes each."""
 
     spark_slots: int
     spark_s: float
@@ -54,11 +41,6 @@ class Deployment:
     journal_cores: int
     journal_s: float
     client_s: float
-
-    def resources(self) -> dict[str, Resource]:
-        """Return them, idle."""
-        counts = {"Spark": self.spark_slots, "Nessie": self.catalog_cores, "main": 1, "journal": self.journal_cores}
-        return {name: Resource(count) for name, count in counts.items()}
 
     def run(self, chance: random.Random) -> Iterator[Stage]:
         """Yield a run's stages; ``publish`` is where its publish begins. Times vary around their means."""
@@ -79,11 +61,12 @@ class Deployment:
 class Simulation:
     """Virtual time, in which the writers' steps take place one after the other."""
 
-    def __init__(self, deployment: Deployment, runs_per_s: float, seed: int) -> None:
-        self.resources = deployment.resources()
-        self.took: list[float] = []
-        """How long each publish took, in seconds."""
-        self._deployment, self._chance = deployment, random.Random(seed)
+    def __init__(self, deployment: Deployment, runs_per_s: float) -> None:
+        cores = (deployment.spark_slots, deployment.catalog_cores, deployment.journal_cores, 1)
+        servers = dict(zip(("Spark", "Nessie", "journal", "main"), cores, strict=True))
+        self.resources = {name: Resource(count) for name, count in servers.items()}
+        self.took: list[float] = []  # seconds of each publish
+        self._deployment, self._chance = deployment, random.Random(1)
         self._mean_wait_s = WRITERS / runs_per_s
         self._now, self._order = 0.0, count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -116,56 +99,51 @@ class Simulation:
             self.resources[name].queue.append((needed, partial(self._step, writer)))
             self._serve(self.resources[name])
         else:
-            self._at(self._now + needed, partial(self._step, writer))
+            heapq.heappush(self._events, (self._now + needed, next(self._order), partial(self._step, writer)))
 
     def _serve(self, resource: Resource) -> None:
         while resource.queue and resource.busy < resource.servers:
             needed, then = resource.queue.popleft()
             resource.busy += 1
             resource.worked_s += needed
-            self._at(self._now + needed, partial(self._release, resource, then))
+            heapq.heappush(
+                self._events, (self._now + needed, next(self._order), partial(self._release, resource, then))
+            )
 
     def _release(self, resource: Resource, then: Callable[[], None]) -> None:
         resource.busy -= 1
         self._serve(resource)
         then()
 
-    def _at(self, time: float, do: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (time, next(self._order), do))
+
+_MEASURED: Mapping[str, tuple[float, str]] = {
+    "spark_slots": (200, "runs that Spark works on at once"),
+    "spark_s": (3.0, "seconds of one in Spark"),
+    "catalog_cores": (2, "cores of Nessie"),
+    "read_s": (0.037, "Nessie's seconds for a run, but for the commit"),
+    "commit_s": (0.011, "seconds of one commit on main"),
+    "journal_cores": (2, "cores of the journal's database"),
+    "journal_s": (0.020, "its seconds for a run"),
+    "client_s": (0.040, "seconds of the writer's own machine for a publish"),
+}
 
 
 def main() -> None:
     """Print a line for each rate of runs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="virtual time")
-    parser.add_argument("--seed", type=int, default=1)
     for name, (value, text) in _MEASURED.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=text)
     given = vars(parser.parse_args())
     deployment = Deployment(**{name: given[name] for name in _MEASURED})
     print(f"{'runs/s':>7} {'done/s':>7} {'p50':>8} {'p99':>8}  busy")
     for rate in (1, 2, 5, 10, 20, 40, 60, 80, 120):
-        simulation = Simulation(deployment, rate, given["seed"])
-        simulation.play(given["seconds"])
+        simulation = Simulation(deployment, rate)
+        simulation.play(_SECONDS)
         took = sorted(simulation.took)
         half, most = (took[int(len(took) * share)] for share in (0.5, 0.99))
-        busy = (
-            f"{name} {one.worked_s / one.servers / given['seconds']:.0%}" for name, one in simulation.resources.items()
-        )
-        done = len(took) / given["seconds"] / 0.8
+        busy = (f"{name} {one.worked_s / one.servers / _SECONDS:.0%}" for name, one in simulation.resources.items())
+        done = len(took) / _SECONDS / 0.8
         print(f"{rate:>7g} {done:>7.1f} {half:>7.2f}s {most:>7.2f}s  {', '.join(busy)}")
-
-
-_MEASURED: Mapping[str, tuple[float, str]] = {
-    "spark_slots": (200, "runs that Spark works on at once"),
-    "spark_s": (3.0, "seconds of one in Spark"),
-    "catalog_cores": (2, "cores of Nessie"),
-    "read_s": (0.016, "Nessie's seconds for a run, but for the commit"),
-    "commit_s": (0.0086, "seconds of one commit on main"),
-    "journal_cores": (2, "cores of the journal's database"),
-    "journal_s": (0.020, "its seconds for a run"),
-    "client_s": (0.040, "seconds of the writer's own machine for a publish"),
-}
 
 
 if __name__ == "__main__":
