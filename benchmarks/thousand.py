@@ -9,7 +9,7 @@ import argparse
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -26,7 +26,7 @@ class Resource:
     servers: int
     busy: int = 0
     worked_s: float = 0.0
-    queue: deque[tuple[float, Callable[[], None]]] = field(default_factory=deque)
+    queue: deque[tuple[float, partial[None]]] = field(default_factory=deque)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Simulation:
         self._deployment, self._chance = deployment, random.Random(1)
         self._mean_wait_s = WRITERS / runs_per_s
         self._now, self._order = 0.0, count()
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, partial[None]]] = []
 
     def play(self, seconds: float) -> None:
         """Let time pass. What is published in the first fifth doesn't count: the queues are still filling."""
@@ -110,7 +110,7 @@ class Simulation:
                 self._events, (self._now + needed, next(self._order), partial(self._release, resource, then))
             )
 
-    def _release(self, resource: Resource, then: Callable[[], None]) -> None:
+    def _release(self, resource: Resource, then: partial[None]) -> None:
         resource.busy -= 1
         self._serve(resource)
         then()
