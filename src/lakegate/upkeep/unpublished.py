@@ -100,7 +100,11 @@ class Unpublished:
 
     def _found(self, folder: str, paths: Collection[str], before: datetime) -> list[StoredFile]:
         """Return those of the files that exist and are old enough, metadata last: it says what else there is."""
-        files = [file for file in self._files.list(folder) if canonical(file.path) in paths] if paths else []
+        root = self._context.warehouse.rstrip("/")
+        there = (
+            self._files.list(f"{root}{folder.removeprefix(canonical(root))}") if paths else ()
+        )  # as the store spells it
+        files = [file for file in there if canonical(file.path) in paths]
         old = [file for file in files if file.modified_at < before]
         self.young_files += len(files) - len(old)
         return sorted(old, key=lambda file: (f"{folder}/metadata/" in canonical(file.path), file.path))

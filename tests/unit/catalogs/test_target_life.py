@@ -28,6 +28,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport, VerifyFinding
 from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
 from lakegate.model.run import Run
+from lakegate.model.tables import StoredFile
 from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing.target import Killed, Staged, World
@@ -51,6 +52,17 @@ class ReadOnly(SqlCatalog):
         if self.commits_left < 0:
             raise ForbiddenError("read only")
         return super().commit_table(table, requirements, updates)
+
+
+class SpelledStore(LocalFileStore):
+    """A store that knows its own spelling only, as those of objects do."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._spelling = root
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        return super().list(prefix) if prefix.startswith(self._spelling) else iter(())
 
 
 @dataclass
@@ -87,7 +99,7 @@ class Lake:
         )
 
     def gc(self, now: datetime, *, dry_run: bool = False) -> GcReport:
-        files = LocalFileStore(self.root)
+        files = SpelledStore(self.root)
         return gc(self.context, files=files, keep_rejected=KEEP, grace=KEEP, now=now, dry_run=dry_run, history=KEEP)
 
     def files(self) -> set[Path]:
