@@ -28,7 +28,7 @@ from lakegate.spark.sessions import end_session, remote_sessions
 from support.e2e_support import Cli, write_trips
 from support.gate_clients import duck, pyiceberg, spark
 from support.gate_world import served
-from support.served_lake import duckdb_with_iceberg, serving
+from support.served_lake import duckdb_with_iceberg
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.jvm
@@ -230,9 +230,9 @@ def test_three_engines_write_to_one_table_while_main_moves(
     assert count(lake, trips) == rows + 3 * each + 3
 
 
-def test_two_gates_know_the_same_openings(lake: Lake, home: Path, url: str) -> None:
+def test_two_gates_know_the_same_openings(lake: Lake, components: Components, url: str) -> None:
     opened = lake.gate.open("two", checks={"two.rows": ["row_count(min=5)"]})
-    with serving(home) as other, pyiceberg(url, opened) as here, pyiceberg(other.url, opened) as there:
+    with served(door(components)) as other, pyiceberg(url, opened) as here, pyiceberg(other, opened) as there:
         here.create_namespace("two")
         here.create_table("two.rows", ROWS.schema).append(ROWS)
         table = there.load_table("two.rows")
