@@ -31,6 +31,16 @@ _SECRET = "DBT_ENV_SECRET_LAKEGATE_GATE_TOKEN"  # noqa: S105 - a variable's name
 _TOKEN = f"{{{{ env_var('{_SECRET}') }}}}"
 _FAILED: Final = ("error", "fail", "runtime error")
 _LONGEST = 200
+_SPARK_SNAPSHOT: Final = """\
+{% macro spark_build_snapshot_staging_table(strategy, sql, target_relation) %}
+  {%- set made = make_temp_relation(target_relation).incorporate(type='view') -%}
+  {% call statement('build_snapshot_staging_relation') %}
+    create or replace temporary view {{ made }} as {{ snapshot_staging_table(strategy, sql, target_relation) }}
+  {% endcall %}
+  {{ return(made) }}
+{% endmacro %}
+"""
+"""dbt-spark makes a view that others can see, which the gate doesn't take."""
 _OWN_MACRO = re.compile(r"{%-?\s*materialization\s+table\s*,\s*adapter\s*=\s*['\"]duckdb['\"]")
 
 
@@ -76,7 +86,7 @@ class DbtProject:
             copy = Path(folder) / "project"
             profiles = converted_profiles(self.profiles, uri, branch)
             _write_yaml(Path(folder) / _PROFILES, profiles)
-            _link_project(self.root, copy)
+            _link_project(self.root, copy, _macros(self.root))
             _write_yaml(copy / _PROJECT, self._settings(profiles))
             self.results.unlink(missing_ok=True)
             parsed = self.artifacts / "partial_parse.msgpack"  # which names files of a copy
@@ -98,7 +108,7 @@ class DbtProject:
         outputs = (one for profile in profiles.values() for one in profile["outputs"].values())
         is_spark = any(_type_of(one) == "spark" for one in outputs)
         formats = self._kinds() if is_spark else ()
-        return converted_project(self.settings, has_own_macro=_has_own_macro(self.root), in_iceberg=formats)
+        return converted_project(self.settings, in_iceberg=formats)
 
     def _kinds(self) -> Sequence[str]:
         """Return the kinds of tables that the project has. dbt warns of settings for others."""
@@ -171,15 +181,13 @@ def converted_profiles(profiles: Mapping[str, Any], uri: str, branch: str) -> Ma
     return converted
 
 
-def converted_project(
-    project: Mapping[str, Any], *, has_own_macro: bool = False, in_iceberg: Sequence[str] = ()
-) -> Mapping[str, Any]:
-    """Return a project's settings with our macro.
+def converted_project(project: Mapping[str, Any], *, in_iceberg: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Return a project's settings with our macros.
 
     Args:
         in_iceberg: Kinds of tables that are in Iceberg unless the project says otherwise, such as ``models``.
     """
-    macros = [*(project.get("macro-paths") or ["macros"]), *([] if has_own_macro else [_MACROS])]
+    macros = [*(project.get("macro-paths") or ["macros"]), _MACROS]
     formats = {kind: {"+file_format": "iceberg", **(project.get(kind) or {})} for kind in in_iceberg}
     return {**project, **formats, "macro-paths": macros}
 
@@ -256,20 +264,20 @@ def _write_yaml(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
 
 
-def _link_project(root: Path, copy: Path) -> None:
-    """Link all of a project but its settings, and add our macro."""
-    macros = copy / _MACROS
-    macros.mkdir(parents=True)
-    (macros / "table.sql").write_text(DBT_DUCKDB_TABLE, encoding="utf-8")
+def _link_project(root: Path, copy: Path, macros: str) -> None:
+    """Link all of a project but its settings, and add our macros."""
+    (copy / _MACROS).mkdir(parents=True)
+    (copy / _MACROS / "gate.sql").write_text(macros, encoding="utf-8")
     for entry in root.iterdir():
         if entry.name != _PROJECT:
             (copy / entry.name).symlink_to(entry)
 
 
-def _has_own_macro(root: Path) -> bool:
-    """Whether the project has mended dbt-duckdb's tables itself; dbt takes no macro twice."""
+def _macros(root: Path) -> str:
+    """Return our macros, without that for dbt-duckdb's tables if the project has its own; dbt takes none twice."""
     files = (path for path in root.glob("*/**/*.sql") if path.is_file())
-    return any(_OWN_MACRO.search(path.read_text(encoding="utf-8", errors="replace")) for path in files)
+    has_own = any(_OWN_MACRO.search(path.read_text(encoding="utf-8", errors="replace")) for path in files)
+    return _SPARK_SNAPSHOT if has_own else _SPARK_SNAPSHOT + DBT_DUCKDB_TABLE
 
 
 def _json(path: Path) -> Mapping[str, Any]:

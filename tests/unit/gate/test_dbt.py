@@ -85,7 +85,7 @@ def test_the_project_is_linked_with_what_the_engines_need(root: Path) -> None:
         settings = read(copy / "dbt_project.yml")
         assert (copy / "models" / "one.sql").read_text() == "select 1 as id"
         macros = [copy / folder for folder in settings["macro-paths"]]
-        assert any('materialization table, adapter="duckdb"' in (macros[-1] / "table.sql").read_text() for _ in macros)
+        assert 'materialization table, adapter="duckdb"' in (macros[-1] / "gate.sql").read_text()
         assert settings["models"] == {"+file_format": "iceberg", "shop": {"+tags": "a"}}
         assert (settings["snapshots"], "seeds" in settings) == ({"+file_format": "iceberg"}, False)
         assert Path(variables["DBT_TARGET_PATH"]) == root / "target"
@@ -97,7 +97,7 @@ def test_the_project_is_linked_with_what_the_engines_need(root: Path) -> None:
     (root / "macros").mkdir()
     (root / "macros" / "mine.sql").write_text(macro)
     with found().writing({}, URI, BRANCH, TOKEN) as variables:
-        assert read(Path(variables["DBT_PROJECT_DIR"]) / "dbt_project.yml")["macro-paths"] == ["macros"]
+        assert "materialization" not in (Path(variables["DBT_PROJECT_DIR"]) / macros[-1].name / "gate.sql").read_text()
 
 
 def test_the_project_and_the_profiles_are_found_as_dbt_finds_them(
