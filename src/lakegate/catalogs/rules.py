@@ -7,6 +7,7 @@ Catalogs that check commits themselves share them: :class:`lakegate.testing.Memo
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 from uuid import uuid4
@@ -39,7 +40,7 @@ def check_keys(request: CommitRequest) -> None:
     keys += [*(table.parts for table in request.deletes), *request.drops]
     if not keys and not request.unchanged and not request.at_head:
         raise InputError("A commit needs at least one operation.", ref=request.branch)
-    twice = next((key for key in keys if keys.count(key) > 1), None)
+    twice = next((key for key, times in Counter(keys).items() if times > 1), None)
     if twice is not None:
         raise InputError(f"The commit has two operations on '{'.'.join(twice)}'.", ref=request.branch)
 
