@@ -238,9 +238,8 @@ def test_thousands_of_files_are_named_by_their_folders() -> None:
 
 @pytest.mark.usefixtures("in_a_project")
 def test_the_command_writes_one_event_a_line() -> None:
-    settings = type("Settings", (), {"catalog": type("Catalog", (), {"uri": None, "warehouse": None})})
     lake: Any = FakeLake(run=REJECTED, written_schemas={})
-    lake.settings = settings
+    lake.settings = Settings()
     lines = invoke("runs 2026 -o openlineage", lake).stdout.splitlines()
     assert [json.loads(line)["eventType"] for line in lines] == ["START", "FAIL"]
 
