@@ -23,7 +23,14 @@ from lakegate.catalogs.target import intents
 from lakegate.catalogs.target.intents import Intent
 from lakegate.catalogs.target.log import Changes, Log
 from lakegate.catalogs.target.targets import StaleError, Step, Target
-from lakegate.catalogs.target.updates import alterations, goes_back, newest_added, snapshots_of, updates_between
+from lakegate.catalogs.target.updates import (
+    alterations,
+    follows,
+    goes_back,
+    newest_added,
+    snapshots_of,
+    updates_between,
+)
 from lakegate.errors import (
     CatalogUnavailableError,
     ClockError,
@@ -383,8 +390,10 @@ class Publisher:
         staged = step.staged
         if staged is None or now is None or now.metadata_location == staged.metadata_location:
             return _Made(step, now)
+        document = self._target.document(now)
         try:
-            is_last = not updates_between(self._target.document(staged), self._target.document(now), now.table).updates
+            is_last = step.base is not None and follows(document, step.base.metadata_location)
+            is_last = is_last or not updates_between(self._target.document(staged), document, now.table).updates
         except (InputError, ClockError):
             is_last = False
         return _Made(step, now if is_last else staged.model_copy(update={"content_id": now.content_id}), is_last)

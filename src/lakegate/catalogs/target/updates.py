@@ -77,6 +77,12 @@ def snapshots_of(document: Document) -> dict[int, Document]:
     return {one["snapshot-id"]: one for one in document.get("snapshots") or ()}
 
 
+def follows(document: Document, metadata_location: str) -> bool:
+    """Return whether a table's metadata says that it directly replaced another file. Some catalogs add properties."""
+    log = list(document.get("metadata-log") or ())
+    return bool(log) and log[-1]["metadata-file"] == metadata_location
+
+
 def newest_of_run(document: Document) -> Written | None:
     """Return the newest snapshot that a run of lakegate wrote; ``None`` if there's none."""
     for one in sorted(snapshots_of(document).values(), key=_age, reverse=True):
