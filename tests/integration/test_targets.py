@@ -46,6 +46,10 @@ class OnServer(TargetContract):
         return catalog.target()
 
     @pytest.fixture
+    def files(self, catalog: RunningCatalog) -> TableFiles:
+        return catalog.files()
+
+    @pytest.fixture
     def database(self, tmp_path: Path) -> Iterator[Database]:
         made = SqliteDatabase(tmp_path / "journal.db")
         yield made
@@ -59,8 +63,8 @@ class TestSeaweedFS(OnServer):
         return seaweedfs
 
     @pytest.fixture
-    def world(self, database: Database, target: Target, others: Catalog) -> World:
-        world = World(database, target, others, TableFiles())
+    def world(self, database: Database, target: Target, others: Catalog, files: TableFiles) -> World:
+        world = World(database, target, others, files)
         others.create_namespace(world.namespace)  # it refuses to where files are already
         world.publish(world.staged("first", {"trips": [1]}))
         return world

@@ -28,7 +28,6 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 
 from lakegate.catalogs.target.publishing import Window
 from lakegate.errors import CatalogUnavailableError, ConflictError, NotReplayableError, OutcomeUnknownError
-from lakegate.iceberg.files import TableFiles
 from lakegate.journal.database import SqliteDatabase
 from lakegate.model.refs import MAIN, TORN_PROPERTY
 from lakegate.testing.target import World
@@ -204,7 +203,7 @@ def _prove(folder: Path, catalog: RunningCatalog, runs: int, chooser: random.Ran
 def _world(folder: Path, catalog: RunningCatalog) -> World:
     # Asked directly, so that it's not the line that decides what others see.
     others = catalog.others()
-    return World(SqliteDatabase(folder / "journal.db"), catalog.target(), others, TableFiles(), "proof")
+    return World(SqliteDatabase(folder / "journal.db"), catalog.target(), others, catalog.files(), "proof")
 
 
 def _tables_of(number: int) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from lakegate.catalogs.target.opening import open_target
 from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
 from lakegate.catalogs.target.targets import Target
+from lakegate.config import S3Settings, StorageSettings
 from lakegate.iceberg.files import TableFiles
 from support.waiting import wait_until
 
@@ -42,12 +43,19 @@ class RunningCatalog:
         os.environ.update(self.environment)
         return load_catalog("lake", **self.properties)
 
+    def files(self) -> TableFiles:
+        """Return what reads its tables' files."""
+        if "AWS_ENDPOINT_URL" not in self.environment:
+            return TableFiles()
+        endpoint, region = (self.environment[name] for name in ("AWS_ENDPOINT_URL", "AWS_REGION"))
+        return TableFiles(StorageSettings(s3=S3Settings(endpoint=endpoint, region=region, path_style=True)))
+
     def target(self) -> Target:
         """Open it as lakegate does."""
         os.environ.update(self.environment)
         if self.by_pyiceberg:
-            return PyIcebergTarget(self.others(), TableFiles(), self.name)
-        return open_target("lake", self.properties, TableFiles())
+            return PyIcebergTarget(self.others(), self.files(), self.name)
+        return open_target("lake", self.properties, self.files())
 
 
 def sqlite(folder: Path, *, by_pyiceberg: bool = False) -> RunningCatalog:

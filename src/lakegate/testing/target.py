@@ -219,9 +219,14 @@ class TargetContract:
         raise NotImplementedError("Override the fixture 'database' so that it returns a journal's database.")
 
     @pytest.fixture
-    def world(self, database: Database, target: Target, others: Catalog) -> World:
+    def files(self) -> TableFiles:
+        """Return what reads the tables' files. Override it if the environment alone doesn't say where they are."""
+        return TableFiles()
+
+    @pytest.fixture
+    def world(self, database: Database, target: Target, others: Catalog, files: TableFiles) -> World:
         """Return a lake with a table ``trips`` that has one row, 1."""
-        world = World(database, target, others, TableFiles())
+        world = World(database, target, others, files)
         world.publish(world.staged("first", {"trips": [1]}))
         return world
 
