@@ -144,6 +144,13 @@ def _function(bench: _Bench) -> Iterator[Figure]:
     yield from function.measure(bench.lake.home / "function", bench.rounds)
 
 
+def _targets(bench: _Bench) -> Iterator[Figure]:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    from benchmarks import targets
+
+    yield from targets.measure(bench.components.context, bench.staging, bench.lake.home / "targets", bench.rounds * 4)
+
+
 def _dashboard(bench: _Bench) -> Iterator[Figure]:
     # The lake that it reads is made as for the tests.
     sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
@@ -177,6 +184,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "reading": lambda bench: reading.measure(bench.lake.home / "reading"),
     "watching": lambda _: watching.measure(),
     "function": _function,
+    "targets": _targets,
     "dashboard": _dashboard,
     "browser": _browser,
 }

@@ -58,10 +58,13 @@ class Staging:
     def create(self, name: str, *, target: str = MAIN, appends: Sequence[int] = ()) -> TableIdentifier:
         """Create a table on ``target`` whose history is ``appends``, each of that many data files (:meth:`grown`)."""
         table = TableIdentifier.parse(name)
-        location = new_table(self._context, table, new_run_id()).location
-        made = self._memory.create_table(f"b.t{uuid4().hex}", _SCHEMA, location=location)
-        self.put(self.grown(_pointer(made, table, None), appends), target)
+        self.put(self.grown(self.empty(table), appends), target)
         return table
+
+    def empty(self, table: TableIdentifier) -> TablePointer:
+        """Return a new table, which no commit has."""
+        location = new_table(self._context, table, new_run_id()).location
+        return _pointer(self._memory.create_table(f"b.t{uuid4().hex}", _SCHEMA, location=location), table, None)
 
     def grown(self, pointer: TablePointer, appends: Sequence[int]) -> TablePointer:
         """Return a table after more appends, each of that many data files. The files are not there; nobody looks."""
