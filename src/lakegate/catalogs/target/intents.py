@@ -106,7 +106,7 @@ def add(tx: JournalTransaction, intent: Intent) -> None:
 def give_up(tx: JournalTransaction, intent: Intent) -> None:
     """Let others change what an intent changes. One that was late already has nothing more to come."""
     if intent.is_late:
-        _delete(tx, [intent])
+        forget(tx, [intent])
     else:
         tx.execute(update(INTENTS).where(INTENTS.c.intent_id == intent.intent_id).values(given_up=True))
 
@@ -120,12 +120,13 @@ def reopen(tx: JournalTransaction, intent: Intent) -> None:
 def remove(tx: JournalTransaction, intent: Intent) -> None:
     """Remove an intent, if it's there, and what its run gave up before."""
     earlier = [one for one in given_up(tx) if one.run_id is not None and one.run_id == intent.run_id]
-    _delete(tx, [intent, *earlier])
+    forget(tx, [intent, *earlier])
 
 
 def _row(intent: Intent) -> dict[str, object]:
     return {"intent_id": intent.intent_id, "document": intent.model_dump_json(), "given_up": False}
 
 
-def _delete(tx: JournalTransaction, intents: Iterable[Intent]) -> None:
+def forget(tx: JournalTransaction, intents: Iterable[Intent]) -> None:
+    """Delete intents."""
     tx.delete(INTENTS.c.intent_id, [one.intent_id for one in intents])

@@ -152,8 +152,15 @@ class Publisher:
         """
         with self._database.reading() as tx:
             given_up = [one for one in intents.given_up(tx) if not one.written.isdisjoint(keys)]
-        late = next((one for one in given_up if any(self._standing(at)[0] == "published" for at in one.steps)), None)
+        if not given_up:
+            return False
+        standings = [(one, {self._standing(step)[0] for step in one.steps}) for one in given_up]
+        late = next((one for one, found in standings if "published" in found), None)
         if late is None:
+            # A request on top of what a table was is refused by now.
+            hopeless = [one for one, found in standings if found == {"changed"}]
+            with self._database.writing() as tx:
+                intents.forget(tx, hopeless)
             return False
         with self._database.writing() as tx:
             intents.take_turn(tx)
