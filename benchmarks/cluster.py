@@ -121,6 +121,7 @@ def _files(lake: Lake, rows: int) -> None:
     name, store = f"t{time.time_ns()}", boto3.client("s3", endpoint_url=_STORE)
     pq.write_table(table, f"{name}.parquet")
     pyarrow.csv.write_csv(table, f"{name}.csv")
+    lake.query("SELECT 1").to_arrow()  # a session
     for ending in ("parquet", "csv"):
         file = Path(f"{name}.{ending}")
         store.upload_file(str(file), "landing", file.name)
