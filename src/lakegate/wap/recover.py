@@ -286,7 +286,8 @@ def _adopt_verdict(context: Context, session: RunSession) -> None:
 def _reason(run: Run, given: str | None = None) -> LakegateError:
     """Return why a run ends. If it was suspended because a step failed, that includes the step's error."""
     if run.opening is not None and run.status == "created":
-        return LakegateError(given or f"It wasn't sealed by its deadline ({run.opening.deadline:%Y-%m-%d %H:%M} UTC).")
+        by = f"{run.opening.deadline:%Y-%m-%d %H:%M} UTC"
+        return LakegateError(given or f"It wasn't sealed by its deadline ({by}), or its process died before.")
     if not run.is_stepwise:
         return LakegateError(given or "Its process died before the audit was done.")
     why = given or "It wasn't audited, and nobody started its next step."
