@@ -118,13 +118,13 @@ def _foreign(commit: Commit, changed: list[str]) -> VerifyFinding:
             run_id=commit.properties[TORN_PROPERTY],
             commit=commit.hash,
         )
-    undo = f" To undo it: lakegate table restore {changed[0]} --at {commit.parent[:_SHOWN]}" if commit.parent else ""
+    undo = f". To undo it: lakegate table restore {changed[0]} --at {commit.parent[:_SHOWN]}" if commit.parent else ""
     return VerifyFinding(
         kind="foreign-commit",
         message=f"Commit {commit.hash[:_SHOWN]} on main changed {named} without a run, and so without an audit "
         f"({commit.author}: {commit.message.partition(chr(10))[0]}).",
-        fix=f"Review it: lakegate log {commit.hash[:_SHOWN]} --limit 1.{undo} If it's right, pass --since with a later "
-        "commit, or with a tag at one.",
+        fix="If it's right, pass --since with a later commit, or with a tag at one. "
+        f"To review it: lakegate log {commit.hash[:_SHOWN]} --limit 1{undo}",
         table=changed[0],
         commit=commit.hash,
     )

@@ -100,9 +100,10 @@ def _begun(context: Context, order: Order) -> Iterator[RunSession]:
     validate_ref_name(order.branch)
     recover(context)
     if ref_exists(context, order.branch):
+        drop = "" if order.branch == order.target else f", or drop it: lakegate discard {order.branch}"
         raise AlreadyExistsError(
             f"Branch '{order.branch}' exists already.",
-            hint=f"Choose another name, or drop it: lakegate discard {order.branch}",
+            hint=f"Choose another name{drop}",
             branch=order.branch,
         )
     base = sync(context, order.target)

@@ -31,9 +31,9 @@ BRANCH = "wap/nightly"
 ZONES = TableIdentifier.parse("nyc.zones")
 
 
-def order(*checks: str, run: str = "g1", open_s: float = 3600.0) -> Order:
+def order(*checks: str, run: str = "g1", branch: str = BRANCH, open_s: float = 3600.0) -> Order:
     asked = {TRIPS: [check for text in checks for check in parse_checks(text)]} if checks else {}
-    return Order(run_id=run, name="nightly", branch=BRANCH, target="main", checks=asked, open_s=open_s)
+    return Order(run_id=run, name="nightly", branch=branch, target="main", checks=asked, open_s=open_s)
 
 
 def opened(house: FakeLakehouse, *checks: str, **options: Any) -> Run:
@@ -241,8 +241,10 @@ def test_unknown_openings_and_taken_branches_are_named(house: FakeLakehouse) -> 
         with pytest.raises(NotFoundError, match=f"Run '{run}' isn't an opening"):
             sealed(house, run=run)
     opened(house)
-    with pytest.raises(LakegateError, match="exists already"):
-        opened(house, run="g2")
+    for branch, way in ((BRANCH, f"discard {BRANCH}"), ("main", "another name")):
+        with pytest.raises(LakegateError, match="exists already") as refused:
+            opened(house, run="g2", branch=branch)
+        assert (refused.value.hint or "").endswith(way)
 
 
 def test_a_branch_that_is_open_while_a_block_runs_is_sealed_at_its_end(house: FakeLakehouse) -> None:
