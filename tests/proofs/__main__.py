@@ -108,7 +108,7 @@ _LONG: Mapping[str, Proof] = {
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
     "compaction": lambda home, seed: compaction.prove(home, seed=seed),
-    "targets": lambda home, seed: targets.prove(home, 200, seed),
+    "targets": lambda home, seed: targets.prove(home, 40, seed),
     "histories": lambda home, seed: histories.prove(home, seed=seed, keep=Path(tempfile.gettempdir())),
     "hot-table": lambda home, seed: histories.prove(
         home, histories.HOT, seed=seed, namespace="hot", keep=Path(tempfile.gettempdir())
