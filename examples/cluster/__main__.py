@@ -26,9 +26,7 @@ def main() -> int:
     """Do what the command line says; return 0, or else, after a sentence, 77 if this machine can't, and 1."""
     parser = argparse.ArgumentParser(prog="cluster", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--name", default="lakegate-cluster", help="several can be up at once under different names")
-    parser.add_argument(
-        "--workers", type=int, default=2, choices=range(1, 10), help="as they were, or will be, started"
-    )
+    parser.add_argument("--workers", type=int, default=2, choices=range(1, 10), help="how many to start")
     parser.add_argument("--memory", default="768m", help="of Spark's driver and of each worker")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("up", help="start it")
@@ -43,7 +41,7 @@ def main() -> int:
     commands.add_parser("serve", help=argparse.SUPPRESS).add_argument("host")
     given = parser.parse_args()
     workers = tuple(f"worker-{number}" for number in range(1, given.workers + 1))
-    network = Network(given.name, (*_SERVERS, *_CLIENTS, *workers))
+    network = Network.find(given.name) or Network(given.name, (*_SERVERS, *_CLIENTS, *workers))
     try:
         _do(network, given)
     except ClusterError as error:
@@ -101,9 +99,8 @@ def _up(network: Network, memory: str) -> None:
 
 def _start(network: Network, host: str, memory: str) -> None:
     (network.files(host) / "ready").unlink(missing_ok=True)
-    workers = sum(name.startswith("worker") for name in network.hosts)
     script = [sys.executable, str(Path(__file__).parent), f"--name={network.name}", f"--memory={memory}"]
-    command = network.command(host, [*script, f"--workers={workers}", "serve", host])
+    command = network.command(host, [*script, "serve", host])
     environment = network.environment({**servers.variables(network), "PYTHONPATH": os.environ.get("PYTHONPATH", "")})
     with (network.base / f"{host}.log").open("ab") as log:
         subprocess.Popen(

@@ -54,6 +54,14 @@ class Network:
     name: str
     hosts: tuple[str, ...]
 
+    @classmethod
+    def find(cls, name: str) -> Network | None:
+        """Return the one that exists under a name."""
+        with suppress(FileNotFoundError):
+            names = cls(name, ()).base.joinpath("names").read_text(encoding="ascii")
+            return cls(name, tuple(line.split()[1].partition(".")[0] for line in names.splitlines()[1:]))
+        return None
+
     @property
     def base(self) -> Path:
         """The folder with everything."""

@@ -26,7 +26,7 @@ PORTS = {"store": 8333, "journal": 5432, "nessie": 19120, "master": 7077, "spark
 _BEHIND_TLS = 15003
 _STORE = f"http://store.{DOMAIN}:{PORTS['store']}"
 _SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
-_OPENED = "-Djava.net.preferIPv4Stack=true"
+_IPV4 = "-Djava.net.preferIPv4Stack=true"
 # PySpark's launcher asks for a module that the bundled Java lacks, and that Spark doesn't need.
 _JAVA = """#!/bin/bash
 for option; do [ "$option" = --add-modules=jdk.incubator.vector ] || options+=("$option"); done
@@ -78,22 +78,27 @@ def prepare(network: Network) -> None:
     folder.mkdir(mode=0o700)
     authority = Authority(folder, "lake")
     for host in ("journal", "spark", "gate"):
-        authority.pair(host=f"{host}.{DOMAIN}").rename(network.files(host) / "server.pem")
+        pair = authority.pair(host=f"{host}.{DOMAIN}").rename(network.files(host) / "server.pem")
+        pair.chmod(0o600)
     token, reader = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     access, secret = secrets.token_hex(10).upper(), secrets.token_hex(20)
     keys = f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n"
     password = secrets.token_hex(16)
     _write(network, "journal", {"journal-password": password})
-    _write(network, "store", {"aws-credentials": keys})
-    for host in (host for host in network.hosts if host.startswith("worker")):
+    for host in (host for host in network.hosts if host.startswith(("store", "worker"))):
         _write(network, host, {"aws-credentials": keys})
     _write(network, "spark", {"aws-credentials": keys, "spark-token": token})
     settings = _SETTINGS.replace("DISK", str(network.disk))
-    client = {"spark-token": token, "journal-password": password, "aws-credentials": keys, "lakegate.toml": settings}
-    _write(network, "gate", {**client, "reader-token": reader})
-    for host in (host for host in network.hosts if host.startswith("client")):
-        _write(network, host, {**client, "reader-token": reader, "lake.pem": authority.file.read_text("ascii")})
-    _write(network, "gate", {"lake.pem": authority.file.read_text("ascii")})
+    trusted = authority.file.read_text("ascii")
+    client = {
+        "lake.pem": trusted,
+        "spark-token": token,
+        "journal-password": password,
+        "aws-credentials": keys,
+        "lakegate.toml": settings,
+    }
+    for host in (host for host in network.hosts if host.startswith(("client", "gate"))):
+        _write(network, host, {**client, "reader-token": reader})
 
 
 def _write(network: Network, host: str, files: Mapping[str, str]) -> None:
@@ -177,7 +182,7 @@ def _nessie() -> list[str]:
         "nessie.version.store.type": "ROCKSDB",
         "nessie.version.store.persist.rocks.database-path": "nessie",
     }
-    options = (*_SMALL, _OPENED, "-Xmx384m", *(f"-D{key}={value}" for key, value in properties.items()))
+    options = (*_SMALL, _IPV4, "-Xmx384m", *(f"-D{key}={value}" for key, value in properties.items()))
     return [str(artifacts.java()), *options, "-jar", str(jar)]
 
 
@@ -185,14 +190,14 @@ def _spark(network: Network) -> dict[str, str]:
     return {
         "JAVA_HOME": str(network.base / "java"),
         "SPARK_HOME": str(artifacts.spark_jars().parent),
-        "SPARK_LOCAL_HOSTNAME": f"{os.uname().nodename}",
+        "SPARK_LOCAL_HOSTNAME": os.uname().nodename,
         "SPARK_SCALA_VERSION": "2.13",  # else it looks for a build of its own
     }
 
 
 def _daemon(name: str, *options: str) -> list[str]:
     classes = ("-cp", f"{artifacts.spark_jars()}/*", f"org.apache.spark.deploy.{name}")
-    return [str(artifacts.java()), *_SMALL, _OPENED, "-Xmx256m", *SPARK_JAVA_OPTIONS, *classes, *options]
+    return [str(artifacts.java()), *_SMALL, _IPV4, "-Xmx256m", *SPARK_JAVA_OPTIONS, *classes, *options]
 
 
 def _connect(network: Network, memory: str) -> list[str]:
@@ -225,7 +230,7 @@ def _connect(network: Network, memory: str) -> list[str]:
         "spark.hadoop.fs.s3a.endpoint.region": REGION,
         "spark.hadoop.fs.s3a.path.style.access": "true",
     }
-    java = (str(artifacts.java()), *_SMALL, _OPENED, f"-Xmx{memory}", "-Duser.timezone=UTC", *SPARK_JAVA_OPTIONS)
+    java = (str(artifacts.java()), *_SMALL, _IPV4, f"-Xmx{memory}", "-Duser.timezone=UTC", *SPARK_JAVA_OPTIONS)
     classes = ("-cp", f"{artifacts.spark_jars()}/*:{extra}", "org.apache.spark.deploy.SparkSubmit")
     settings = (word for key, value in properties.items() for word in ("--conf", f"{key}={value}"))
     service = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", *settings, "spark-internal")
