@@ -122,14 +122,14 @@ def _cut(one: str, other: str) -> Fault:
 
 
 TRIALS = (
-    Trial("a worker is killed while it writes", "write", _kill("worker-2"), _start("worker-2"), delay_s=6),
+    Trial("a worker is killed while it writes", "write", _kill("worker-2"), _start("worker-2"), delay_s=4),
     Trial("a worker is killed while it audits", "audit", _kill("worker-1"), _start("worker-1"), delay_s=1),
-    Trial("Spark's driver is killed while it writes", "write", _kill("spark"), _start("spark"), delay_s=6),
+    Trial("Spark's driver is killed while it writes", "write", _kill("spark"), _start("spark"), delay_s=4),
     Trial("Spark's driver is killed while it audits", "audit", _kill("spark"), _start("spark"), delay_s=1),
-    Trial("a worker can't reach the store", "write", _cut("worker-1", "store"), _nothing, delay_s=5),
-    Trial("a client can't reach Spark", "write", _cut("client-1", "spark"), _nothing, delay_s=5),
-    Trial("a client can't reach the catalog", "write", _cut("client-1", "nessie"), _nothing, delay_s=5),
-    Trial("a client can't reach the journal", "write", _cut("client-1", "journal"), _nothing, delay_s=5),
+    Trial("a worker can't reach the store", "write", _cut("worker-1", "store"), _nothing, delay_s=3),
+    Trial("a client can't reach Spark", "write", _cut("client-1", "spark"), _nothing, delay_s=3),
+    Trial("a client can't reach the catalog", "write", _cut("client-1", "nessie"), _nothing, delay_s=3),
+    Trial("a client can't reach the journal", "write", _cut("client-1", "journal"), _nothing, delay_s=3),
     Trial("a client's clock is 10 minutes slow", "write", _nothing, _nothing, clock_s=-600),
     Trial("a client's clock is 10 minutes fast", "write", _nothing, _nothing, clock_s=600),
     Trial("a client's clock is 20 minutes fast", "write", _nothing, _nothing, clock_s=1200),
