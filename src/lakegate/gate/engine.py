@@ -42,7 +42,7 @@ from lakegate.gate.refusals import (
     no_table,
     unavailable,
 )
-from lakegate.gate.requests import namespace_in, prefix_of, text_of
+from lakegate.gate.requests import namespace_in, namespace_of, prefix_of, text_of
 from lakegate.gate.updates import apply_updates, check_requirements, well_formed
 from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles
@@ -142,7 +142,7 @@ class EngineApi:
         return json_response({"namespaces": sorted(name for name in names if name[-1])})
 
     def _create_namespace(self, request: Request, body: Mapping[str, Any]) -> Response:
-        namespace = tuple(body["namespace"])
+        namespace = namespace_of(body["namespace"])
         there = self._namespaces(request)
         if namespace in there:
             raise already_exists("Namespace", ".".join(namespace))

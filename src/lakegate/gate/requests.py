@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -30,6 +31,13 @@ def prefix_of(request: Request) -> str:
     """Return the published state that the request's prefix names. Some clients encode it again."""
     prefix = text_of(request, "prefix")
     return unquote(prefix) if "%" in prefix else prefix
+
+
+def namespace_of(levels: Any) -> tuple[str, ...]:
+    """Return the levels of a namespace as bodies spell it."""
+    if not isinstance(levels, list):  # text is a sequence, too
+        raise bad_request("A namespace is a list of names.")
+    return tuple(levels)
 
 
 def namespace_in(text: str) -> tuple[str, ...]:

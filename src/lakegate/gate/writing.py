@@ -34,7 +34,7 @@ from lakegate.gate.refusals import (
     not_writable,
     read_only,
 )
-from lakegate.gate.requests import namespace_in, opening_of, text_of
+from lakegate.gate.requests import namespace_in, namespace_of, opening_of, text_of
 from lakegate.gate.signing import Signer
 from lakegate.gate.updates import well_formed
 from lakegate.iceberg.metadata import Document, properties
@@ -164,7 +164,7 @@ class WriteApi:
     def create_namespace(self, write: Write) -> Response:
         """Create a namespace, and those above it."""
         with well_formed():
-            namespace = _namespace(write.body["namespace"])
+            namespace = namespace_of(write.body["namespace"])
             asked = (write.body.get("properties") or {}).get("location")
         table_named(namespace, "t")
         location = namespace_location(self._warehouse, namespace)
@@ -236,7 +236,7 @@ class WriteApi:
         """Change several tables in one commit."""
         with well_formed():
             changes = [
-                _table_commit(table_named(_namespace(one["identifier"]["namespace"]), one["identifier"]["name"]), one)
+                _table_commit(table_named(namespace_of(one["identifier"]["namespace"]), one["identifier"]["name"]), one)
                 for one in write.body["table-changes"]
             ]
         if not changes:
@@ -260,7 +260,7 @@ class WriteApi:
         """Rename a table that the opening has created."""
         with well_formed():
             source, target = (
-                table_named(_namespace(write.body[one]["namespace"]), write.body[one]["name"])
+                table_named(namespace_of(write.body[one]["namespace"]), write.body[one]["name"])
                 for one in ("source", "destination")
             )
 
@@ -328,12 +328,6 @@ def table_named(namespace: Namespace, name: str) -> TableIdentifier:
     if is_quarantine(table):
         raise bad_request(f"{table} is the name of a quarantine table, which only lakegate writes. Use another one.")
     return table
-
-
-def _namespace(levels: Any) -> Namespace:
-    if not isinstance(levels, list):  # text is a sequence, too
-        raise bad_request("A namespace is a list of names.")
-    return tuple(levels)
 
 
 def _table_commit(table: TableIdentifier, body: Mapping[str, Any]) -> TableCommit:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import requests
 from pyiceberg.catalog import Catalog as PyIcebergCatalog
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError, RESTError, UnauthorizedError
@@ -95,6 +96,12 @@ def test_only_branches_are_written(world: GateWorld, url: str, on_main: PyIceber
     assert world.catalog.get_ref("main") == before
     on_branch.drop_table("nyc.trips")
     assert not on_branch.table_exists("nyc.trips")
+
+
+def test_a_namespace_is_a_list_of_names(url: str) -> None:
+    headers = {"Authorization": f"Bearer {engine_token(KEY)}"}
+    answer = requests.post(f"{url}/v1/wap%2Fday/namespaces", json={"namespace": "nyc"}, headers=headers, timeout=30)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "A namespace is a list of names.")
 
 
 def test_nobody_else_may_ask(world: GateWorld, url: str) -> None:
