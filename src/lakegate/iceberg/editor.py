@@ -221,7 +221,8 @@ def _staged_append(
         refuse(
             table.pointer,
             f"it has snapshot {snapshot_id} already",
-            "This run was published before: see 'lakegate log'.",
+            "The run was published before (see 'lakegate log'), or a part of it. How to remove that part, before the "
+            "write is run again: lakegate admin verify",
             snapshot_id=snapshot_id,
         )
     return snapshot, own

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,7 +21,7 @@ from lakegate.catalogs.target.pruning import prune
 from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
 from lakegate.catalogs.target.sql_swap import SqlSwapTarget
 from lakegate.context import Context
-from lakegate.errors import ConfigurationError, NotFoundError, OutcomeUnknownError
+from lakegate.errors import ConfigurationError, NotFoundError, NotReplayableError, OutcomeUnknownError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
 from lakegate.iceberg.reader import IcebergTableReader
@@ -39,6 +42,7 @@ from lakegate.wap.retention import StagedFilesGoneError, require_files
 
 LATER = timedelta(days=10)
 KEEP = timedelta(days=3)
+_HOW_TO = Path(__file__).parents[3] / "docs" / "how-to" / "use-the-catalog-you-have.md"
 TRIPS = TableIdentifier.parse("ns.trips")
 
 
@@ -268,6 +272,33 @@ def test_a_rebuilt_journal_says_what_is_lost_and_publishes(lake: Lake) -> None:
     assert lake.world.ids("trips") == [1, 2]
 
 
+def test_tables_leave_nessie_by_the_loop_of_the_how_to(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointers = lake.world.lake.list_tables(lake.world.lake.get_ref(MAIN))
+    published = SimpleNamespace(tables=partial(map, lake.context.reader.metadata, pointers))
+    moved = SqlCatalog("moved", uri=f"sqlite:///{tmp_path / 'moved.db'}", warehouse=lake.root)
+    monkeypatch.setattr("lakegate.connect", partial(nullcontext, published))
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda _: moved)
+    section = _HOW_TO.read_text(encoding="utf-8").partition("## From Nessie to a catalog\n")[2]
+    exec(section.partition("```python\n")[2].partition("```")[0], {})  # noqa: S102 - as its reader would
+    database = SqliteDatabase(tmp_path / "moved-journal.db")
+    journal = Journal(database)
+    target = SqlSwapTarget(moved, TableFiles(), "moved")
+    world = World(database, target, moved, TableFiles(), lake.world.namespace)
+    world.lake = TargetCatalog(database, target, knows_run=lambda run: journal.get(run) is not None)
+    assert world.ids("trips") == [1]
+    staged = world.staged("r", {"trips": [2]})
+    with pytest.raises(ConfigurationError, match="isn't in the journal") as refused:
+        world.publish(staged)
+    assert "lakegate admin journal rebuild" in (refused.value.hint or "")
+    rebuild(replace(lake.context, catalog=world.lake, journal=journal), MAIN)
+    world.publish(staged)
+    assert (world.ids("trips"), lake.world.ids("trips")) == ([1, 2], [1])
+    moved.close()
+    database.close()
+
+
 # What verify finds
 
 
@@ -296,12 +327,16 @@ def test_verify_finds_a_publish_that_cannot_be_settled(tmp_path: Path, catalog: 
 def test_verify_finds_a_torn_run(tmp_path: Path, catalog: ReadOnly) -> None:
     lake = Lake(tmp_path, catalog, is_swap=False)
     lake.world.publish(lake.world.staged("second", {"zones": [1]}))
+    staged = lake.world.staged("r", {"trips": [2], "zones": [2]})
     with pytest.raises(Killed):
-        lake.world.publish(lake.world.staged("r", {"trips": [2], "zones": [2]}), lake.world.dying("table-published"))
+        lake.world.publish(staged, lake.world.dying("table-published"))
     for name in ("trips", "zones"):
         lake.world.append_as_others(name, 10)
     (found,) = (one for one in lake.findings() if one.kind == "torn-publish")
     assert (found.run_id, found.table) == (f"{lake.world.namespace}-r", f"{lake.world.namespace}.trips")
+    with pytest.raises(NotReplayableError, match="it has snapshot") as refused:
+        lake.world.rebased(staged)
+    assert "lakegate admin verify" in (refused.value.hint or "")
     lake.database.close()
 
 
