@@ -440,8 +440,10 @@ class Components:
     def engine_access(self) -> EngineAccess:
         """What lets our Spark in at a gate."""
         from lakegate.gate.app import Engine
+        from lakegate.iceberg.spark_options import spark_file_io
 
-        return Engine(self._engine_token, self.context.folder)
+        file_io = spark_file_io(self.warehouse, self.settings.storage)
+        return Engine(self._engine_token, self.context.folder, file_io)
 
     @cached_property
     def _engine_token(self) -> str:

@@ -258,6 +258,13 @@ class Overlay(Protocol):
     def prune(self, before: datetime) -> None:
         """Forget these, and what ``main`` was before ``before``; its commits stay."""
 
+    def access(self, pointer: TablePointer) -> Mapping[str, Any]:
+        """Return what the users' catalog gives readers of a table's files now: secrets, not to be kept.
+
+        Returns:
+            Members of a ``LoadTableResult`` of Iceberg's REST API: ``config``, ``storage-credentials``, or none.
+        """
+
     def accept_past(self) -> None:
         """Take what is published now as it is, whichever runs it is of."""
 

@@ -66,10 +66,12 @@ class Engine:
     Attributes:
         token: What it must send as its bearer token.
         folder: Returns the folder for new tables of a namespace.
+        file_io: Spark's options for files that the settings set: what a table's own catalog says doesn't change them.
     """
 
     token: str = field(repr=False)
     folder: Callable[[tuple[str, ...]], str]
+    file_io: Mapping[str, str] = field(default_factory=dict)
 
 
 def create_app(
@@ -103,7 +105,7 @@ def create_app(
         writes = WriteApi(committer, contents, gate.warehouse, gate.key, gate.signer, lender=lender)
         routes += _write_routes(writes, current)
     if engine is not None:
-        routes += EngineApi(current, files, engine.folder).routes()
+        routes += EngineApi(current, files, engine.folder, engine.file_io).routes()
     handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
         RefusedError: lambda _, error: error.response(),
         LakegateError: _lakegate_failed,

@@ -8,7 +8,8 @@ writer through the gate has that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
@@ -51,7 +52,7 @@ from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, NO_SNAPSHOT, CommitRequest, Ref, TablePointer
 from lakegate.model.tables import REPLACE
-from lakegate.ports import Catalog
+from lakegate.ports import Catalog, Overlay
 
 _ENDPOINTS: Final = (
     "GET /v1/{prefix}/namespaces",
@@ -65,6 +66,9 @@ _ENDPOINTS: Final = (
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
 )
+_FOR_FILES = re.compile(r"(?!.*(?:signer|signing|refresh))(?:(?:s3|gcs|adls)\.|client\.region$)")
+"""What Spark needs of its catalog's options for files. The rest would have it talk to that catalog by our token: sign
+requests or renew credentials there, or sign in here by the catalog's own."""
 _NAMESPACES = f"{PATH}/v1/{{prefix}}/namespaces"
 _NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
 _TABLES = f"{_NAMESPACE}/tables"
@@ -109,15 +113,21 @@ class EngineApi:
     Args:
         catalog: Returns the catalog, at its current address.
         folder: Returns the folder for new tables of a namespace.
+        fixed: Names of the options for files that Spark has from the settings.
     """
 
     def __init__(
-        self, catalog: Callable[[], Catalog], files: TableFiles, folder: Callable[[tuple[str, ...]], str]
+        self,
+        catalog: Callable[[], Catalog],
+        files: TableFiles,
+        folder: Callable[[tuple[str, ...]], str],
+        fixed: Collection[str] = (),
     ) -> None:
         self._catalog = catalog
         self._files = files
         self._contents = Contents(catalog, files)
         self._folder = folder
+        self._fixed = fixed
 
     def routes(self) -> list[Route]:
         """Return the routes below :data:`PATH`."""
@@ -185,7 +195,10 @@ class EngineApi:
             raise no_table(text_of(request, "table"))
         if request.method == "HEAD":
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        return Response(self._contents.table(pointer), media_type="application/json")
+        content, access = self._contents.table(pointer), self._access(pointer)
+        if not access:
+            return Response(content, media_type="application/json")
+        return json_response({**from_json(content), **access})
 
     def _commit_table(self, request: Request, body: Mapping[str, Any]) -> Response:
         named = _named(request, text_of(request, "table"))
@@ -207,6 +220,21 @@ class EngineApi:
             raise no_table(str(named.table))
         self._commit(branch, f"drop {named.table}", deletes=(named.table,))
         return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    def _access(self, pointer: TablePointer) -> Document:
+        """Return what the table's own catalog gives Spark to reach its files, for this answer only."""
+        catalog = self._catalog()
+        given = catalog.access(pointer) if isinstance(catalog, Overlay) else {}
+        found: dict[str, Any] = {}
+        if "config" in given:
+            found["config"] = self._for_files(given["config"])
+        if "storage-credentials" in given:
+            lent = given["storage-credentials"]
+            found["storage-credentials"] = [{**one, "config": self._for_files(one["config"])} for one in lent]
+        return found
+
+    def _for_files(self, config: Mapping[str, str]) -> Mapping[str, str]:
+        return {key: value for key, value in config.items() if _FOR_FILES.match(key) and key not in self._fixed}
 
     def _ref(self, request: Request) -> Ref:
         name, _, commit = prefix_of(request).partition("#")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 from pyiceberg.catalog import load_catalog
+from starlette.testclient import TestClient
 
 from lakegate.catalogs.target.opening import open_target
-from lakegate.catalogs.target.rest_target import RestTarget
 from lakegate.errors import (
     CatalogUnavailableError,
     ConfigurationError,
@@ -20,6 +22,7 @@ from lakegate.errors import (
     LakegateError,
     OutcomeUnknownError,
 )
+from lakegate.gate.app import Engine, create_app
 from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.metadata import parse, serialise
 from lakegate.journal.database import SqliteDatabase
@@ -233,10 +236,43 @@ def test_format_version_3_is_published_with_its_row_ids(start: Start) -> None:
     assert published["snapshots"][-1]["first-row-id"] == 0
 
 
-def test_what_the_catalog_lends_to_readers_is_passed_on(start: Start) -> None:
+def test_spark_gets_what_the_catalog_lends_for_a_tables_files(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     world, server = start()
     created(world, "trips")
-    lent = {"prefix": "s3://lake/", "config": {"s3.access-key-id": "lent"}}
-    server.more = {"config": {"client.region": "eu-west-1"}, "storage-credentials": [lent]}
-    assert isinstance(world.target, RestTarget)
-    assert world.target.access(world.table("trips")) == server.more
+    staged = world.staged("r", {"trips": [2], "new": [1]})
+    engine = Engine("spark's", lambda _: "", {"s3.endpoint": "http://ours"})
+    app = create_app(world.lake, TableFiles(), token=lambda: "", engine=engine)
+    spark = TestClient(app, base_url="http://localhost", headers={"Authorization": "Bearer spark's"})
+
+    def lent(name: str) -> Any:
+        loaded = spark.get(f"/engine/v1/main/namespaces/{world.namespace}/tables/{quote(name, safe='')}").json()
+        assert loaded["metadata"]["snapshots"]
+        return loaded["config"], loaded.get("storage-credentials")
+
+    branch = f"wap/{world.namespace}/{staged.run}"
+    assert lent("trips") == lent(f"trips@{branch}") == ({}, None)
+    for key in (SECRET, "asked-again"):
+        keys = {"s3.secret-access-key": key, "s3.session-token": "t"}
+        theirs = {"token": "their-own", "s3.signer.uri": "https://theirs", "client.refresh-credentials-endpoint": "/c"}
+        place = {"prefix": "s3://lake/trips"}
+        server.more = {
+            "config": {"client.region": "eu-west-1", "s3.endpoint": "http://theirs", **theirs},
+            "storage-credentials": [{**place, "config": {**keys, **theirs}}],
+        }
+        wanted = {"client.region": "eu-west-1"}, [{**place, "config": keys}]
+        assert lent("trips") == lent(f"trips@{branch}") == wanted
+    assert lent(f"new@{branch}") == ({}, None)
+    assert SECRET not in caplog.text
+
+
+def test_nothing_is_lent_for_another_table_of_that_name(start: Start) -> None:
+    world, server = start()
+    created(world, "trips")
+    _, (before,) = world.at_main("trips")
+    assert before is not None
+    world.others.drop_table((world.namespace, "trips"))
+    created(world, "trips")
+    server.more = {"config": {"s3.access-key-id": "lent"}}
+    _, (now,) = world.at_main("trips")
+    assert now is not None
+    assert (world.lake.access(before), world.lake.access(now)) == ({}, server.more)

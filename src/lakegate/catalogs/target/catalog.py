@@ -16,6 +16,7 @@ from lakegate.catalogs.target.overlay import OverlayCatalog
 from lakegate.catalogs.target.publishing import Plan, Publisher, Window
 from lakegate.catalogs.target.targets import Step, Target
 from lakegate.errors import InputError, NotFoundError
+from lakegate.iceberg.metadata import Document
 from lakegate.journal.database import Database
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
@@ -138,6 +139,10 @@ class TargetCatalog(OverlayCatalog):
     def folder(self, namespace: Key) -> str | None:
         """Return the folder that the target has for a namespace's tables; ``None`` if it doesn't say."""
         return self._target.folder(namespace)
+
+    def access(self, pointer: TablePointer) -> Document:
+        """Return what the target gives readers of a table's files; see :class:`lakegate.ports.Overlay`."""
+        return self._target.access(pointer)
 
     def list_namespaces(self, ref: Ref) -> Iterator[Key]:
         """Yield every namespace that exists at ``ref.hash``, without looking at the target's tables."""

@@ -128,6 +128,10 @@ class PyIcebergTarget:
         listed = () if snapshot is None else self._files.manifest_list(snapshot, pointer).manifests
         return frozenset(one.file.added_snapshot_id for one in listed if one.file.added_snapshot_id is not None)
 
+    def access(self, pointer: TablePointer) -> Document:  # noqa: ARG002 - REST catalogs give something
+        """Return nothing: readers have their own credentials."""
+        return {}
+
     def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:
         """Make one step; see :meth:`lakegate.catalogs.target.targets.Target.apply`."""
         (step,) = steps

@@ -74,10 +74,15 @@ class RestTarget(PyIcebergTarget):
         """Return the metadata at ``pointer``: as the catalog answered, or the file."""
         return self._documents.get(pointer.metadata_location) or super().document(pointer)
 
-    def access(self, table: TableIdentifier) -> Document:
-        """Return what the catalog gives readers of a table's files: ``config`` and ``storage-credentials``."""
-        with self._answers(f"load table {table}"):
-            answer = self._request("GET", self._url(table)) or {}
+    def access(self, pointer: TablePointer) -> Document:
+        """Return what the catalog gives readers of a table's files; asked anew, since it expires."""
+        with self._answers(f"load table {pointer.table}"):
+            try:
+                answer = self._request("GET", self._url(pointer.table))
+            except NoSuchTableError:
+                return {}
+        if answer["metadata"]["table-uuid"] != pointer.content_id:
+            return {}
         return {key: answer[key] for key in ("config", "storage-credentials") if answer.get(key)}
 
     def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:

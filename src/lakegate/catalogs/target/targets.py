@@ -94,6 +94,13 @@ class Target(Protocol):
     def writers(self, pointer: TablePointer) -> frozenset[int]:
         """Return the ids of the snapshots that wrote the manifests of a table, even if they have expired since."""
 
+    def access(self, pointer: TablePointer) -> Document:
+        """Return what the catalog gives readers of a table's files now: ``config`` and ``storage-credentials``.
+
+        Args:
+            pointer: The table, also as it's staged; nothing is given if the catalog has another one of that name.
+        """
+
     def apply(self, steps: Sequence[Step]) -> Sequence[TablePointer | None]:
         """Make steps, just one unless it can make them together, and return each table afterwards.
 
