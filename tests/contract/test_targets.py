@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,10 @@ from pyiceberg.exceptions import AuthorizationExpiredError, BadRequestError, For
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 
 from lakegate.catalogs.target import TargetCatalog
+from lakegate.catalogs.target.opening import open_target
 from lakegate.catalogs.target.publishing import Window
 from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
 from lakegate.catalogs.target.sql_swap import SqlSwapTarget
@@ -101,6 +103,30 @@ class TestSqlSwapOnPostgres(TargetContract):
     @pytest.fixture
     def target(self, others: SqlCatalog) -> SqlSwapTarget:
         return SqlSwapTarget(others, TableFiles(), NAME)
+
+    def test_a_user_without_rights_is_told_what_he_may_not_do(self, world: World, others: SqlCatalog) -> None:
+        user = f"reader_{uuid4().hex[:8]}"
+        with others.engine.begin() as connection:
+            connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD 'right'"))
+            connection.execute(text(f"GRANT SELECT ON iceberg_tables, iceberg_namespace_properties TO {user}"))
+        address = others.engine.url.set(username=user)
+        given = {
+            **others.properties,
+            "type": "sql",
+            "uri": address.set(password="wrong").render_as_string(hide_password=False),
+        }
+        with pytest.raises(ConfigurationError, match="doesn't let this user sign in: password authentication failed"):
+            open_target("lake", given, TableFiles())
+        given["uri"] = address.set(password="right").render_as_string(hide_password=False)
+        target = open_target("lake", given, TableFiles())
+        reader = TargetCatalog(world.database, target)
+        for staged in (world.staged("r", {"trips": [2]}), replace(world, namespace=user).staged("new", {"trips": [3]})):
+            with pytest.raises(
+                ConfigurationError, match=r"doesn't let this user .*: permission denied for table \w+\.$"
+            ):
+                world.publish(staged, reader)
+        target.close()
+        assert world.ids("trips") == [1]
 
 
 _REFUSALS: Mapping[str, Exception] = {

@@ -181,6 +181,14 @@ def test_what_a_refusal_means(start: Start, status: int, text: str, kind: type[L
     assert world.ids("trips") == [1, 2]
 
 
+def test_a_wrong_credential_is_told_from_a_catalog_that_is_away(tmp_path: Path) -> None:
+    with RestRecorder(Product(), tmp_path) as server:
+        server.next_answers.append(("POST /v1/oauth/tokens", (401, {"error": "invalid_client"})))
+        given = {"type": "rest", "uri": server.uri, "oauth2-server-uri": f"{server.uri}/v1/oauth/tokens"}
+        with pytest.raises(ConfigurationError, match="doesn't let this user sign in: invalid_client"):
+            open_target("lake", {**given, "credential": f"ada:{SECRET}"}, TableFiles())
+
+
 def test_a_page_that_is_not_the_catalogs_is_not_a_table_that_is_gone(start: Start) -> None:
     world, server = start()
     created(world, "trips")

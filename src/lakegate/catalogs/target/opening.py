@@ -12,7 +12,7 @@ from pyiceberg.utils.config import Config
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
+from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget, is_denied, reason_of
 from lakegate.config import CatalogSettings
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
@@ -90,11 +90,17 @@ def _loaded(name: str, properties: Mapping[str, str]) -> Catalog:
         return load_catalog(name, **properties)
     except (ImportError, ValueError, KeyError, ArgumentError) as error:
         raise ConfigurationError(
-            f"PyIceberg can't open catalog '{name}': {_reason(error)}.", hint=_HINT, setting="catalog.properties"
+            f"PyIceberg can't open catalog '{name}': {reason_of(error)}.", hint=_HINT, setting="catalog.properties"
         ) from error
     except Exception as error:  # each of PyIceberg's catalogs has errors of its own
+        if is_denied(error):
+            raise ConfigurationError(
+                f"Catalog '{name}' at {_place(properties)} doesn't let this user sign in: {reason_of(error)}.",
+                hint="Check the credentials in catalog.properties.",
+                setting="catalog.properties",
+            ) from error
         raise CatalogUnavailableError(
-            f"Catalog '{name}' at {_place(properties)} doesn't answer: {_reason(error)}.",
+            f"Catalog '{name}' at {_place(properties)} doesn't answer: {reason_of(error)}.",
             hint="Check the address and the credentials in catalog.properties, and whether the catalog runs.",
         ) from error
 
@@ -142,10 +148,3 @@ def _nothing_known(settings: CatalogSettings) -> ConfigurationError:
         ".pyiceberg.yaml.",
         setting="catalog.properties",
     )
-
-
-def _reason(error: Exception) -> str:
-    raised = getattr(error, "orig", None) or error
-    told = raised.args[0] if raised.args else None
-    text = told["M"] if isinstance(told, dict) and "M" in told else str(raised).strip()  # pg8000 tells by fields
-    return (text.partition("\n")[0][:200] or type(error).__name__).rstrip(".")

@@ -15,6 +15,7 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    OAuthError,
     TableAlreadyExistsError,
     TooManyRequestsError,
     UnauthorizedError,
@@ -47,7 +48,9 @@ from lakegate.progress import without_secrets
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
 _MOVED = (CommitFailedException, TableAlreadyExistsError, NoSuchTableError)
-_DENIED = (ForbiddenError, UnauthorizedError, AuthorizationExpiredError)
+_DENIED = (ForbiddenError, UnauthorizedError, AuthorizationExpiredError, OAuthError)
+_DENIED_BY_SQL = ("readonly database", "'42501'", "'25006'", "'28P01'", "'28000'")
+"""What SQLite says, and Postgres's codes: no right, a read-only transaction, no sign-in."""
 _REFUSED = (BadRequestError, NotImplementedError, ValidationError, ValueError)
 _OTHERS_WROTE = ("sequence number", "first-row-id", "first row id", "equirement failed")
 """Words in refusals that mean that somebody else wrote to the table, to another reference of it for instance."""
@@ -254,9 +257,9 @@ class PyIcebergTarget:
             raise
         except NamespaceAlreadyExistsError:
             return
-        except _DENIED as error:
-            raise self._denied(task, error) from error
         except Exception as error:  # each of PyIceberg's catalogs has errors of its own
+            if is_denied(error):
+                raise self._denied(task, error) from error
             raise CatalogUnavailableError(f"{self._identity} didn't {task}: {reason_of(error)}.", hint=hint) from error
 
     @contextmanager
@@ -294,7 +297,14 @@ class PyIcebergTarget:
         )
 
 
+def is_denied(error: Exception) -> bool:
+    """Return whether an error of another program means that a user can't sign in or lacks a right."""
+    return isinstance(error, _DENIED) or any(words in str(getattr(error, "orig", "")) for words in _DENIED_BY_SQL)
+
+
 def reason_of(error: Exception) -> str:
     """Return the first line of an error of another program, without secrets."""
-    text = without_secrets(str(error).strip().partition("\n")[0])
-    return (text[:200] or type(error).__name__).rstrip(".")
+    raised = getattr(error, "orig", None) or error
+    told = raised.args[0] if raised.args else None
+    text = told["M"] if isinstance(told, dict) and "M" in told else str(raised)  # pg8000 tells by fields
+    return (without_secrets(text.strip().partition("\n")[0])[:200] or type(error).__name__).rstrip(".")

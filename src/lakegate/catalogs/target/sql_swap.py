@@ -16,7 +16,7 @@ from sqlalchemy.engine import RootTransaction
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lakegate.catalogs.target.capabilities import SQL_SWAP
-from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget
+from lakegate.catalogs.target.pyiceberg_target import PyIcebergTarget, is_denied, reason_of
 from lakegate.catalogs.target.targets import StaleError, Step
 from lakegate.errors import CatalogUnavailableError, OutcomeUnknownError
 from lakegate.iceberg.files import TableFiles
@@ -26,8 +26,6 @@ from lakegate.model.refs import TablePointer
 _ROWS = cast("Table", IcebergTables.__table__)
 _MOST_NAMED = 100
 """Tables to ask for by name. For more, all rows are read: SQLite refuses a condition with a thousand parts."""
-_READ_ONLY = ("readonly database", "'42501'", "'25006'")
-"""What SQLite says, and Postgres's codes."""
 
 
 class SqlSwapTarget(PyIcebergTarget):
@@ -62,11 +60,11 @@ class SqlSwapTarget(PyIcebergTarget):
                     self._swap(connection, step, kind)
                 self._finish(transaction, table)
         except IntegrityError as error:  # somebody has created the table
-            raise StaleError(table, str(error.orig)) from error
+            raise StaleError(table, reason_of(error)) from error
         except DBAPIError as error:
-            if any(words in str(error.orig) for words in _READ_ONLY):
+            if is_denied(error):
                 raise self._denied(f"change table {table}", error) from error
-            raise CatalogUnavailableError(f"{self._identity} can't be written: {error.orig}.") from error
+            raise CatalogUnavailableError(f"{self._identity} can't be written: {reason_of(error)}.") from error
         return done
 
     def _finish(self, transaction: RootTransaction, table: TableIdentifier) -> None:
@@ -74,7 +72,7 @@ class SqlSwapTarget(PyIcebergTarget):
             transaction.commit()
         except DBAPIError as error:
             raise OutcomeUnknownError(
-                f"{self._identity} gave no answer to the change of table {table}: {error.orig}.",
+                f"{self._identity} gave no answer to the change of table {table}: {reason_of(error)}.",
                 hint="The next command that reads the lake finds out whether it was published.",
                 table=str(table),
             ) from error
