@@ -155,6 +155,14 @@ class Settings(Section):
             raise ValueError("[openlineage] and [downstream.openlineage] are the same system: keep one of them")
         return self
 
+    @model_validator(mode="after")
+    def _check_store(self) -> Settings:
+        if "s3.endpoint" in self.catalog.properties and self.s3.endpoint is None:
+            raise ValueError(
+                "[catalog.properties] has 's3.endpoint', which only PyIceberg reads: set 'endpoint' in [s3], too"
+            )
+        return self
+
     @property
     def storage(self) -> StorageSettings:
         """Where the object stores are: the sections ``s3``, ``gcs`` and ``adls``."""

@@ -61,6 +61,15 @@ def test_secrets_are_references_and_never_shown(tmp_path: Path, monkeypatch: pyt
         assert "s3cr3tword" not in refused.value.message
 
 
+def test_a_store_that_only_pyiceberg_knows_is_refused(tmp_path: Path) -> None:
+    text = '[catalog]\ntype = "iceberg"\nproperties = { type = "rest", "s3.endpoint" = "http://store.example" }\n'
+    (tmp_path / "lakegate.toml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"'s3.endpoint', which only PyIceberg reads: set 'endpoint'"):
+        load_settings(tmp_path, env={})
+    (tmp_path / "lakegate.toml").write_text(f'{text}[s3]\nendpoint = "http://store.example"\n')
+    assert load_settings(tmp_path, env={}).catalog.properties["s3.endpoint"] == "http://store.example"
+
+
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
