@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from threading import RLock
 
 from pydantic import TypeAdapter
 from pyiceberg.catalog import LOCATION, Catalog
@@ -72,6 +73,8 @@ class PyIcebergTarget:
         self._catalog = catalog
         self._files = files
         self._identity = identity
+        # PyIceberg has one connection to Hive, which a second thread would close under the first.
+        self._turn = RLock() if type(catalog).__name__ == "HiveCatalog" else nullcontext()
 
     def identity(self) -> str:
         """Return what distinguishes this catalog from others."""
@@ -252,7 +255,8 @@ class PyIcebergTarget:
     def _answers(self, task: str, hint: str | None = None) -> Iterator[None]:
         """Translate errors of requests that change no table."""
         try:
-            yield
+            with self._turn:
+                yield
         except LakegateError:
             raise
         except NamespaceAlreadyExistsError:
@@ -266,7 +270,8 @@ class PyIcebergTarget:
     def _commits(self, table: TableIdentifier) -> Iterator[None]:
         """Translate errors of a request that changes a table. Any other than a refusal may have come too late."""
         try:
-            yield
+            with self._turn:
+                yield
         except LakegateError:
             raise
         except _MOVED as error:
