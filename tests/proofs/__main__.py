@@ -30,6 +30,7 @@ from proofs import (
     schema_changes,
     state_machine,
     storm,
+    target_contracts,
     targets,
     trino_reads,
     trino_writes,
@@ -109,6 +110,7 @@ _LONG: Mapping[str, Proof] = {
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
     "compaction": lambda home, seed: compaction.prove(home, seed=seed),
     "targets": lambda home, seed: targets.prove(home, 40, seed),
+    "target-contracts": lambda home, _: target_contracts.prove(home),
     "histories": lambda home, seed: histories.prove(home, seed=seed, keep=Path(tempfile.gettempdir())),
     "hot-table": lambda home, seed: histories.prove(
         home, histories.HOT, seed=seed, namespace="hot", keep=Path(tempfile.gettempdir())

@@ -112,7 +112,7 @@ def _of(count: int, every: int) -> str:
 def prove(home: Path, runs: int, seed: int, only: str = "") -> ProofResult:
     """Have so many runs publish to each catalog whose name has ``only`` in it."""
     found, left_out = list[Tally](), list[str]()
-    for number, (name, start) in enumerate(_starters().items()):
+    for number, (name, start) in enumerate(starters().items()):
         if only not in name:
             continue
         if name.startswith("Hive") and find_spec("thrift") is None:
@@ -129,7 +129,8 @@ def prove(home: Path, runs: int, seed: int, only: str = "") -> ProofResult:
     )
 
 
-def _starters() -> dict[str, Starter]:
+def starters() -> dict[str, Starter]:
+    """Return what runs each catalog in a folder, by the catalog's name."""
     from support import java_catalogs
 
     def postgres(folder: Path, *, by_pyiceberg: bool) -> AbstractContextManager[RunningCatalog]:

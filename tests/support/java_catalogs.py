@@ -189,4 +189,4 @@ def _java(folder: Path, jars: list[Path]) -> Iterator[Any]:
         finally:
             gateway.shutdown()
             gateway.java_process.kill()
-            gateway.java_process.wait()
+            gateway.java_process.communicate()
