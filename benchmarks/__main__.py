@@ -148,7 +148,7 @@ def _targets(bench: _Bench) -> Iterator[Figure]:
     sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
     from benchmarks import targets
 
-    yield from targets.measure(bench.components.context, bench.staging, bench.lake.home / "targets", bench.rounds * 4)
+    yield from targets.measure(bench.components.context, bench.staging, bench.lake.home / "targets", bench.rounds)
 
 
 def _dashboard(bench: _Bench) -> Iterator[Figure]:
