@@ -7,9 +7,9 @@ manifest and a manifest list for each run, on a branch of Nessie's. All of it pa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -39,11 +39,17 @@ _SCHEMA = pa.schema([(column.name, pa.int64()) for column in COLUMNS])
 
 
 class Staging:
-    """Makes tables and staged, audited runs; one thread's."""
+    """Makes tables and staged, audited runs; one thread's.
 
-    def __init__(self, context: Context) -> None:
+    Args:
+        store: PyIceberg's properties of a catalog whose tables are elsewhere than the lake's, ``warehouse`` among them.
+    """
+
+    def __init__(self, context: Context, store: Mapping[str, str] = MappingProxyType({})) -> None:
         self._context = context
-        self._memory = SqlCatalog("staging", uri="sqlite:///:memory:", warehouse=context.warehouse)
+        self._warehouse = store.get("warehouse")
+        properties = {"warehouse": context.warehouse, **store, "uri": "sqlite:///:memory:"}
+        self._memory = SqlCatalog("staging", **properties)
         self._memory.create_namespace("b")
         self._ids = itertools.count()
 
@@ -64,6 +70,8 @@ class Staging:
     def empty(self, table: TableIdentifier) -> TablePointer:
         """Return a new table, which no commit has."""
         location = new_table(self._context, table, new_run_id()).location
+        if self._warehouse is not None:
+            location = f"{self._warehouse}/{'/'.join(table.namespace)}/{location.rpartition('/')[2]}"
         return _pointer(self._memory.create_table(f"b.t{uuid4().hex}", _SCHEMA, location=location), table, None)
 
     def grown(self, pointer: TablePointer, appends: Sequence[int]) -> TablePointer:

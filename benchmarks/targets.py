@@ -6,13 +6,16 @@ Measured are the commits alone: what they publish is staged before.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from unittest.mock import patch
 
 from sqlalchemy import make_url
 
@@ -69,31 +72,42 @@ class _Place:
         opened.callback(database.close)
         return TargetCatalog(database, self.own.target())
 
+    def files(self) -> TableFiles:
+        return TableFiles() if self.own is None else self.own.files()
+
 
 def measure(context: Context, staging: Staging, home: Path, rounds: int) -> Iterator[Figure]:
     """Yield the median publish of each catalog against Nessie's, its rate, and what one asks of a REST catalog."""
     with ExitStack() as opened:
         recorder = opened.enter_context(RestRecorder(LAKEKEEPER, home / "rest"))
+        opened.enter_context(patch.dict(os.environ))  # what opens a catalog on S3 puts its credentials there
+        weed = opened.enter_context(target_catalogs.seaweedfs())
+        weed.others().create_namespace(_TABLE.namespace)  # it refuses to where files are already
         servers = [opened.enter_context(running_postgres()) for _ in range(2)]
-        places = _places(home, servers, recorder)
+        places = _places(home, servers, recorder, weed)
         catalogs = {name: place.open(opened) for name, place in places.items()}
         catalogs["Nessie"] = context.catalog
-        for catalog in catalogs.values():
-            _create(catalog, staging, _TABLE)
-            _create(catalog, staging, _SHARED)
-        yield from _medians(catalogs, staging, rounds * 4)
+        stagings = dict.fromkeys(places, staging)
+        stagings[weed.name] = opened.enter_context(Staging(context, weed.properties))
+        for name, catalog in catalogs.items():
+            _create(catalog, stagings[name], _TABLE)
+            _create(catalog, stagings[name], _SHARED)
+        yield from _medians(catalogs, stagings, rounds * 4)
         yield _requests(catalogs["REST, in memory"], recorder, staging)
         del places["REST, in memory"]  # its server is a part of this process
-        yield from _rates(places, catalogs, staging, rounds)
+        yield from _rates(places, catalogs, stagings, rounds)
 
 
-def _places(home: Path, servers: Sequence[PostgresServer], recorder: RestRecorder) -> dict[str, _Place]:
+def _places(
+    home: Path, servers: Sequence[PostgresServer], recorder: RestRecorder, weed: RunningCatalog
+) -> dict[str, _Place]:
     address = {"type": "rest", "uri": f"{recorder.uri}/catalog", "warehouse": recorder.warehouse, "token": "any"}
     own: list[tuple[RunningCatalog, PostgresServer | None]] = [
         (target_catalogs.sqlite(_folder(home, "swap")), None),
         (target_catalogs.sqlite(_folder(home, "pyiceberg"), by_pyiceberg=True), None),
         (target_catalogs.on_postgres(servers[0], _folder(home, "postgres")), servers[0]),
         (target_catalogs.on_postgres(servers[1], _folder(home, "postgres-2"), by_pyiceberg=True), servers[1]),
+        (weed, None),
         (RunningCatalog("REST, in memory", address, {}), None),
     ]
     found = {"Nessie": _Place(home.parent)}
@@ -105,11 +119,8 @@ def _places(home: Path, servers: Sequence[PostgresServer], recorder: RestRecorde
     return found
 
 
-def _medians(catalogs: Mapping[str, Catalog], staging: Staging, rounds: int) -> Iterator[Figure]:
-    contestants: dict[str, Prepare] = {
-        name: lambda catalog=catalog: _publish(catalog, staging)  # type: ignore[misc]  # bound now
-        for name, catalog in catalogs.items()
-    }
+def _medians(catalogs: Mapping[str, Catalog], stagings: Mapping[str, Staging], rounds: int) -> Iterator[Figure]:
+    contestants: dict[str, Prepare] = {name: partial(_publish, one, stagings[name]) for name, one in catalogs.items()}
     medians = prepared(rounds, contestants)
     for name, seconds in medians.items():
         if name != "Nessie":
@@ -143,14 +154,13 @@ def _asked(catalog: Catalog, recorder: RestRecorder, staging: Staging) -> int:
 
 
 def _rates(
-    places: Mapping[str, _Place], catalogs: Mapping[str, Catalog], staging: Staging, rounds: int
+    places: Mapping[str, _Place], catalogs: Mapping[str, Catalog], stagings: Mapping[str, Staging], rounds: int
 ) -> Iterator[Figure]:
     with _writers(places) as writers:
-        medians = prepared(rounds, {name: _contest(name, catalogs[name], staging, writers) for name in places})
-    reader = IcebergTableReader(TableFiles())
-    for catalog in (catalogs[name] for name in places):
-        _, now = _state(catalog, _SHARED)
-        files = {file.path for file in reader.files(now)}
+        medians = prepared(rounds, {name: _contest(name, catalogs[name], stagings[name], writers) for name in places})
+    for name, place in places.items():
+        _, now = _state(catalogs[name], _SHARED)
+        files = {file.path for file in IcebergTableReader(place.files()).files(now)}
         assert len(files) == (rounds + 1) * _WRITERS * _RUNS, len(files)
     rates = {name: _WRITERS * _RUNS / seconds for name, seconds in medians.items()}
     for name, rate in rates.items():
@@ -199,7 +209,8 @@ def _writers(places: Mapping[str, _Place]) -> Iterator[_Writers]:
 
 def _write(places: Mapping[str, _Place], pipe: Connection, start: Barrier) -> None:
     """Be a writer: publish what comes through ``pipe``, until the end of it all."""
-    opened, editor = ExitStack(), IcebergTableEditor(TableFiles())
+    opened = ExitStack()
+    editors = {name: IcebergTableEditor(one.files()) for name, one in places.items()}
     catalogs = {name: place.open(opened) for name, place in places.items()}
     for catalog in catalogs.values():
         catalog.get_ref(MAIN)
@@ -209,7 +220,7 @@ def _write(places: Mapping[str, _Place], pipe: Connection, start: Barrier) -> No
         staged = [TablePointer.model_validate_json(text) for text in share]
         start.wait(_PATIENCE_S)
         for one in staged:
-            _append(catalogs[name], editor, one)
+            _append(catalogs[name], editors[name], one)
         pipe.send(time.monotonic())
 
 
