@@ -108,6 +108,11 @@ class TestSqlSwapOnPostgres(TargetContract):
         user = f"reader_{uuid4().hex[:8]}"
         with others.engine.begin() as connection:
             connection.execute(text(f"CREATE ROLE {user} LOGIN PASSWORD 'right'"))
+            # Which one it is depends on whether a journal was there before.
+            place = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = 'iceberg_tables'::regclass"
+            schema = connection.scalar(text(place))
+            connection.execute(text(f"GRANT USAGE ON SCHEMA {schema} TO {user}"))
+            connection.execute(text(f"ALTER ROLE {user} SET search_path = {schema}"))
             connection.execute(text(f"GRANT SELECT ON iceberg_tables, iceberg_namespace_properties TO {user}"))
         address = others.engine.url.set(username=user)
         given = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from socket import socket
@@ -163,12 +163,16 @@ class PostgresDatabase(Database):
     @contextmanager
     def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
         """Wait for a session's advisory lock, which is released when its connection closes."""
-        connection = self._take_lock(_key(f"turn {name}"), timeout_s)
+        key = _key(f"turn {name}")
+        connection = self._take_lock(key, timeout_s)
         try:
             yield connection is not None
         finally:
             if connection is not None:
-                # Closing the connection releases the lock, whatever state it's in.
+                # Closing the connection releases the lock, whatever state it's in, but a moment later.
+                with suppress(SQLAlchemyError, OSError):
+                    _socket_of(connection).settimeout(_ANSWER_TIMEOUT_S)
+                    connection.execute(select(func.pg_advisory_unlock(key)))
                 connection.invalidate()
                 connection.close()
 
