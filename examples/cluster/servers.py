@@ -209,7 +209,7 @@ def _connect(network: Network, memory: str) -> list[str]:
         "spark.driver.host": f"spark.{DOMAIN}",
         "spark.executor.memory": memory,
         "spark.executor.extraClassPath": extra,
-        "spark.executor.extraJavaOptions": f"{' '.join(_SMALL)} -Duser.timezone=UTC",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData -Duser.timezone=UTC",
         "spark.speculation": "true",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": _BEHIND_TLS,
