@@ -18,6 +18,7 @@ from lakegate.model.secrets import is_loopback
 
 _SHUTDOWN_TIMEOUT_S = 10
 _PRIVATE = "127.0.0.1"
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class ListenAddress:
 
     @property
     def url(self) -> str:
-        """The server's URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        """The server's URL, for clients: on this machine's name if it listens on all its addresses."""
+        host = socket.gethostname() if self.host in _EVERYWHERE else self.host
+        host = f"[{host}]" if ":" in host else host
         return f"http{'' if self.certificate is None else 's'}://{host}:{self.port}"
 
     @property

@@ -30,7 +30,7 @@ _PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*")
 # Who may be reached by whom: a network has no other members.
 _MEMBERS = {
     "catalog-db": {"catalog-db", "nessie"},
-    "journal-db": {"journal-db", "pod"},
+    "journal-db": {"journal-db", "pod", "serve"},
     "catalog": {"nessie", "pod", "serve"},
     "objects": {"s3", "pod", "serve"},
 }
@@ -198,13 +198,13 @@ def test_only_the_login_leads_to_the_dashboard(lake: Any, settings: Settings) ->
     assert places == ["= /healthz", "/"]
 
 
-def test_readers_need_the_token(lake: Any) -> None:
+def test_other_engines_need_a_token(lake: Any) -> None:
     service = lake["services"]["serve"]
     words = service["command"][service["command"].index("serve") :]
     asked = serve.make_context("serve", words[1:]).params
     assert Path(SecretReference.parse(asked["token"]).place) == Path("/run/secrets") / "reader-token"
-    # It is given what reading takes: the store's credentials, and nothing of Spark's or the journal's.
-    assert set(mounted(service)) == {"reader-token", "aws-credentials"}
+    # It is given what the gate takes: the store's credentials, the journal with the open branches, nothing of Spark's.
+    assert set(mounted(service)) == {"reader-token", "journal-db-password", "aws-credentials"}
     port = ServeSettings().port
     assert service["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert f":{port}/ready" in service["healthcheck"]["test"][-1]

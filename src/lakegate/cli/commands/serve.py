@@ -1,4 +1,4 @@
-"""Serve the published tables to other engines (Iceberg REST)."""
+"""Serve the lake to other engines (Iceberg REST)."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-certificate", type=_FILE, metavar="FILE", help="Certificate chain (PEM), for TLS.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The certificate's private key (PEM).")
 def serve(app: App, /, **given: Any) -> None:
-    """Serve the published tables to other engines, until you stop it.
+    """Serve the lake to other engines, until you stop it.
 
     DuckDB, PyIceberg, Polars, Spark, Trino and others read from it as from any Iceberg REST catalog. They see main, or
-    a tag or an earlier commit of it, and no other branch. They can't write.
+    a tag or an earlier commit of it, and no other branch. They write with the token of a branch that was opened for
+    them (lakegate gate open), to that branch.
 
-    Clients choose what they see by the warehouse they connect to: main, pinned (everything from the commit that was
+    Readers choose what they see by the warehouse they connect to: main, pinned (everything from the commit that was
     newest when they connected), tag:NAME or commit:HASH.
 
     Ctrl-C or SIGTERM stops it, with exit code 0.
@@ -98,7 +99,7 @@ def _announce(app: App, address: ListenAddress, *, has_token: bool) -> None:
     if app.json:
         click.echo(as_json({"url": address.url, "warehouse": "main", "token": has_token}))
         return
-    say(f"Serving the published tables at [bold]{safe(address.url)}[/] (read-only, Ctrl-C to stop)", "")
+    say(f"Serving the published tables at [bold]{safe(address.url)}[/] (Ctrl-C to stop)", "")
     authorization = "TOKEN '…'" if has_token else "AUTHORIZATION_TYPE 'none'"
     properties = f'type="rest", uri="{address.url}"' + (', token="…"' if has_token else "")
     say(
