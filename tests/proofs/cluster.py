@@ -24,7 +24,7 @@ from e2e.docs_pages import blocks
 from proofs.result import ProofResult
 
 _TOP = Path(__file__).resolve().parents[2]
-_ROWS = 1_500_000
+_ROWS = 4_000_000
 _CUT_S = 20
 _JOB_S = 600
 _NOT_ALLOWED = 77
@@ -123,9 +123,9 @@ def _cut(one: str, other: str) -> Fault:
 
 TRIALS = (
     Trial("a worker is killed while it writes", "write", _kill("worker-2"), _start("worker-2"), delay_s=4),
-    Trial("a worker is killed while it audits", "audit", _kill("worker-1"), _start("worker-1"), delay_s=1),
+    Trial("a worker is killed while it audits", "audit", _kill("worker-1"), _start("worker-1"), delay_s=0.3),
     Trial("Spark's driver is killed while it writes", "write", _kill("spark"), _start("spark"), delay_s=4),
-    Trial("Spark's driver is killed while it audits", "audit", _kill("spark"), _start("spark"), delay_s=1),
+    Trial("Spark's driver is killed while it audits", "audit", _kill("spark"), _start("spark"), delay_s=0.3),
     Trial("a worker can't reach the store", "write", _cut("worker-1", "store"), _nothing, delay_s=3),
     Trial("a client can't reach Spark", "write", _cut("client-1", "spark"), _nothing, delay_s=3),
     Trial("a client can't reach the catalog", "write", _cut("client-1", "nessie"), _nothing, delay_s=3),

@@ -157,7 +157,7 @@ _FAILURES = (
         ),
         EngineUnavailableError,
         "Lost the connection to Spark while {doing}.",
-        "Check with `lakegate status` that it's running, then try again.",
+        "Check that it's running (a local Spark: `lakegate status`), then try again.",
     ),
     _KnownFailure(
         ("ConnectionClosedException", "java.net.SocketException", "java.net.SocketTimeoutException"), *_STORE_AWAY
