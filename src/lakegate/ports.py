@@ -392,8 +392,8 @@ class TableReader(Protocol):
     def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
         """Yield what :meth:`reach` yields for ``pointer``, except most of what it yields for ``before``.
 
-        Skipped are the manifest lists of ``before``, the manifests of its current snapshot, and what these list. So it
-        costs what changed.
+        Skipped are the manifest lists of ``before``, the manifests of its current snapshot, and what these list, in
+        merged manifests, too. So it costs what changed.
         """
 
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:

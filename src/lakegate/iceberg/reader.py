@@ -281,15 +281,29 @@ class IcebergTableReader:
 
     def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
         """Yield what ``pointer`` reaches and ``before`` doesn't list."""
-        walked = set[str]()
-        snapshots = () if before is None else self._files.metadata(before).document.get("snapshots") or ()
-        for snapshot in snapshots:
-            walked.update(snapshot.get("manifests") or ())  # format version 1
-            if snapshot.get("manifest-list") is not None:
-                walked.add(snapshot["manifest-list"])
-                if before is not None and snapshot["snapshot-id"] == before.snapshot_id:
-                    walked.update(manifest.manifest_path for manifest in self._manifests(snapshot, before))
-        yield from self.reach(pointer, walked)
+        walked, listed = set[str](), set[str]()
+        if before is not None:
+            for snapshot in self._files.metadata(before).document.get("snapshots") or ():
+                walked.update(snapshot.get("manifests") or ())  # format version 1
+                if snapshot.get("manifest-list") is not None:
+                    walked.add(snapshot["manifest-list"])
+            older = self._current_manifests(before)
+            walked.update(manifest.manifest_path for manifest in older)
+            listed = self._rewritten(older, before, self._current_manifests(pointer))
+        yield from (path for path in self.reach(pointer, walked) if path not in listed)
+
+    def _current_manifests(self, pointer: TablePointer) -> list[ManifestFile]:
+        snapshot = metadata.find_snapshot(self._files.metadata(pointer).document, pointer.snapshot_id)
+        return [] if snapshot is None or snapshot.get("manifest-list") is None else self._manifests(snapshot, pointer)
+
+    def _rewritten(self, older: list[ManifestFile], before: TablePointer, newer: list[ManifestFile]) -> set[str]:
+        """Return the files of manifests that others have taken the place of: an append merges many small ones."""
+        kept, known = {one.manifest_path for one in newer}, {one.manifest_path for one in older}
+        if not any(one.existing_files_count != 0 for one in newer if one.manifest_path not in known):
+            return set()
+        gone = (one for one in older if one.manifest_path not in kept and _may_hold_files(one))
+        entries = (entry for manifest in gone for entry in self._entries(manifest, before))
+        return {entry.data_file.file_path for entry in entries if entry.status != ManifestEntryStatus.DELETED}
 
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         """Yield every file that the metadata at ``pointer`` reaches, and what's wrong with it."""

@@ -138,6 +138,21 @@ def test_added_files_are_found_after_a_later_commit_merged_their_manifest(
         assert added.complete
 
 
+def test_new_files_are_none_that_a_merged_manifest_lists_again(
+    iceberg: DictCatalog, reader: IcebergTableReader
+) -> None:
+    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table = create(iceberg, trips([]), merging)
+    append(table, trips([1]))
+    before = pointer_to(table)
+    append(table, trips([2]))
+    pointer = pointer_to(table)
+    older = {file.path for file in reader.files(before)}
+    [data] = [path for path in reader.new_files(before, pointer) if path.endswith(".parquet")]
+    assert {data} == {file.path for file in reader.files(pointer)} - older
+    assert older < set(reader.new_files(None, pointer))
+
+
 _NOT_MERGED: dict[str, Callable[[FileEntry], FileEntry | None]] = {
     "dropped": lambda entry: None if entry.file.record_count == 2 else entry,
     "another number": lambda entry: replace(entry, sequence_number=1),
