@@ -210,7 +210,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 @pytest.fixture(scope="session")
 def stack(home: Path, class_archives: None) -> Iterator[StackState]:
     known = load_settings(home, env={})
-    settings = known.model_copy(update={"local": LocalSettings(spark_memory="3g", idle_stop="0s")})
+    settings = known.model_copy(update={"local": LocalSettings(spark_memory="3g", idle_stop="0s", start_timeout_s=300)})
     local = local_stack(home, settings, SilentNarrator())
     yield local.up()
     local.down()

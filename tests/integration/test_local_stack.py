@@ -36,7 +36,7 @@ class Narrator:
     def progress(self, done, total, unit): pass
     def note(self, text): pass
 
-state = LocalStack(Path(sys.argv[1]), LocalSettings(), Narrator()).up()
+state = LocalStack(Path(sys.argv[1]), LocalSettings(start_timeout_s=300), Narrator()).up()
 print(state.nessie.pid, state.spark.pid)
 """
 # Old enough never to change, and small.
@@ -68,7 +68,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _stack(home: Path) -> LocalStack:
-    return LocalStack(home, LocalSettings(nessie_memory="384m", spark_memory="1g"), _Silent())
+    return LocalStack(home, LocalSettings(nessie_memory="384m", spark_memory="1g", start_timeout_s=300), _Silent())
 
 
 def _create_branch(state: StackState, name: str) -> None:

@@ -31,7 +31,7 @@ def make_class_archives(folder: Path) -> None:
         (folder / "tried").touch()
         home = folder / "archived"
         home.mkdir()
-        local = LocalSettings(spark_memory="1g", nessie_memory="384m", idle_stop="0s")
+        local = LocalSettings(spark_memory="1g", nessie_memory="384m", idle_stop="0s", start_timeout_s=300)
         settings = load_settings(home, env={}).model_copy(update={"local": local})
         stack = local_stack(home, settings, SilentNarrator())
         try:
