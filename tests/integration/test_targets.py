@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -20,9 +22,8 @@ pytestmark = [pytest.mark.system]
 
 
 def _running(catalog: AbstractContextManager[RunningCatalog]) -> Iterator[RunningCatalog]:
-    with pytest.MonkeyPatch.context() as patch, catalog as running:
-        for name, value in running.environment.items():
-            patch.setenv(name, value)
+    with patch.dict(os.environ), catalog as running:  # which sets some itself, before it is there
+        os.environ.update(running.environment)
         yield running
 
 
