@@ -216,7 +216,7 @@ def test_two_processes_that_take_each_other_for_dead_publish_once(
         (home / ".lakegate" / "locks" / f"dbos-{namespace}.lock").unlink()
         second = program.start(*words, **more)
         until(lambda: postgres_rows(postgres, namespace, owner) not in ([], before))
-        first.send_signal(signal.SIGCONT)
+        until(lambda: has_ended(first))
         outcomes = [json.loads(finished(process)) for process in (first, second)]
     finally:
         ended(first)
