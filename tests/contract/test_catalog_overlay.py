@@ -13,7 +13,7 @@ from lakegate.catalogs.rules import ROOT_HASH
 from lakegate.catalogs.target import OverlayCatalog
 from lakegate.catalogs.target.log import FULL_STATE_EVERY
 from lakegate.journal.database import Database, SqliteDatabase
-from lakegate.journal.postgres import PostgresDatabase
+from lakegate.journal.factory import open_postgres
 from lakegate.model.refs import Ref
 from lakegate.testing.catalog import CatalogContract, Sandbox
 
@@ -25,7 +25,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         made = SqliteDatabase(tmp_path / "journal.db")
     else:
         server = request.getfixturevalue("postgres")
-        made = PostgresDatabase(make_url(server.url).set(password=server.password), tls=False)
+        # As lakegate does, after the journal's tables: a schema that has the overlay's alone is no journal's.
+        made = open_postgres(make_url(server.url).set(password=server.password), tls=False).database
     yield made
     made.close()
 

@@ -30,7 +30,7 @@ from lakegate.errors import CatalogUnavailableError, ConfigurationError, Conflic
 from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.metadata import parse, serialise
 from lakegate.journal.database import Database, SqliteDatabase
-from lakegate.journal.postgres import PostgresDatabase
+from lakegate.journal.factory import open_postgres
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import MAIN, TablePointer
 from lakegate.testing.target import Killed, Staged, TargetContract, World
@@ -88,7 +88,8 @@ class TestPyIceberg(OnSqlite):
 class TestSqlSwapOnPostgres(TargetContract):
     @pytest.fixture
     def database(self, postgres: PostgresServer) -> Iterator[Database]:
-        made = PostgresDatabase(make_url(postgres.url).set(password=postgres.password), tls=False)
+        # As lakegate does, after the journal's tables: a schema that has the overlay's alone is no journal's.
+        made = open_postgres(make_url(postgres.url).set(password=postgres.password), tls=False).database
         yield made
         made.close()
 
