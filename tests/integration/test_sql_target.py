@@ -43,12 +43,13 @@ def target(
             settings: dict[str, Any] = {"catalog": CatalogSettings(type="sql")}
         else:
             server: PostgresServer = request.getfixturevalue("postgres")
-            uri = make_url(server.url).set(password=server.password).render_as_string(hide_password=False)
+            url = server.new_database("sql_target")
+            uri = make_url(url).set(password=server.password).render_as_string(hide_password=False)
             patch.setenv("TARGET_URI", uri)
             patch.setenv("JOURNAL_PASSWORD", server.password)
             properties = {"type": "sql", "uri": "env:TARGET_URI", "warehouse": warehouse}
             catalog = CatalogSettings(type="iceberg", name=NAME, properties=properties)
-            journal = JournalSettings(url=server.url, password="env:JOURNAL_PASSWORD", tls=False)
+            journal = JournalSettings(url=url, password="env:JOURNAL_PASSWORD", tls=False)
             settings = {"catalog": catalog, "journal": journal}
         known = components.settings.model_copy(update=settings)
         parts = Components(home, known, session=None, narrator=SilentNarrator())

@@ -117,7 +117,8 @@ def open_lakehouse(
             patch.setenv(name, value)
         patch.setenv("LAKEGATE_TEST_JOURNAL", postgres.password)
         client.s3_client.cache_clear()
-        journal = {"journal.url": postgres.url, "journal.password": "env:LAKEGATE_TEST_JOURNAL"}
+        journal_url = postgres.new_database("lambda")
+        journal = {"journal.url": journal_url, "journal.password": "env:LAKEGATE_TEST_JOURNAL"}
         local = {"LAKEGATE_LOCAL_SPARK_MEMORY": "1500m", "LAKEGATE_LOCAL_START_TIMEOUT_S": "300"}
         settings = load_settings(home, env=local, flags=journal)
         stack = LocalStack(home, settings.local, SilentNarrator())
@@ -128,7 +129,8 @@ def open_lakehouse(
                 # The local Spark is started for S3 by the first ingest from there.
                 assert lake.ingest("warm.trips", f"{bucket.uri}/a.parquet").status == "published"
                 state = stack.up()
-                yield lake, _variables(state.nessie_uri, state.spark_url, lake, s3_server, postgres)
+                variables = _variables(state.nessie_uri, state.spark_url, lake, s3_server, postgres)
+                yield lake, {**variables, "LAKEGATE_JOURNAL_URL": journal_url}
         finally:
             stack.down()
             client.s3_client.cache_clear()
@@ -144,7 +146,6 @@ def _variables(nessie: str, spark: str, lake: Lake, s3_server: S3Server, postgre
         "LAKEGATE_ENGINE_URL": address,
         "LAKEGATE_ENGINE_TOKEN": "env:SPARK_TOKEN",
         "SPARK_TOKEN": token,
-        "LAKEGATE_JOURNAL_URL": postgres.url,
         "LAKEGATE_JOURNAL_PASSWORD": "env:JOURNAL_PASSWORD",
         "JOURNAL_PASSWORD": postgres.password,
         "LAKEGATE_JOURNAL_LEASE_S": "5",

@@ -121,6 +121,11 @@ class PostgresServer:
                 rows = [tuple(row) for row in connection.run(statement) or ()]
         return rows
 
+    def new_database(self, name: str) -> str:
+        """Make an empty database, for a journal whose catalog isn't that of others; return its URL, as :attr:`url`."""
+        self.run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)', f'CREATE DATABASE "{name}"')
+        return f"{self.url.removesuffix('/postgres')}/{name}"
+
     def call(self, program: str, *words: str | Path) -> None:
         """Run one of Postgres's own programs, such as ``pg_dump``, as the server's user."""
         command = [self._bin / program, "--host=127.0.0.1", f"--port={self.port}", f"--username={USER}", *words]
