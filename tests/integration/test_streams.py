@@ -32,7 +32,7 @@ ROWS = 5
 @pytest.fixture(scope="module")
 def stream(lake: Lake, components: Components) -> Iterator[tuple[str, OpenBranch]]:
     with served(door(components)) as url:
-        yield url, lake.gate.open(branch=BRANCH, checks={"shop.orders": ["not_null(id)"]})
+        yield url, lake.gate.open(branch=BRANCH, checks={"streamed.orders": ["not_null(id)"]})
 
 
 class Job:
@@ -49,14 +49,14 @@ class Job:
             f"{catalog}.cache-enabled": "false",
         }
         self.spark: Any = remote_sessions(stack.spark_url)(options)
-        self.spark.sql("CREATE NAMESPACE IF NOT EXISTS gate.shop")
+        self.spark.sql("CREATE NAMESPACE IF NOT EXISTS gate.streamed")
         files = (
             self.spark.readStream.schema("id BIGINT, day STRING").option("maxFilesPerTrigger", 1).json(f"{folder}/in")
         )
         writer = files.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(
             processingTime="200 milliseconds"
         )
-        self.query = writer.toTable("gate.shop.orders")
+        self.query = writer.toTable("gate.streamed.orders")
 
     def kill(self) -> None:
         """End it in the middle of whatever it does."""
@@ -74,24 +74,24 @@ def put(folder: Path, *numbers: int) -> None:
 
 def rows(lake: Lake, ref: str) -> int:
     try:
-        return lake.table("shop.orders", ref=ref).rows or 0
+        return lake.table("streamed.orders", ref=ref).rows or 0
     except InputError:
         return 0
 
 
 def ids(lake: Lake, ref: str) -> list[int]:
-    return sorted(row["id"] for row in lake.table("shop.orders", ref=ref).to_arrow().to_pylist())
+    return sorted(row["id"] for row in lake.table("streamed.orders", ref=ref).to_arrow().to_pylist())
 
 
 def written(lake: Lake, files: int) -> None:
-    wait_until(lambda: rows(lake, BRANCH) >= files * ROWS, within_s=60, poll_s=0.2)
+    wait_until(lambda: rows(lake, BRANCH) >= files * ROWS, poll_s=0.2, what=f"the rows of {files} files")
 
 
 def publish_and_die(components: Components) -> None:
     """Publish a slice in a process that is killed right after the commit."""
     command = [sys.executable, "-m", "lakegate", "--home", str(components.home), "watch", "--branch", BRANCH, "--once"]
     faulty = {**os.environ, VARIABLE: "after-publish:kill"}
-    done = subprocess.run(command, check=False, capture_output=True, timeout=60, env=faulty)
+    done = subprocess.run(command, check=False, capture_output=True, timeout=240, env=faulty)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -103,11 +103,11 @@ def test_a_job_that_never_stops_is_published_once(
     written(lake, 1)
     first = lake.gate.publish_slice(BRANCH)
     assert first is not None
-    assert (first.status, first.tables) == ("published", ("shop.orders",))
+    assert (first.status, first.tables) == ("published", ("streamed.orders",))
     written(lake, 2)
     put(tmp_path, 2, 3)
     job.kill()
-    lake.ingest("shop.orders", [{"id": -1, "day": "by another run"}])
+    lake.ingest("streamed.orders", [{"id": -1, "day": "by another run"}])
 
     job = Job(stack, stream, tmp_path)
     written(lake, 3)
