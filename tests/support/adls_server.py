@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,13 +13,14 @@ import httpx
 import platformdirs
 
 from support.loopback import loopback_client
+from support.ports import free_port
 from support.waiting import wait_ready
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's own, the same everywhere."""
 _PACKAGE = "azurite@3.35.0"
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 _INSTALL_TIMEOUT_S = 400
 
 
@@ -34,9 +34,7 @@ class AdlsServer:
     def __init__(self) -> None:
         from azure.storage.blob import BlobServiceClient
 
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port: int = free.getsockname()[1]
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._containers = itertools.count(1)
         self._client = BlobServiceClient(

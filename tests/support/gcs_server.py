@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +16,11 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import httpx
 
 from support.loopback import loopback_client
+from support.ports import free_port
 from support.s3_proxy import Proxy
 from support.waiting import wait_ready
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 _CONTENT_PART = b"\r\n--end\r\nContent-Type: application/octet-stream\r\n\r\n"
 _PRECONDITION = b'{"error": {"code": 412, "message": "At least one of the pre-conditions you specified did not hold."}}'
 
@@ -29,9 +29,7 @@ class GcsServer:
     """One server; ``new_bucket`` gives each test a bucket of its own."""
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port: int = free.getsockname()[1]
+        self._port = free_port()
         self._emulator = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
         self._client = loopback_client()

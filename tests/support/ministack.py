@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,10 +16,12 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from support.ports import free_port
+
 LOCK = Path(__file__).with_name("ministack.lock")
 PLACE = Path(sys.prefix) / "ministack"
 REGION = "us-east-1"
-_START_S = 60.0
+_START_S = 180.0
 _STOP_S = 15.0
 
 
@@ -59,7 +60,7 @@ def ministack() -> Iterator[MiniStack]:
     python = _installed()
     with tempfile.TemporaryDirectory(prefix="lakegate-ministack-") as name:
         folder = Path(name)
-        port = _free_port()
+        port = free_port()
         server = MiniStack(f"http://127.0.0.1:{port}", folder / "ministack.log")
         variables = {
             **server.environment,
@@ -109,12 +110,6 @@ def _installed() -> Path:
             subprocess.run(list(map(str, sync)), check=True)
             done.touch()
     return python
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _await(server: MiniStack, process: subprocess.Popen[bytes]) -> None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from support.loopback import loopback_client
+from support.ports import free_port
 from support.waiting import wait_ready
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 WRITER_ROLE = "arn:aws:iam::000000000000:role/writer"
 """A role that may do everything, and that everybody may assume."""
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 _SERVERS = ("admin", "filer", "master", "s3", "volume")
 # Without these it would listen on every address and report home.
 _OPTIONS = (
@@ -107,8 +107,9 @@ class S3Server:
         self._folder = Path(tempfile.mkdtemp(prefix="lakegate-s3-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._buckets = itertools.count(1)
-        self._ports = {name: _free_port() for name in _SERVERS}
-        self._iceberg_port = 0 if table_bucket is None else _free_port()
+        first = free_port(together=2 * len(_SERVERS) + 1)  # for each, another one for gRPC; and one for the catalog
+        self._ports = {name: first + 2 * at for at, name in enumerate(_SERVERS)}
+        self._iceberg_port = 0 if table_bucket is None else first + 2 * len(_SERVERS)
         self._bound = "127.0.0.1"
         if open_port is not None:
             self._ports["s3"], self._bound = open_port, "0.0.0.0"
@@ -207,16 +208,3 @@ class S3Server:
 
 def _port_options(name: str, port: int) -> tuple[str, ...]:
     return f"-{name}.port={port}", f"-{name}.port.grpc={port + 1}"
-
-
-def _free_port() -> int:
-    """Return a port that is free together with the next one."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port

@@ -12,10 +12,11 @@ import httpx
 from lakegate.local import artifacts
 from lakegate.local.archives import archive_options
 from lakegate.local.artifacts import java
-from lakegate.local.process import environment, free_port
+from lakegate.local.process import environment
 from lakegate.model.artifacts import NESSIE
 from lakegate.progress import SilentNarrator
 from support.loopback import loopback_client
+from support.ports import free_port
 from support.waiting import wait_ready
 
 _TIMEOUT_S = 300
@@ -56,7 +57,7 @@ def nessie(
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": port,
         "quarkus.management.host": "127.0.0.1",
-        "quarkus.management.port": free_port({port}),
+        "quarkus.management.port": free_port(avoid=port),
         "quarkus.otel.sdk.disabled": "true",
         **(properties or {}),
     }
