@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import httpx
 
 from support import warm
 from support.loopback import loopback_client
+from support.ports import free_port
 from support.waiting import wait_until
 
 PROGRAM = (sys.executable, "-m", warm.PREFECT)
@@ -60,9 +60,7 @@ class PrefectServer:
         self._brief = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"} if brief else {}
         self._process: subprocess.Popen[bytes] | None = None
         self._client = loopback_client()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
 
     @property
     def url(self) -> str:
@@ -155,11 +153,7 @@ class PrefectServer:
     def post(self, path: str, body: Any = None) -> Any:
         """Ask the server's API, again while it is too busy to answer."""
 
-        def ask() -> httpx.Response | None:
-            answer = httpx.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=60)
-            return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
-
-        answer = wait_until(ask, within_s=ENDS_S, poll_s=0.2, what=f"an answer from {path}")
+        answer = self._ask("POST", path, json={} if body is None else body)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
@@ -179,8 +173,17 @@ class PrefectServer:
 
     def deployment(self, name: str) -> Any | None:
         """Return a deployment by ``flow/name``; ``None`` when there is none."""
-        answer = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=30)
+        answer = self._ask("GET", f"deployments/name/{name}")
         return answer.json() if answer.is_success else None
+
+    def _ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+        """Return the server's answer, once it isn't too busy for one."""
+
+        def ask() -> httpx.Response | None:
+            answer = httpx.request(method, f"{self.url}/api/{path}", timeout=60, **given)
+            return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
+
+        return wait_until(ask, within_s=ENDS_S, poll_s=0.2, what=f"an answer from {path}")
 
     def _story(self) -> str:
         """Return what the server knows of its flow runs, automations and events, and how the logs end."""
