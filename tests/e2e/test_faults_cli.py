@@ -131,11 +131,11 @@ def test_ctrl_c_in_the_middle_of_a_big_write(cli: Cli, table: str, big: Path, tm
     before = cli.branches()
     command = cli.start("ingest", table, big)
     wait_for_data(cli, table, command)
-    assert len(cli.branches()) == len(before) + 1
     out, err = press_ctrl_c(command)
 
     assert (command.returncode, out) == (130, "")
     assert "Nothing was published" in err
+    assert "was removed" in err
     assert "Traceback" not in err
     assert cli.branches() == before
     require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
