@@ -173,6 +173,14 @@ def test_commands_that_need_a_project_create_none(words: str, tmp_path: Path, mo
     assert not list(folder.iterdir())
 
 
+def test_a_job_may_be_the_first_that_writes_to_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (tmp_path / ".lakegate").rmdir()
+    monkeypatch.chdir(folder)
+    assert "opened" in invoke("gate run -- true", FakeLake(gate=InputError("opened"))).stderr
+
+
 def test_a_catalog_elsewhere_needs_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".lakegate").rmdir()
     monkeypatch.setenv("LAKEGATE_CATALOG_URI", "http://nessie.example:19120/api/v2")

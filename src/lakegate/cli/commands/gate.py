@@ -118,7 +118,7 @@ def run(app: App, /, *, command: tuple[str, ...], is_dbt: bool, **options: Any) 
     If COMMAND fails, nothing is published, the branch stays, and the exit code is that of COMMAND.
     """
     project = find_project(os.environ, command) if is_dbt else None
-    with app.lake() as lake:
+    with app.lake(may_create_project=True) as lake:
         with (
             suppress(AuditFailedError, NothingWrittenError),  # shown below
             lake.gate(**options) as opened,
@@ -191,7 +191,7 @@ def open_gate(app: App, /, **options: Any) -> None:
     The writer uses the gate of `lakegate serve`. The token can't be shown again. A branch that
     isn't sealed in time is never published.
     """
-    with app.lake() as lake:
+    with app.lake(may_create_project=True) as lake:
         opened = lake.gate.open(**options)
     if app.json:
         echo_json({"run_id": opened.run_id, "branch": opened.branch, "token": opened.token})
