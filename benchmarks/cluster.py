@@ -2,7 +2,8 @@
 
     cluster exec client-1 env PYTHONPATH=CHECKOUT python -m benchmarks.cluster ROWS
 
-Spark makes the rows. ``--csv ROWS`` measures instead what a client reads itself, against Parquet that Spark reads.
+Spark makes the rows. After ``cluster kill worker-2``, it's what one worker does. ``--csv ROWS`` measures instead what a
+client reads itself, against Parquet that Spark reads.
 """
 
 from __future__ import annotations
