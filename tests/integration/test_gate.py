@@ -267,7 +267,7 @@ def test_a_command_that_succeeds_publishes_and_one_that_fails_does_not(lake: Lak
 
     done = cli.run(*gate_run("true", name="nothing"))
     assert (done.returncode, heads(lake)) == (1, before), done.stderr
-    assert "Nothing was written to wap/nothing" in done.stdout
+    assert "No table was changed on wap/nothing" in done.stdout
     assert "wap/nothing" not in [branch.name for branch in lake.branches.list()]
 
     checked = ("gate", "run", "--check", "job.done:unique(id)", "-o", "json")

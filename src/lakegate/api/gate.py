@@ -303,7 +303,7 @@ def require_published(run: Run) -> None:
     """Raise unless what was written through the gate is published."""
     if run.status == "skipped":
         raise NothingWrittenError(
-            run.detail or f"Nothing was written to {run.branch}.",
+            run.detail or f"No table was changed on {run.branch}.",
             hint="The gate's address and token are in LAKEGATE_GATE_URI and LAKEGATE_GATE_TOKEN.",
             run_id=run.run_id,
         )

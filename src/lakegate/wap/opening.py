@@ -280,7 +280,7 @@ def _stage(context: Context, session: RunSession, configured: ConfiguredChecks) 
         lambda table: checks_of(run, table, configured),
         reads=[name for name in run.reads if name not in set(map(str, tables))],
         require=require_asked,
-        nothing=f"Nothing was written to {run.branch}. Did the writer use the gate?",
+        nothing=f"No table was changed on {run.branch}. Did the writer use the gate?",
         by_anyone=True,
     )
 

@@ -191,7 +191,7 @@ def test_recovery_ends_a_seal_that_was_killed(
 def test_a_seal_of_nothing_is_skipped(house: FakeLakehouse) -> None:
     opened(house, "not_null(passengers)")
     run = sealed(house)
-    assert (run.status, run.detail) == ("skipped", f"Nothing was written to {BRANCH}. Did the writer use the gate?")
+    assert (run.status, run.detail) == ("skipped", f"No table was changed on {BRANCH}. Did the writer use the gate?")
     assert BRANCH not in branches(house)
 
 
