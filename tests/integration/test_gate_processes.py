@@ -24,11 +24,11 @@ from pyiceberg.catalog import load_catalog
 
 from lakegate.api.gate import OpenBranch
 from lakegate.lake import Lake, connect
-from lakegate.local.process import free_port
 from lakegate.model.identifiers import TableIdentifier
 from support.journals import PASSWORD_VARIABLE
 from support.lakes import components_of
 from support.loopback import loopback_client
+from support.ports import free_port
 from support.postgres import PostgresServer
 from support.s3_proxy import Proxy
 from support.secured_nessie import nessie

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from py4j.java_gateway import JavaGateway
 
 from lakegate.local.artifacts import java, prepare, spark_jars
-from lakegate.local.process import free_port
 from lakegate.model.artifacts import Artifact
 from lakegate.progress import SilentNarrator
+from support.ports import free_port
 from support.target_catalogs import RunningCatalog, answers
 from support.waiting import wait_until
 

@@ -11,7 +11,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from typing import Any
 
 import pg8000.native
 
+from support.ports import free_port
 from support.waiting import wait_until
 
 USER = "lakegate"
@@ -36,7 +36,7 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self.password = secrets.token_hex(16)
-        self.port = _free_port()
+        self.port = free_port()
         # Not pytest's own folder: that is closed to the user that the server runs as.
         self._folder = Path(tempfile.mkdtemp(prefix="lakegate-postgres-"))
         self._account = _account()
@@ -62,7 +62,7 @@ class PostgresServer:
                 return
             if self._was_up:
                 break  # its clients know its port
-            self.port = _free_port()  # while the folder was made, somebody else may have taken the first one
+            self.port = free_port()  # while the folder was made, somebody else may have taken the first one
         raise RuntimeError(f"Postgres does not start: {(self._folder / 'log').read_text()[-2000:]}")
 
     def _comes_up(self) -> bool:
@@ -218,9 +218,3 @@ def _account() -> dict[str, Any]:
             account = pwd.getpwnam(name)
             return {"user": name, "group": account.pw_gid, "extra_groups": []}
     raise RuntimeError("Postgres does not run as root, and there is no user 'postgres' or 'nobody'.")
-
-
-def _free_port() -> int:
-    with socket.socket() as candidate:
-        candidate.bind(("127.0.0.1", 0))
-        return int(candidate.getsockname()[1])

@@ -21,10 +21,10 @@ from typing import Any
 import httpx
 
 from lakegate.local.artifacts import cache_folder, prepare
-from lakegate.local.process import free_port
 from lakegate.model.artifacts import Artifact
 from lakegate.progress import SilentNarrator
 from support.loopback import loopback_client
+from support.ports import free_port
 from support.waiting import wait_until
 
 VERSION = "476"
