@@ -51,10 +51,7 @@ def main() -> int:
 
 
 def _do(network: Network, given: argparse.Namespace) -> None:
-    named = [*getattr(given, "hosts", ()), *([given.host] if "host" in given else [])]
-    unknown = [host for host in named if host not in network.hosts]
-    if unknown:
-        raise ClusterError(f"There is no host {unknown[0]}. There are: {', '.join(network.hosts)}.")
+    _require_possible(network, given)
     match given.command:
         case "up":
             _up(network, given.memory)
@@ -74,6 +71,17 @@ def _do(network: Network, given: argparse.Namespace) -> None:
             network.mend(*given.hosts)
         case "serve":
             servers.run(network, given.host, given.memory)
+
+
+def _require_possible(network: Network, given: argparse.Namespace) -> None:
+    if os.geteuid() != 0:
+        raise NotAllowedError("Network namespaces need Linux and root.")
+    if given.command not in ("up", "down") and not network.base.exists():
+        raise ClusterError("The cluster isn't up. Start it with: up")
+    named = [*getattr(given, "hosts", ()), *([given.host] if "host" in given else [])]
+    unknown = [host for host in named if host not in network.hosts]
+    if unknown:
+        raise ClusterError(f"There is no host {unknown[0]}. There are: {', '.join(network.hosts)}.")
 
 
 def _up(network: Network, memory: str) -> None:

@@ -134,17 +134,22 @@ def run(network: Network, host: str, memory: str) -> None:
 
 def _run_store() -> None:
     lines = Path("aws-credentials").read_text(encoding="utf-8").split()
-    server = S3Server(open_port=PORTS["store"], keys=(lines[3], lines[6]))
+    folder = Path("objects").resolve()
+    is_new = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    server = S3Server(open_port=PORTS["store"], keys=(lines[3], lines[6]), folder=folder)
     server.start()
-    for bucket in ("lake", "landing"):
+    for bucket in ("lake", "landing") if is_new else ():
         server.client.create_bucket(Bucket=bucket)
     Path("ready").touch()
     threading.Event().wait()
 
 
 def _run_journal() -> None:
-    with running_postgres() as server, server.tls(Path("server.pem")):
-        server.run(f"ALTER ROLE {USER} PASSWORD '{Path('journal-password').read_text(encoding='utf-8')}'")
+    folder = Path("data").resolve()
+    folder.mkdir(exist_ok=True)
+    password = Path("journal-password").read_text(encoding="utf-8")
+    with running_postgres(folder, password) as server, server.tls(Path("server.pem")):
         _pass_on(server.port, PORTS["journal"], None)
 
 

@@ -32,18 +32,24 @@ _OPTIONS = ("fsync=off", "full_page_writes=off", "synchronous_commit=off", "list
 
 
 class PostgresServer:
-    """One server in a folder of its own. ``stop`` and ``start`` keep data, port and password."""
+    """One server in a folder of its own. ``stop`` and ``start`` keep data, port and password.
 
-    def __init__(self) -> None:
-        self.password = secrets.token_hex(16)
+    Args:
+        folder: Where its data are, or shall be. Default: a new folder.
+        password: The password of its data. Default: a random one.
+    """
+
+    def __init__(self, folder: Path | None = None, password: str | None = None) -> None:
+        self.password = password or secrets.token_hex(16)
         self.port = free_port()
         # Not pytest's own folder: that is closed to the user that the server runs as.
-        self._folder = Path(tempfile.mkdtemp(prefix="lakegate-postgres-"))
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="lakegate-postgres-"))
         self._account = _account()
         self._bin = self._find_programs()
         self._process: subprocess.Popen[bytes] | None = None
         self._was_up = False
-        self._initialise()
+        if not (self._folder / "data").exists():
+            self._initialise()
 
     @property
     def url(self) -> str:
@@ -187,7 +193,7 @@ class PostgresServer:
         # An environment below root's home is closed to the account. The libraries may be in a folder beside.
         for folder in (package, package.with_name(f"{package.name}.libs")):
             if folder.exists():
-                shutil.copytree(folder, self._folder / folder.name)
+                shutil.copytree(folder, self._folder / folder.name, dirs_exist_ok=True)
         return self._folder / package.name / "pginstall" / "bin"
 
     def _can_run(self, folder: Path) -> bool:
@@ -199,9 +205,9 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def running_postgres() -> Iterator[PostgresServer]:
+def running_postgres(folder: Path | None = None, password: str | None = None) -> Iterator[PostgresServer]:
     """Start a server, and remove it when the body ends."""
-    server = PostgresServer()
+    server = PostgresServer(folder, password)
     try:
         server.start()
         yield server

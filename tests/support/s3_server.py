@@ -93,6 +93,7 @@ class S3Server:
         table_bucket: A bucket for an Iceberg REST catalog. Default: there's no such catalog.
         open_port: Where to serve S3 on all addresses. Default: a free port of the loopback interface.
         keys: The access key and the secret key. Default: random ones.
+        folder: Where objects are kept, also when the server is killed. Default: a new one, which ``stop`` removes.
     """
 
     def __init__(
@@ -101,13 +102,15 @@ class S3Server:
         table_bucket: str | None = None,
         open_port: int | None = None,
         keys: tuple[str, str] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._table_bucket = table_bucket
         self.access_key, self.secret_key = keys or (secrets.token_hex(10).upper(), secrets.token_hex(20))
-        self._folder = Path(tempfile.mkdtemp(prefix="lakegate-s3-"))
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="lakegate-s3-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._buckets = itertools.count(1)
-        first = free_port(together=2 * len(_SERVERS) + 1)  # for each, another one for gRPC; and one for the catalog
+        # For each, another one for gRPC; and one for the catalog.
+        first = free_port(together=2 * len(_SERVERS) + 1) if open_port is None else open_port + 1
         self._ports = {name: first + 2 * at for at, name in enumerate(_SERVERS)}
         self._iceberg_port = 0 if table_bucket is None else first + 2 * len(_SERVERS)
         self._bound = "127.0.0.1"

@@ -223,6 +223,7 @@ _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
 _COLUMN = re.compile(r"Column '(.+?)' holds ")  # in our ``raise_error`` messages
 _READ_FILE = re.compile(r"while reading file (\S+?)\.(?=\s|$)")
+_GRPC_DETAILS = re.compile(r'^\s*details = "(.*)"$', re.MULTILINE)
 _UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
 _QUOTED = re.compile(r"`([^`]+)`")
 
@@ -354,8 +355,16 @@ def _holds(text: str, words: Sequence[str]) -> bool:
 
 
 def cause_of(text: str, words: Sequence[str]) -> str:
-    """Return the first sentence if it has one of ``words``, or else that of the first cause that has one."""
+    r"""Return the first sentence if it has one of ``words``, or else that of the first cause that has one.
+
+    Example:
+        >>> cause_of('<_InactiveRpcError of RPC …:\n\tdetails = "DNS resolution failed for spark"\n', ())
+        'DNS resolution failed for spark'
+    """
     causes = (line for line in text.splitlines() if line.startswith("Caused by: ") and _holds(line, words))
+    said = _GRPC_DETAILS.search(text)
+    if said is not None:
+        return first_sentence(said[1])
     first = next(iter(text.splitlines()), "")
     line = text if _holds(first, words) else next(causes, text)
     return first_sentence(re.sub(r"^Caused by: [\w.$]+: ", "", line))

@@ -68,7 +68,7 @@ def expire_branches(
 
 
 def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
-    """Drop the branches that runs couldn't drop when they ended, because the catalog was unavailable; return them.
+    """Drop the branches that runs couldn't drop when they ended, as the catalog was unavailable; name and return them.
 
     Branches that somebody else has written to since are kept.
     """
@@ -88,6 +88,7 @@ def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
             is_ours = is_newest and ref.kind == "branch" and _is_untouched(context, ref, run)
             if is_ours and _drop(context, ref, run):
                 dropped.append(ref)
+                context.narrator.note(f"Branch {ref.name} is dropped. Run {run.run_id} couldn't drop it when it ended.")
     return tuple(dropped)
 
 

@@ -49,6 +49,13 @@ def test_the_token_is_sent_only_in_the_header(caplog: pytest.LogCaptureFixture) 
     assert any("nessie.test" in text for text in shown)
 
 
+def test_whoever_runs_nessie_elsewhere_is_not_sent_to_the_local_stack() -> None:
+    lake = catalog(Server(*(httpx.ConnectError("refused") for _ in range(20))))
+    with pytest.raises(LakegateError, match="doesn't answer") as caught:
+        lake.get_ref("main")
+    assert caught.value.hint == "Check that it's running and that catalog.uri is right, then try again."
+
+
 def test_a_refused_token_is_renewed_and_sent_once_more() -> None:
     server = Server(answer({}, 401), answer(FOUND), answer({}, 401), answer({}, 401))
     sent = []

@@ -80,7 +80,7 @@ def test_recover_shows_the_outcome_of_each_run() -> None:
 
 def test_with_nothing_to_recover_no_data_is_printed() -> None:
     outcome = invoke("admin recover", FakeLake(recover=(), maintenance_suspended_runs={}))
-    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "Nothing to recover.\n")
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "No run to recover.\n")
     assert json.loads(invoke("admin recover -o json", FakeLake(recover=(), maintenance_suspended_runs={})).stdout) == []
     assert invoke("admin recover", FakeLake(recover=CatalogUnavailableError("away"))).exit_code == 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -54,7 +55,10 @@ def test_a_branch_that_was_half_written(house: FakeLakehouse, monkeypatch: pytes
         fail(house, monkeypatch, order)
     assert (branches(house), kept(house)) == (["main", order.branch], True)
 
-    assert [ref.name for ref in drop_orphaned_branches(house.context)] == [order.branch]
+    narrator = MagicMock()
+    context = replace(house.context, narrator=narrator)
+    assert [ref.name for ref in drop_orphaned_branches(context)] == [order.branch]
+    assert order.branch in narrator.note.call_args.args[0]
     assert (branches(house), kept(house)) == (["main"], False)
     assert drop_orphaned_branches(house.context) == ()
 

@@ -429,7 +429,9 @@ def _no_answer(error: httpx.HTTPError, request: Request, server: str) -> Lakegat
     what = "didn't answer in time" if isinstance(error, httpx.TimeoutException) else "doesn't answer"
     return CatalogUnavailableError(
         f"The catalog at {server} {what} ({reason}); can't {request.task}.",
-        hint="Check 'lakegate status'; start the local stack with 'lakegate up', or correct catalog.uri.",
+        hint="Check 'lakegate status'; start the local stack with 'lakegate up', or correct catalog.uri."
+        if is_loopback(httpx.URL(server).host)
+        else "Check that it's running and that catalog.uri is right, then try again.",
         uri=server,
         ref=request.ref,
     )

@@ -52,7 +52,7 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     elif recovered:
         _show(app, recovered)
     elif not left and not recovering:
-        tell("Nothing to recover.")
+        tell("No run to recover.")
     _note_suspended(app, suspended)
     if left:
         others = f" and {count(len(left) - 1)} more" if len(left) > 1 else ""
